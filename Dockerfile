@@ -1,0 +1,39 @@
+# Three stages: `build` makes an environment with triglot in it, `demo` holds the clients of
+# compose.yaml, and the last one is the broker's image.
+
+FROM python:3.12-slim-bookworm AS build
+# crcmod comes as source only, and without a compiler it would install its slow form.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+RUN python -m venv /opt/triglot
+WORKDIR /source
+COPY requirements.lock ./
+RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements.lock
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY broker/ broker/
+COPY config/ config/
+COPY protocol/ protocol/
+COPY storage/ storage/
+RUN /opt/triglot/bin/pip install --no-cache-dir --no-deps .
+
+FROM python:3.12-slim-bookworm AS demo
+RUN pip install --no-cache-dir kafka-python==3.0.12
+COPY examples/ /examples/
+WORKDIR /examples
+USER 10001:10001
+CMD ["python", "producer.py"]
+
+FROM python:3.12-slim-bookworm
+RUN groupadd --gid 10001 triglot \
+    && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin triglot \
+    && install --directory --owner triglot --group triglot /data
+COPY --from=build /opt/triglot /opt/triglot
+ENV PATH=/opt/triglot/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001:10001
+VOLUME ["/data"]
+EXPOSE 9092
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 \
+    CMD ["triglot", "health", "--port", "9092"]
+CMD ["triglot", "serve", "--data", "/data", "--listen", "0.0.0.0:9092"]

@@ -1,0 +1,93 @@
+# `make run` starts a broker; `make test` checks and tests everything. Each first creates
+# what it needs in .venv. CONTRIBUTING.md explains the rest.
+
+.DEFAULT_GOAL := help
+.SILENT:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# The first of these that will do makes the environment; make PYTHON=... names another.
+SUITS := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON := $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
+	if $$name -c '$(SUITS)' >/dev/null 2>&1; then echo $$name; break; fi; done)
+LISTEN ?= 127.0.0.1:9092
+DATA ?= ./data
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+PYTEST := $(BIN)/python -m pytest -q
+
+.PHONY: help run test check test-clients fuzz bench docs format clean
+
+help:
+	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
+	echo "make test          check, then every test"
+	echo "make check         formatting, lint, types, import contracts"
+	echo "make test-clients  only the tests with real client libraries"
+	echo "make fuzz          the fuzz tests, longer"
+	echo "make bench         measure; results go to bench/results"
+	echo "make docs          write the generated pages again"
+	echo "make format        format the code and apply safe fixes"
+	echo "make clean         remove what these commands created, but not $(DATA)"
+
+# The environment. A stamp is newer than the lock file that was installed.
+
+.venv/bin/python:
+	if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c '$(SUITS)' 2>/dev/null; then \
+		echo "triglot needs Python 3.11 or newer with its venv module; found none." >&2; \
+		echo "Install it (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
+		echo "or name yours: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+		exit 1; \
+	fi
+	echo "== creating .venv"
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+.venv/.run-stamp: requirements.lock | .venv/bin/python
+	echo "== installing what a broker needs"
+	$(PIP) install -r requirements.lock
+	touch $@
+
+.venv/.dev-stamp: requirements-dev.lock requirements.lock | .venv/bin/python
+	echo "== installing what checks and tests need"
+	$(PIP) install -r requirements-dev.lock
+	touch .venv/.run-stamp $@
+
+# The commands.
+
+run: .venv/.run-stamp
+	exec $(BIN)/python -m broker serve --data "$(DATA)" --listen "$(LISTEN)"
+
+check: .venv/.dev-stamp
+	echo "== formatting"
+	$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
+	echo "== lint"
+	$(BIN)/ruff check --quiet .
+	echo "== types"
+	$(BIN)/mypy --no-error-summary
+	echo "== import contracts"
+	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
+
+test: check
+	echo "== tests"
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-clients: .venv/.dev-stamp
+	$(PYTEST) -m clients $(PYTEST_ARGS)
+
+fuzz: .venv/.dev-stamp
+	TRIGLOT_FUZZ_FACTOR="$${TRIGLOT_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
+
+bench: .venv/.dev-stamp
+	$(BIN)/python -m bench
+
+docs: .venv/.dev-stamp
+	$(BIN)/python -m docs.generate
+
+format: .venv/.dev-stamp
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix --quiet .
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,8 @@
+"""One record there and back. Needs a broker on 127.0.0.1:9092 (`make run`) and kafka-python."""
+
+from kafka import KafkaConsumer, KafkaProducer
+
+producer = KafkaProducer(bootstrap_servers="127.0.0.1:9092")
+producer.send("hi", b"hello from kafka-python").get(timeout=10)
+consumer = KafkaConsumer("hi", bootstrap_servers="127.0.0.1:9092", auto_offset_reset="earliest")
+print(next(consumer).value)

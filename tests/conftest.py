@@ -1,0 +1,13 @@
+"""How the property tests run: the same examples each time, so that a failure is no surprise.
+
+`--hypothesis-profile=long` looks for new ones instead.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# No deadline per example: on a shared machine it would measure the neighbours.
+settings.register_profile("quick", derandomize=True, deadline=None, database=None)
+settings.register_profile("long", max_examples=5_000, deadline=None, print_blob=True)
+settings.load_profile("quick")

@@ -1,0 +1,72 @@
+"""Pages that are made from declarations are as the declarations are, and the others do not lie."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.generate import pages
+from tests.style.sources import BESIDE, CHECKOUT, FLOORS
+
+MARKDOWN = sorted(
+    path.relative_to(CHECKOUT).as_posix()
+    for place in ("*.md", "docs/**/*.md", "bench/**/*.md", "tests/**/*.md")
+    for path in CHECKOUT.glob(place)
+    if "node_modules" not in path.parts and ".cache" not in path.parts
+)
+
+# A home directory, or a host that packages come from: true for one machine, wrong for all others.
+OF_ONE_MACHINE = re.compile(
+    r"/(?:root|home/[a-z]\w*|Users/\w+|work/[a-z]\w*)/|https?://[\w.-]*(?:registry|mirror|artifact)"
+)
+
+
+def read(path: str) -> str:
+    return (CHECKOUT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ["docs/apis.md", "docs/config.md"])
+def test_a_generated_page_is_what_the_declarations_say(path: str) -> None:
+    assert read(path) == pages()[path], "make docs writes it again"
+
+
+@pytest.mark.parametrize("path", MARKDOWN)
+def test_every_link_to_a_file_leads_somewhere(path: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", read(path))
+    folder = (CHECKOUT / path).parent
+    broken = [link for link in links if "://" not in link and not (folder / link).exists()]
+    assert not broken
+
+
+def test_the_example_of_the_readme_is_the_one_in_examples() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
+    assert read("examples/hello.py").endswith(example)
+
+
+def test_every_command_that_the_documents_name_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), flags=re.MULTILINE))
+    named = {
+        (path, target)
+        for path in MARKDOWN
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", read(path), flags=re.MULTILINE)
+    }
+    assert not {(path, target) for path, target in named if target not in targets}
+
+
+def test_the_dependencies_have_a_line_that_says_what_they_save() -> None:
+    page = read("docs/decisions/0002-dependencies.md")
+    for lock in ("requirements.lock", "requirements-dev.lock"):
+        for name in re.findall(r"^([\w-]+)==", read(lock), flags=re.MULTILINE):
+            assert re.search(rf"\b{name}\b", page, flags=re.IGNORECASE), name
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    found = []
+    for folder in (".", ".ci", ".github", *FLOORS, *BESIDE):
+        for path in (CHECKOUT / folder).glob("*" if folder == "." else "**/*"):
+            if not path.is_file() or {"node_modules", "__pycache__", ".cache"} & set(path.parts):
+                continue
+            text = path.read_bytes().decode("utf-8", errors="replace")
+            found += [f"{path.name}: {match[0]}" for match in OF_ONE_MACHINE.finditer(text)]
+    assert not found

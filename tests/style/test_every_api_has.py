@@ -1,0 +1,51 @@
+"""What belongs to an API: a declaration, a handler that says what it does, a row in the docs."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker.dispatch import HANDLERS
+from protocol.registry import APIS
+from tests.style.sources import CHECKOUT, text, tree
+
+if TYPE_CHECKING:
+    from protocol.registry import Api
+
+SERVED = [pytest.param(APIS[key], id=APIS[key].name) for key in sorted(HANDLERS)]
+DECLARED = [pytest.param(APIS[key], id=APIS[key].name) for key in sorted(APIS)]
+
+
+@pytest.mark.parametrize("api", DECLARED)
+def test_every_api_has_a_declaration_that_agrees_with_the_registry(api: Api) -> None:
+    head = ast.get_docstring(tree(f"protocol/messages/{api.module}.py")) or ""
+
+    assert head.startswith(f"{api.name} ({api.key})")
+    for message in (api.request, api.response):
+        assert message.key == api.key
+        # A version may be declared and not offered, as one that Kafka has not made stable.
+        assert message.min_version <= api.min_version <= api.max_version <= message.max_version
+        assert message.first_flexible == max(api.first_flexible, message.min_version)
+
+
+@pytest.mark.parametrize("api", SERVED)
+def test_every_api_that_is_served_has_a_handler_that_says_what_it_does(api: Api) -> None:
+    head = ast.get_docstring(tree(f"broker/handlers/{api.module}.py")) or ""
+    assert head.startswith(f"{api.name}: ")
+    assert len(head.split()) >= 8
+
+
+@pytest.mark.parametrize("api", DECLARED)
+def test_every_api_has_a_row_in_the_docs(api: Api) -> None:
+    assert f"| {api.key} | {api.name} |" in text("docs/apis.md")
+
+
+def test_no_declaration_and_no_handler_is_left_out_of_its_table() -> None:
+    for folder, listed in (
+        ("protocol/messages", {api.module for api in APIS.values()}),
+        ("broker/handlers", {APIS[key].module for key in HANDLERS}),
+    ):
+        files = {path.stem for path in (CHECKOUT / folder).glob("[a-z]*.py")}
+        assert files == listed

@@ -1,0 +1,122 @@
+"""The floors: who may import whom, and which single file does what the others must not."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.style.sources import (
+    BESIDE,
+    CHECKOUT,
+    FLOORS,
+    calls,
+    imported_modules,
+    imported_names,
+    python_files,
+    tree,
+)
+
+# Besides the file system's own door: the configuration reads a file that the user names, its
+# command reads our own sources, and the clock asks the system when this process began.
+DOORS = {
+    "storage/filesystem.py",
+    "config/properties.py",
+    "config/__main__.py",
+    "broker/clock.py",
+}
+
+OPENS_OR_CHANGES_FILES = {
+    "open",
+    "io.open",
+    *(
+        f"os.{name}"
+        for name in (
+            *("open", "rename", "replace", "remove", "unlink", "rmdir", "mkdir", "makedirs"),
+            *("truncate", "ftruncate", "fsync", "fdatasync", "write", "writev", "pwrite"),
+            *("pwritev", "posix_fallocate", "link", "symlink", "listdir", "scandir"),
+        )
+    ),
+}
+PATH_METHODS = ("write_text", "write_bytes", "read_text", "touch", "unlink", "mkdir", "rmdir")
+
+VAGUE = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "base", "misc"}
+
+
+def test_the_import_contracts_hold() -> None:
+    linter = Path(sys.executable).parent / "lint-imports"
+    run = subprocess.run(
+        [linter, "--no-cache"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_only_the_file_system_opens_and_changes_files() -> None:
+    found = [
+        f"{path}:{line}: {name}"
+        for path in python_files(*FLOORS)
+        if path not in DOORS
+        for line, name in calls(path)
+        if name in OPENS_OR_CHANGES_FILES or is_method_of_a_path(name, path)
+    ]
+    assert not found
+
+
+def is_method_of_a_path(name: str, path: str) -> bool:
+    """Whether this may be a call of `Path.write_text` or the like, and not a module's function."""
+    owner, _, method = name.rpartition(".")
+    return method in PATH_METHODS and owner not in imported_names(path)
+
+
+def test_only_the_file_system_uses_the_modules_that_do_it_for_one() -> None:
+    found = [
+        f"{path}:{line}: import {module}"
+        for path in python_files(*FLOORS)
+        if path not in {"storage/filesystem.py", "storage/index_file.py"}
+        for line, module in imported_modules(path)
+        if module in {"shutil", "tempfile", "mmap", "fcntl", "glob"}
+    ]
+    assert not found
+
+
+def test_only_the_clock_reads_a_clock() -> None:
+    found = [
+        f"{path}:{line}: import {module}"
+        for path in python_files(*FLOORS)
+        if path != "broker/clock.py"
+        for line, module in imported_modules(path)
+        if module in {"time", "datetime"}
+    ]
+    assert not found
+
+
+def test_only_the_logs_configure_structlog() -> None:
+    found = [
+        f"{path}:{line}: import {module}"
+        for path in python_files(*FLOORS)
+        if path != "broker/logs.py"
+        for line, module in imported_modules(path)
+        if module.partition(".")[0] in {"structlog", "logging"}
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("folder", [*FLOORS, *BESIDE])
+def test_no_module_or_class_has_a_name_that_says_nothing(folder: str) -> None:
+    modules = [path for path in python_files(folder) if Path(path).stem.strip("_") in VAGUE]
+    classes = [
+        f"{path}:{node.lineno}: class {node.name}"
+        for path in python_files(folder)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and words(node.name) & (VAGUE - {"base"})
+    ]
+    assert not modules + classes
+
+
+def words(name: str) -> set[str]:
+    """The words of a class name: `LogManager` has log and manager."""
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return set(spaced.split())
