@@ -1,0 +1,301 @@
+"""One client's conversation, without any I/O: bytes in, requests out; responses in, buffers out.
+
+Kafka promises responses in the order of the requests. Handlers may finish in any order; a response
+that is early is kept until those before it have gone. What is owed is kept in one queue, so the
+order can't be lost.
+
+What closes a connection is raised, never returned: `Malformed` when the bytes are not Kafka's, and
+its subclass `UnservedRequest` for a key or a version that is not served, which no layout of an
+answer could tell the client (protocol section 2.3). ApiVersions of a version not known here is the
+one exception: it comes out as a request without a message, to be answered in version 0 (KIP-511).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import Malformed
+from protocol.frame import FrameBuffer
+from protocol.header import (
+    API_VERSIONS_KEY,
+    REQUEST_START,
+    UNKNOWN_VERSION_START,
+    skip_tags,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from protocol.registry import Api
+    from protocol.schema import Message
+
+RESPONSE_START = Struct(">ii")
+"""Length of what follows, correlation id."""
+
+
+class UnservedRequest(Malformed):
+    """A key or a version that is not served; the connection is closed without an answer."""
+
+    def __init__(self, key: int, version: int, known: Api | None) -> None:
+        what = f"api key {key} version {version}" if known is None else f"{known.name} v{version}"
+        super().__init__(f"{what} is not served here")
+        self.key = key
+        self.version = version
+
+
+class Served:
+    """An API as this side serves it: the versions, and whatever the handler table keeps with it."""
+
+    __slots__ = ("api", "handler", "max_version", "min_version")
+
+    def __init__(self, api: Api, handler: Any, min_version: int, max_version: int) -> None:
+        self.api = api
+        self.handler = handler
+        self.min_version = min_version
+        self.max_version = max_version
+
+
+class Route:
+    """Everything that follows from one (key, version): compiled once, looked up per request."""
+
+    __slots__ = ("api", "decode", "encode", "flexible", "handler", "response_start", "version")
+
+    def __init__(self, served: Served, version: int) -> None:
+        api = served.api
+        self.api = api
+        self.version = version
+        self.handler = served.handler
+        self.decode: Callable[[bytearray, int, int], tuple[Message, int]] = api.request.decoder(
+            version
+        )
+        self.encode: Callable[[Message, bytearray, list[tuple[int, Any]]], None] = (
+            api.response.encoder(version)
+        )
+        self.flexible = version >= api.first_flexible
+        tagged = self.flexible and api.key != API_VERSIONS_KEY
+        self.response_start = bytes(9 if tagged else 8)
+
+
+class Routes:
+    """The routes of one set of served APIs, made at their first use and shared by connections."""
+
+    def __init__(self, served: Mapping[int, Served]) -> None:
+        self.served = served
+        self._routes: dict[int, Route] = {}
+        self.get = self._routes.get
+
+    def find(self, key: int, version: int) -> Route:
+        """The route, compiled if this is its first use. Raises UnservedRequest."""
+        served = self.served.get(key)
+        if served is None or not served.min_version <= version <= served.max_version:
+            raise UnservedRequest(key, version, served.api if served else None)
+        route = self._routes[key << 16 | version] = Route(served, version)
+        return route
+
+
+class Request:
+    """One request, whole and decoded. `message` is None only for an ApiVersions request of a
+    version that is not known here (`version` is then what the client asked for).
+
+    Views in `message` (records) are valid until the connection's next `room`.
+    """
+
+    __slots__ = ("answered", "client_id", "correlation_id", "message", "response", "route")
+
+    def __init__(
+        self, route: Route, correlation_id: int, client_id: str | None, message: Any
+    ) -> None:
+        self.route = route
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.message = message
+        self.response: Message | None = None
+        self.answered = False
+
+    @property
+    def version(self) -> int:
+        return self.route.version
+
+
+class ServerConnection:
+    """The server's side of one connection.
+
+    max_frame_bytes bounds a request (`socket.request.max.bytes`); what has been received and not
+    handed out is bounded by the caller, who stops reading (see `buffered` and `owed`).
+    """
+
+    __slots__ = (
+        "_client_id",
+        "_client_id_bytes",
+        "_frames",
+        "_out",
+        "_owed",
+        "_ready",
+        "_routes",
+        "room",
+        "trailing_bytes",
+    )
+
+    def __init__(self, routes: Routes, *, max_frame_bytes: int) -> None:
+        self._routes = routes
+        self._frames = FrameBuffer(max_frame_bytes)
+        self._owed: deque[Request] = deque()
+        self._out = bytearray()
+        self._ready: list[Any] = []
+        self._client_id: str | None = None
+        self._client_id_bytes: bytearray | None = None
+        self.trailing_bytes = 0
+        """Bytes found after the last field of requests; always a mismatch of codecs somewhere."""
+        self.room = self._frames.room
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet handed out as requests."""
+        return self._frames.buffered
+
+    @property
+    def owed(self) -> int:
+        """Requests handed out whose responses have not been put out yet."""
+        return len(self._owed)
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written into the view that `room` gave."""
+        self._frames.received(count)
+
+    def shrink(self) -> None:
+        """Give back memory that a busy time left behind."""
+        self._frames.shrink()
+
+    def receive(self, data: bytes) -> list[Request]:
+        """Take these bytes and give every request they complete, oldest first.
+
+        For callers without a buffer of their own to fill; views in all but the last request may be
+        stale when more than one read fits in `data`.
+        """
+        requests = []
+        view = memoryview(data)
+        while view:
+            room = self.room()
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            view = view[count:]
+            self.received(count)
+            while (request := self.next_request()) is not None:
+                requests.append(request)
+        return requests
+
+    def next_request(self) -> Request | None:
+        """The next whole request, or None if more bytes must come first.
+
+        Raises Malformed; the connection is of no use afterwards, except for what it still owes.
+        """
+        frames = self._frames
+        frame = frames.next_frame()
+        if frame is None:
+            return None
+        position, end = frame
+        data = frames.data
+        if end - position < 10:
+            return self._short_request(data, position, end)
+        key_and_version, correlation_id, id_size = REQUEST_START.unpack_from(data, position)
+        route = self._routes.get(key_and_version)
+        if route is None:
+            key, version, _ = UNKNOWN_VERSION_START.unpack_from(data, position)
+            try:
+                route = self._routes.find(key, version)
+            except UnservedRequest:
+                if key != API_VERSIONS_KEY:
+                    raise
+                return self._unknown_version(correlation_id)
+        position += 10
+        if id_size >= 0:
+            stop = position + id_size
+            if stop > end:
+                raise Malformed(f"client id of {id_size} bytes, {end - position} left in the frame")
+            raw = data[position:stop]
+            if raw != self._client_id_bytes:
+                self._client_id_bytes = raw
+                self._client_id = raw.decode("utf-8", "replace")
+            client_id = self._client_id
+            position = stop
+        else:
+            client_id = None
+        if route.flexible:
+            if position < end and data[position] == 0:
+                position += 1
+            else:
+                position = skip_tags(data, position, end)
+        try:
+            message, stop = route.decode(data, position, end)
+        except Malformed as error:
+            raise Malformed(f"{route.api.name} v{route.version}: {error}") from None
+        if stop != end:
+            self.trailing_bytes += end - stop
+        request = Request(route, correlation_id, client_id, message)
+        self._owed.append(request)
+        return request
+
+    def respond(self, request: Request, response: Message | None) -> None:
+        """Answer a request. None means that there is no answer (Produce with acks=0)."""
+        request.response = response
+        request.answered = True
+        owed = self._owed
+        while owed and owed[0].answered:
+            head = owed.popleft()
+            if head.response is not None:
+                self._encode(head, head.response)
+                head.response = None
+
+    def outgoing(self) -> list[Any]:
+        """What may be sent now, in order: bytes, and file slices as the responses held them."""
+        ready = self._ready
+        if self._out:
+            ready.append(self._out)
+            self._out = bytearray()
+        if ready:
+            self._ready = []
+        return ready
+
+    def _encode(self, request: Request, response: Message) -> None:
+        route = request.route
+        out = self._out
+        start = len(out)
+        out += route.response_start
+        slices: list[tuple[int, Any]] = []
+        route.encode(response, out, slices)
+        size = len(out) - start - 4
+        if not slices:
+            RESPONSE_START.pack_into(out, start, size, request.correlation_id)
+            return
+        for _, file_slice in slices:
+            size += file_slice.size
+        RESPONSE_START.pack_into(out, start, size, request.correlation_id)
+        position = 0
+        for at, file_slice in slices:
+            if at > position:
+                self._ready.append(out[position:at])
+            self._ready.append(file_slice)
+            position = at
+        self._out = out[position:]
+
+    def _short_request(self, data: bytearray, position: int, end: int) -> Request:
+        """A frame too short for a header: only ApiVersions of an unknown version may be that."""
+        if end - position >= UNKNOWN_VERSION_START.size:
+            key, version, correlation_id = UNKNOWN_VERSION_START.unpack_from(data, position)
+            served = self._routes.served.get(key)
+            if (
+                key == API_VERSIONS_KEY
+                and served is not None
+                and not served.min_version <= version <= served.max_version
+            ):
+                return self._unknown_version(correlation_id)
+        raise Malformed(f"a frame of {end - position} bytes, too short for a request header")
+
+    def _unknown_version(self, correlation_id: int) -> Request:
+        key_and_version = API_VERSIONS_KEY << 16
+        route = self._routes.get(key_and_version) or self._routes.find(API_VERSIONS_KEY, 0)
+        request = Request(route, correlation_id, None, None)
+        self._owed.append(request)
+        return request

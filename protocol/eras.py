@@ -1,0 +1,29 @@
+"""Which error code a client of a given age is told.
+
+A client takes a code that is younger than itself for "unknown", which is fatal to it. So where a
+younger code would be the right one, an older client gets the nearest that it knows.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+DELETE_TOPICS = 20
+
+SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
+    (PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (PRODUCE, ErrorCode.INVALID_RECORD): (8, ErrorCode.CORRUPT_MESSAGE),
+    (PRODUCE, ErrorCode.TRANSACTION_ABORTABLE): (11, ErrorCode.INVALID_TXN_STATE),
+    (FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (LIST_OFFSETS, ErrorCode.OFFSET_NOT_AVAILABLE): (5, ErrorCode.LEADER_NOT_AVAILABLE),
+    (METADATA, ErrorCode.LISTENER_NOT_FOUND): (6, ErrorCode.LEADER_NOT_AVAILABLE),
+    (DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
+}
+"""(API, code) -> the first version that knows the code, and what older versions get instead."""
+
+
+def code_for(key: int, version: int, code: int) -> int:
+    """The code to send in this version of this API."""
+    since, older = SUBSTITUTES.get((key, code), (0, code))
+    return code if version >= since else older

@@ -1,0 +1,127 @@
+"""Cutting received bytes into frames: a four-byte length, then that many bytes.
+
+The kernel writes straight into the buffer kept here (`room`, then `received`), and a whole
+frame is handed out as two positions in it (`next_frame`), so that a batch is received once and
+never copied before it goes to the log.
+
+Rules.
+
+- A view of `data` is valid until the next call of `room`: that call may move what is left over
+  to the front, or leave the old buffer for a larger one.
+- The buffer grows by doubling as bytes arrive. A peer that announces 100 MB and sends nothing
+  costs `INITIAL_BYTES`.
+- Small frames share a buffer of at most `SHARED_BYTES`; only a single frame that is larger makes
+  it grow further, and then no more is read than completes that frame, so that the next one starts
+  at the front and nothing has to be moved.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from protocol.errors import Malformed
+
+LENGTH = Struct(">i")
+INITIAL_BYTES = 4096
+"""An idle connection costs this much; 100,000 of them must be affordable."""
+SHARED_BYTES = 65536
+"""The most that is read at once for small frames: about 5 ms of requests at the very worst."""
+
+_TLS_HELLO = b"\x16\x03"
+_HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE")
+
+
+class FrameBuffer:
+    """The receiving side of one connection.
+
+    `data[start:end]` is what has been received and not yet handed out.
+    """
+
+    __slots__ = ("_needed", "_view", "data", "end", "max_frame_bytes", "start")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.data = bytearray(INITIAL_BYTES)
+        self._view = memoryview(self.data)
+        self.start = 0
+        self.end = 0
+        self._needed = 4
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet handed out as frames."""
+        return self.end - self.start
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; never empty. Invalidates views of earlier frames."""
+        start, end = self.start, self.end
+        if start == end:
+            self.start = start = self.end = end = 0
+        capacity = len(self.data)
+        needed = self._needed
+        if needed > SHARED_BYTES:
+            if start + needed > capacity:
+                self._move(min(needed, max(2 * (end - start), capacity)))
+                start, end = self.start, self.end
+            return self._view[end : start + needed]
+        if end == capacity or start + needed > capacity:
+            grown = capacity if start else min(2 * capacity, max(SHARED_BYTES, needed))
+            self._move(max(grown, capacity))
+            end = self.end
+        return self._view[end:]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written into the view that `room` gave."""
+        self.end += count
+        if self.end == len(self.data) < SHARED_BYTES and self.start == 0:
+            self._move(2 * len(self.data))
+
+    def next_frame(self) -> tuple[int, int] | None:
+        """Start and end in `data` of the next whole frame, or None if more must come first.
+
+        Raises Malformed when the length is not one a frame can have; its text names the usual
+        mistakes (TLS or HTTP spoken to this port).
+        """
+        start = self.start
+        have = self.end - start
+        if have < 4:
+            self._needed = 4
+            return None
+        size: int = LENGTH.unpack_from(self.data, start)[0]
+        if not 0 < size <= self.max_frame_bytes:
+            raise Malformed(self._why_not(size))
+        if have - 4 < size:
+            self._needed = size + 4
+            return None
+        self.start = stop = start + 4 + size
+        return start + 4, stop
+
+    def shrink(self) -> None:
+        """Give back what a busy time made this buffer grow to, if nothing is in it."""
+        if self.start == self.end and len(self.data) > INITIAL_BYTES:
+            self._replace(bytearray(INITIAL_BYTES))
+            self.start = self.end = 0
+
+    def _move(self, capacity: int) -> None:
+        """Bring what is left over to the front, of a larger buffer if one is asked for."""
+        kept = self.end - self.start
+        if capacity > len(self.data):
+            fresh = bytearray(capacity)
+            fresh[:kept] = self._view[self.start : self.end]
+            self._replace(fresh)
+        elif self.start:
+            self._view[:kept] = self._view[self.start : self.end]
+        self.start = 0
+        self.end = kept
+
+    def _replace(self, data: bytearray) -> None:
+        self.data = data
+        self._view = memoryview(data)
+
+    def _why_not(self, size: int) -> str:
+        head = bytes(self.data[self.start : self.start + 4])
+        if head.startswith(_TLS_HELLO):
+            return "a TLS client on a plaintext listener (its hello was read as a frame length)"
+        if head in _HTTP_WORDS:
+            return "an HTTP client (its request line was read as a frame length)"
+        return f"frame length {size}, wanted 1 to {self.max_frame_bytes}"

@@ -1,0 +1,193 @@
+"""Making format 2 batches, for what the broker itself writes into logs and for tests.
+
+Batches from producers never pass through here; they are stored in the bytes they came in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.records.compression import compress
+from protocol.records.crc import crc32c
+from protocol.records.layout import (
+    CHECKED_POSITION,
+    CONTROL_BIT,
+    CRC_POSITION,
+    ENTRY_OVERHEAD,
+    HEADER,
+    HEADER_SIZE,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    UINT32,
+)
+from protocol.records.record import wrap_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    HeaderPair = tuple[str | bytes, bytes | None]
+    RecordFields = tuple[int, bytes | None, bytes | None, Sequence[HeaderPair]]
+    """Timestamp in ms, key, value, headers."""
+
+
+def encode_varint(number: int) -> bytes:
+    """The shortest zigzag form of a signed number of up to 64 bits; varlong and varint alike."""
+    bits = (number << 1) ^ (number >> 63)
+    if bits < 0x80:
+        return _ONE_BYTE[bits]
+    out = bytearray()
+    while bits > 0x7F:
+        out.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    out.append(bits)
+    return bytes(out)
+
+
+_ONE_BYTE = tuple(bytes((bits,)) for bits in range(0x80))
+_NULL = encode_varint(-1)
+
+
+class BatchBuilder:
+    """One batch, record by record. The first record's timestamp becomes the base timestamp.
+
+    `size` is what the batch would take uncompressed, so that a caller can stop below a limit.
+    """
+
+    __slots__ = ("_base_timestamp", "_count", "_max_timestamp", "_records")
+
+    def __init__(self) -> None:
+        self._records = bytearray()
+        self._count = 0
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def record_count(self) -> int:
+        """Records appended so far."""
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch as it stands, before compression."""
+        return HEADER_SIZE + len(self._records)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[HeaderPair] = (),
+    ) -> None:
+        """Add a record. Header names given as str are written as UTF-8, surrogate escapes as the
+        bytes they stand for."""
+        if not self._count:
+            self._base_timestamp = timestamp_ms
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        body = bytearray(1)
+        body += encode_varint(wrap_timestamp(timestamp_ms - self._base_timestamp))
+        body += encode_varint(self._count)
+        _add_nullable(body, key)
+        _add_nullable(body, value)
+        body += encode_varint(len(headers))
+        for name, content in headers:
+            raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+            body += encode_varint(len(raw))
+            body += raw
+            _add_nullable(body, content)
+        self._records += encode_varint(len(body))
+        self._records += body
+        self._count += 1
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        codec: int = 0,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time_ms: int | None = None,
+    ) -> bytes:
+        """The bytes of the batch. With `log_append_time_ms` its timestamp type is LogAppendTime.
+
+        Raises ValueError when there are no records: only compaction leaves empty batches.
+        """
+        if not self._count:
+            raise ValueError("a batch needs at least one record")
+        attributes = codec
+        max_timestamp = self._max_timestamp
+        if transactional:
+            attributes |= TRANSACTIONAL_BIT
+        if control:
+            attributes |= CONTROL_BIT
+        if log_append_time_ms is not None:
+            attributes |= TIMESTAMP_TYPE_BIT
+            max_timestamp = log_append_time_ms
+        payload = compress(codec, self._records)
+        batch = bytearray(HEADER_SIZE)
+        HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            HEADER_SIZE - ENTRY_OVERHEAD + len(payload),
+            leader_epoch,
+            2,
+            0,
+            attributes,
+            self._count - 1,
+            self._base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self._count,
+        )
+        batch += payload
+        UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
+        return bytes(batch)
+
+
+def _add_nullable(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out += _NULL
+    else:
+        out += encode_varint(len(data))
+        out += data
+
+
+def build_batch(
+    records: Iterable[RecordFields],
+    *,
+    base_offset: int = 0,
+    codec: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time_ms: int | None = None,
+) -> bytes:
+    """One batch of (timestamp in ms, key, value, headers), otherwise as `BatchBuilder.build`."""
+    builder = BatchBuilder()
+    for timestamp_ms, key, value, headers in records:
+        builder.append(timestamp_ms, key, value, headers)
+    return builder.build(
+        base_offset=base_offset,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+        transactional=transactional,
+        control=control,
+        log_append_time_ms=log_append_time_ms,
+    )

@@ -1,0 +1,351 @@
+"""The vocabulary in which messages are declared.
+
+A message is an ordinary class; the field functions carry what the wire needs to know:
+
+    class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
+        group_id: str = string()
+        generation_id: int = int32()
+        member_id: str = string()
+        group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+Rules.
+
+- A range is written as Kafka writes it: "3+", "2-4", "1". A field without one is in every
+  version. For `nullable`, "" and "0+" mean: wherever the field is.
+- The order of the fields is their order on the wire. A field with a `tag` stands in the tag
+  section of its struct in all its versions.
+- A field without a default must be given to the constructor. One that is missing from some
+  version needs a default: it is what a message decoded from that version carries. A field
+  that a version lacks is not written in it, whatever its value.
+- `default=()` of an array is a fresh list. `default=()` of a struct that is not nullable is
+  an instance of which every field has its default; it is shared, and refuses to be changed.
+- Nested structs are classes inside the message, or beside it. A `Struct` with `versions=` of
+  its own (the value of a log record) is encoded and decoded like a message.
+
+An impossible declaration fails when its module is imported, with a `TypeError` that names the
+field. Types on the Python side: int, bool, float, `bytes` of 16 for a uuid, `str` for a string
+(UTF-8, bytes that are not survive as lone surrogates), `bytes` for binary, a `memoryview` of
+the input for records, lists, struct instances.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+from protocol.errors import Malformed
+from protocol.fields import (
+    OPEN_END,
+    REQUIRED,
+    ZERO_UUID,
+    Field,
+    VersionRange,
+    array,
+    binary,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    records,
+    string,
+    struct,
+    uint16,
+    uint32,
+    uuid,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    Buffer = bytes | bytearray
+    Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+    Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
+
+__all__ = [
+    "ZERO_UUID", "Message", "Struct",
+    "array", "binary", "boolean", "float64", "int8", "int16", "int32", "int64", "records",
+    "string", "struct", "uint16", "uint32", "uuid",
+]  # fmt: skip
+
+
+def _check_fields(cls: StructType, annotations: Mapping[str, Any]) -> None:
+    """What can be seen without knowing the versions of the message around."""
+    if any(base._fields for base in cls.__mro__[1:] if isinstance(base, StructType)):
+        raise TypeError(f"{cls._name} inherits fields; write them out, their order matters")
+    declared = {field.name for field in cls._fields}
+    for name in annotations:
+        if name not in declared and not str(annotations[name]).startswith("ClassVar"):
+            raise TypeError(f"{cls._name}.{name} is annotated but has no field function")
+    for name in declared:
+        if name not in annotations:
+            raise TypeError(f"{cls._name}.{name} has no annotation, so a checker cannot see it")
+    tags: dict[int, str] = {}
+    for field in cls._fields:
+        if field.tag is not None:
+            if field.tag in tags:
+                raise TypeError(
+                    f"{cls._name}.{field.name} repeats tag {field.tag} of {tags[field.tag]}"
+                )
+            tags[field.tag] = field.name
+
+
+def _check_versions(cls: StructType, versions: str, flexible: str | None) -> None:
+    cls._versions = span = VersionRange.parse(versions)
+    if flexible is not None:
+        asked = VersionRange.parse(flexible)
+        if asked.last != OPEN_END or asked.first > span.last:
+            raise TypeError(f"{cls._name} is flexible in {asked}, but has versions {span}")
+        cls._first_flexible = max(asked.first, span.first)
+    _check_reach(cls, cls._name, span, cls._first_flexible)
+
+
+def _check_reach(cls: StructType, path: str, reach: VersionRange, first_flexible: int) -> None:
+    """Check fields, nested ones too, in the versions in which their struct is on the wire."""
+    for field in cls._fields:
+        where = f"{path}.{field.name}"
+        present = field.versions.overlap(reach)
+        if present is None:
+            raise TypeError(f"{where} is in {field.versions}, but its struct is in {reach} only")
+        if present != reach and field.default is REQUIRED:
+            raise TypeError(f"{where} is missing from some of {reach} and needs a default")
+        if field.tag is not None and present.first < first_flexible:
+            raise TypeError(f"{where} has a tag in version {present.first}, which is not flexible")
+        inner = field
+        while inner.item is not None:
+            inner = inner.item
+        if inner.struct is not None:
+            _check_reach(inner.struct, where, present, first_flexible)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    field_specifiers=(
+        int8, int16, int32, int64, uint16, uint32, float64, boolean, uuid, string, binary,
+        records, array, struct,
+    ),
+)  # fmt: skip
+class StructType(type):
+    """The class of structs: collects the fields, gives slots, checks the declaration.
+
+    `__init__`, decoders and encoders are written when first used, so that importing a message
+    costs little.
+    """
+
+    _fields: tuple[Field, ...]
+    _name: str
+    _key: int | None
+    _versions: VersionRange | None
+    _first_flexible: int
+    _decoders: dict[int, Decoder]
+    _encoders: dict[int, Encoder]
+    _default: Any
+    _is_message: bool
+
+    def __new__(
+        meta,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        key: int | None = None,
+        versions: str | None = None,
+        flexible: str | None = None,
+    ) -> StructType:
+        fields = [value for value in namespace.values() if isinstance(value, Field)]
+        for field_name in [n for n, value in namespace.items() if isinstance(value, Field)]:
+            namespace.pop(field_name).name = field_name
+        namespace["__slots__"] = tuple(field.name for field in fields)
+        cls = super().__new__(meta, name, bases, namespace)
+        cls._fields = tuple(fields)
+        cls._name = cls.__qualname__.rpartition("<locals>.")[2]
+        cls._key = key
+        cls._versions = None
+        cls._first_flexible = OPEN_END
+        cls._decoders, cls._encoders = {}, {}
+        cls._default = None
+        if namespace["__module__"] != __name__:
+            _check_fields(cls, namespace.get("__annotations__", {}))
+            if versions is not None:
+                _check_versions(cls, versions, flexible)
+            elif flexible is not None or key is not None:
+                raise TypeError(f"{cls._name} has a key or flexible versions, but no versions")
+            if cls._is_message and (key is None or versions is None):
+                raise TypeError(f"{cls._name} is a message and needs key= and versions=")
+        return cls
+
+    # Properties of the metaclass, so that a field may bear the same name: FindCoordinator has
+    # a field `key`.
+
+    @property
+    def key(cls) -> int:
+        """The API key of a message."""
+        if cls._key is None:
+            raise AttributeError(f"{cls._name} has no API key")
+        return cls._key
+
+    @property
+    def min_version(cls) -> int:
+        return cls.valid_versions.first
+
+    @property
+    def max_version(cls) -> int:
+        return cls.valid_versions.last
+
+    @property
+    def first_flexible(cls) -> int:
+        """The first version with compact types and tag sections; 32767 if there is none."""
+        return cls._first_flexible
+
+    @property
+    def valid_versions(cls) -> VersionRange:
+        if cls._versions is None:
+            raise AttributeError(f"{cls._name} is a part of a message and has no versions")
+        return cls._versions
+
+    def shared_default(cls) -> Any:
+        """The instance of which every field has its default; it refuses to be changed."""
+        if cls._default is None:
+            missing = [field.name for field in cls._fields if field.default is REQUIRED]
+            if missing:
+                raise TypeError(f"{cls._name} has no default for {', '.join(missing)}")
+            namespace = {
+                "__slots__": (),
+                "__setattr__": _refuse_change,
+                "__delattr__": _refuse_change,
+                "__module__": cls.__module__,
+                "__qualname__": cls.__qualname__,
+            }
+            twin: type[Any] = type.__new__(StructType, cls.__name__, (cls,), namespace)
+            default = object.__new__(twin)
+            for field in cls._fields:
+                object.__setattr__(default, field.name, field.default_value())
+            cls._default = default
+        return cls._default
+
+
+def _refuse_change(instance: Struct, name: str, _value: object = None) -> None:
+    raise AttributeError(
+        f"{type(instance).__qualname__}.{name}: this is the shared default; make a new instance"
+    )
+
+
+class Struct(metaclass=StructType):
+    """A part of a message, or with `versions=` the whole of a log record's key or value."""
+
+    _is_message: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+        _fields: ClassVar[tuple[Field, ...]]
+    else:
+        # Written when the first instance is made: the text differs from class to class.
+        def __init__(self, **values: Any) -> None:
+            cls = type(self)
+            cls.__init__ = _write_init(cls)
+            cls.__init__(self, **values)
+
+    @classmethod
+    def decoder(cls, version: int) -> Callable[[Buffer, int, int], tuple[Self, int]]:
+        """The function that reads this version from a buffer.
+
+        Takes (buffer, position, end) and returns the instance and the position after it. Raises
+        `Malformed` for bytes that are not this message; nothing at or after `end` ends up in
+        the result. What follows the last field is left to the caller.
+        """
+        decode = cls._decoders.get(version)
+        if decode is None:
+            from protocol.compiler import compile_decoder
+
+            decode = cls._decoders[version] = compile_decoder(cls, version)
+        return decode
+
+    @classmethod
+    def encoder(cls, version: int) -> Callable[[Self, bytearray, list[tuple[int, Any]]], None]:
+        """The function that writes this version.
+
+        Takes (instance, out, slices) and appends to `out`. Records that are a slice of a file
+        are not copied: their size is written and (len(out), slice) is appended to `slices`. A
+        value that does not fit raises whatever it meets first (`struct.error`, `TypeError`,
+        `AttributeError`, `ValueError`), and `out` then ends in a part of the message.
+        """
+        encode = cls._encoders.get(version)
+        if encode is None:
+            from protocol.compiler import compile_encoder
+
+            encode = cls._encoders[version] = compile_encoder(cls, version)
+        return encode
+
+    @classmethod
+    def decode(cls, version: int, data: Buffer | memoryview) -> Self:
+        """The instance that these bytes are, all of them; `Malformed` if they are not."""
+        buffer = bytes(data) if isinstance(data, memoryview) else data
+        message, position = cls.decoder(version)(buffer, 0, len(buffer))
+        if position != len(buffer):
+            raise Malformed(
+                f"{cls._name} v{version}: {len(buffer) - position} bytes after the last field"
+            )
+        return message
+
+    def encode(self, version: int) -> bytes:
+        """The bytes of this version; a ValueError names the field whose value does not fit."""
+        out = bytearray()
+        slices: list[tuple[int, Any]] = []
+        encode = self.encoder(version)
+        try:
+            encode(self, out, slices)
+        except Exception as error:
+            from protocol.reference import encode as encode_slowly
+
+            encode_slowly(self, version)  # finds the field and names it
+            raise AssertionError(f"only the compiled encoder refused {self!r}") from error
+        if slices:
+            raise ValueError(f"{type(self)._name} holds a file slice; use encoder()")
+        return bytes(out)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Struct) or other._fields is not self._fields:
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in self._fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = (f"{f.name}={_show(getattr(self, f.name, '?'))}" for f in self._fields)
+        return f"{type(self)._name}({', '.join(shown)})"
+
+
+class Message(Struct):
+    """A request or a response: a struct with an API key and versions."""
+
+    _is_message: ClassVar[bool] = True
+
+
+def _show(value: object) -> str:
+    if isinstance(value, memoryview):
+        return f"<{value.nbytes} bytes>"
+    return f"<{len(value)} bytes>" if isinstance(value, bytes) and len(value) > 40 else repr(value)
+
+
+def _write_init(cls: StructType) -> Callable[..., None]:
+    """The constructor: keyword arguments into slots, a fresh list for each array."""
+    names: dict[str, Any] = {"fresh": ()}
+    parameters, lines = [], []
+    for field in cls._fields:
+        name = field.name
+        if field.default is REQUIRED:
+            parameters.append(name)
+        elif field.default == () and field.struct is None:
+            parameters.append(f"{name}=fresh")
+            lines.append(f"    self.{name} = [] if {name} is fresh else {name}")
+            continue
+        else:
+            names[f"default_{name}"] = field.default_value()
+            parameters.append(f"{name}=default_{name}")
+        lines.append(f"    self.{name} = {name}")
+    star = ", *, " if parameters else ""
+    head = f"def __init__(self{star}{', '.join(parameters)}):"
+    source = "\n".join([head, *(lines or ["    pass"])])
+    exec(compile(source, f"<{cls._name}.__init__>", "exec"), names)
+    init: Callable[..., None] = names["__init__"]
+    return init
