@@ -1,0 +1,55 @@
+"""Every key of Kafka 3.9 that is accepted without effect, and names that only look unknown.
+
+A file written for Kafka starts unchanged: these keys are known, their values are checked for
+their kind, and the reason why they do nothing is shown. Not imported unless such a key occurs.
+"""
+
+from __future__ import annotations
+
+from config.accepted_cluster import CLUSTER_KEYS
+from config.accepted_security import SECURITY_KEYS
+from config.accepted_service import SERVICE_KEYS
+from config.broker import BrokerSettings
+from config.declare import Key, accepted
+from config.kinds import string
+
+ACCEPTED: dict[str, Key] = {key.name: key for key in (*CLUSTER_KEYS, *SERVICE_KEYS, *SECURITY_KEYS)}
+
+LISTENER_PREFIX = "listener.name."
+PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
+ONE_LISTENER = "settings of a single listener are not served; the key without the prefix is"
+
+# Keys that Kafka had once and 3.9 does not know any more, with what takes their place.
+REMOVED = {
+    "advertised.host.name": "use advertised.listeners=PLAINTEXT://HOST:PORT",
+    "advertised.port": "use advertised.listeners=PLAINTEXT://HOST:PORT",
+    "host.name": "use listeners=PLAINTEXT://HOST:PORT",
+    "port": "use listeners=PLAINTEXT://HOST:PORT",
+    "quota.consumer.default": "quotas are set with kafka-configs.sh",
+    "quota.producer.default": "quotas are set with kafka-configs.sh",
+    "log.cleanup.interval.mins": "use log.retention.check.interval.ms",
+    "log.delete.delay.ms": "use log.segment.delete.delay.ms",
+    "replica.lag.max.messages": "there are no other replicas; leave it out",
+    "zookeeper.sync.time.ms": "there is no ZooKeeper; leave it out",
+}
+
+
+def accepted_key(name: str) -> Key | None:
+    """The declaration of a key without an attribute, or None if there is no such key.
+
+    A key of one listener (`listener.name.internal.ssl.keystore.location`, with the SASL
+    mechanism before the key where there is one) is known when the key behind it is.
+    """
+    if name in ACCEPTED:
+        return ACCEPTED[name]
+    if name.startswith(PLUGIN_PREFIXES):
+        return accepted("there is no tiered storage", [(name, string, None)])[0]
+    if name.startswith(LISTENER_PREFIX):
+        parts = name.removeprefix(LISTENER_PREFIX).split(".")
+        for first in range(1, min(3, len(parts))):
+            one = ".".join(parts[first:])
+            behind = ACCEPTED.get(one) or BrokerSettings.KEYS.get(one)
+            if behind is not None and (first == 1 or one.startswith("sasl.")):
+                row = (name, behind.kind, None, behind.check)
+                return accepted(ONE_LISTENER, [row])[0]
+    return None

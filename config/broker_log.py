@@ -1,0 +1,493 @@
+"""Keys of the broker: topics and their logs, most of them the fall-back of a topic's key."""
+
+from __future__ import annotations
+
+from config.declare import (
+    NOT_EMPTY,
+    SOME_NAMES,
+    Check,
+    Settings,
+    at_least,
+    between,
+    each_of,
+    key,
+    minus_one_or,
+    one_of,
+)
+from config.formats import kafka_version
+from config.kinds import INT_MAX, LONG_MAX, boolean, double, int32, int64, names, string
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+CLEANUP_POLICIES = ("compact", "delete")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def _known_policies(value: tuple[str, ...]) -> bool:
+    return SOME_NAMES.accepts(value) and each_of(*CLEANUP_POLICIES).accepts(value)
+
+
+POLICIES: Check[tuple[str, ...]] = Check(_known_policies, "compact, delete, or both")
+
+
+class LogSettings(Settings):
+    """Where logs are kept, when they are cut, flushed, dropped and compacted."""
+
+    log_dirs: str | None = key(
+        "log.dirs",
+        string,
+        None,
+        "The data directory. Kafka allows several, separated by commas; here it is one.",
+        check=NOT_EMPTY,
+        since="0.8.0",
+    )
+    log_dir: str = key(
+        "log.dir",
+        string,
+        "./data",
+        "The data directory, where log.dirs is not set.",
+        check=NOT_EMPTY,
+        since="0.8.0",
+        default_note="a relative folder is found and removed more easily than one in /tmp",
+    )
+    num_recovery_threads_per_data_dir: int = key(
+        "num.recovery.threads.per.data.dir",
+        int32,
+        1,
+        "Logs checked at the same time after a crash.",
+        check=at_least(1),
+        since="0.8.2",
+    )
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable",
+        boolean,
+        True,
+        "Whether a topic comes into being when a client first asks for it.",
+        since="0.8.0",
+    )
+    delete_topic_enable: bool = key(
+        "delete.topic.enable", boolean, True, "Whether DeleteTopics is obeyed.", since="0.8.1"
+    )
+    num_partitions: int = key(
+        "num.partitions",
+        int32,
+        1,
+        "Partitions of a topic that is created without a count.",
+        check=at_least(1),
+        since="0.8.0",
+    )
+    default_replication_factor: int = key(
+        "default.replication.factor",
+        int32,
+        1,
+        "The replication factor of a topic that is created without one. There is one replica; "
+        "see replication.factor.clamp for what happens to a wish above 1.",
+        check=at_least(1),
+        since="0.8.0",
+    )
+    replication_factor_clamp: bool = key(
+        "replication.factor.clamp",
+        boolean,
+        False,
+        "Whether a replication factor above 1 is taken as 1. Otherwise it is answered with "
+        "INVALID_REPLICATION_FACTOR, as by a Kafka cluster of one broker.",
+        since="triglot",
+    )
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        int32,
+        1,
+        "Replicas that must hold a record sent with acks=all. There is one; above 1 such "
+        "records are refused with NOT_ENOUGH_REPLICAS.",
+        check=at_least(1),
+        since="0.8.2",
+        dynamic=True,
+    )
+    log_segment_bytes: int = key(
+        "log.segment.bytes",
+        int32,
+        1_073_741_824,
+        "The size at which a segment is closed and a new one begun.",
+        check=at_least(14),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_roll_ms: int | None = key(
+        "log.roll.ms",
+        int64,
+        None,
+        "The age at which a segment is closed. Unset, log.roll.hours holds.",
+        check=at_least(1),
+        since="0.8.2",
+        dynamic=True,
+    )
+    log_roll_hours: int = key(
+        "log.roll.hours",
+        int32,
+        168,
+        "The age at which a segment is closed, where log.roll.ms is not set.",
+        check=at_least(1),
+        since="0.8.0",
+    )
+    log_roll_jitter_ms: int | None = key(
+        "log.roll.jitter.ms",
+        int64,
+        None,
+        "The most that is taken off a segment's age at random, so that not all logs roll at "
+        "once. Unset, log.roll.jitter.hours holds.",
+        check=at_least(0),
+        since="0.8.2",
+        dynamic=True,
+    )
+    log_roll_jitter_hours: int = key(
+        "log.roll.jitter.hours",
+        int32,
+        0,
+        "The same in hours, where log.roll.jitter.ms is not set.",
+        check=at_least(0),
+        since="0.8.2",
+    )
+    log_retention_ms: int | None = key(
+        "log.retention.ms",
+        int64,
+        None,
+        "How long records are kept; -1 for ever. Unset, log.retention.minutes holds.",
+        check=minus_one_or(at_least(1)),
+        since="0.8.2",
+        dynamic=True,
+    )
+    log_retention_minutes: int | None = key(
+        "log.retention.minutes",
+        int32,
+        None,
+        "How long records are kept, where log.retention.ms is not set; -1 for ever. Unset, "
+        "log.retention.hours holds.",
+        check=minus_one_or(at_least(1)),
+        since="0.8.1",
+    )
+    log_retention_hours: int = key(
+        "log.retention.hours",
+        int32,
+        168,
+        "How long records are kept, where neither log.retention.ms nor log.retention.minutes is "
+        "set; -1 for ever.",
+        check=minus_one_or(at_least(1)),
+        since="0.8.0",
+    )
+    log_retention_bytes: int = key(
+        "log.retention.bytes",
+        int64,
+        -1,
+        "The size of a partition above which its oldest segments are dropped; -1 sets none.",
+        check=at_least(-1),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_retention_check_interval_ms: int = key(
+        "log.retention.check.interval.ms",
+        int64,
+        300_000,
+        "Time between two looks for records that may be dropped.",
+        check=at_least(1),
+        since="0.8.1",
+    )
+    log_initial_task_delay_ms: int = key(
+        "log.initial.task.delay.ms",
+        int64,
+        30_000,
+        "Time after the start before retention, flushing and compaction begin.",
+        check=at_least(0),
+        since="3.8",
+        internal=True,
+    )
+    log_cleanup_policy: tuple[str, ...] = key(
+        "log.cleanup.policy",
+        names,
+        ("delete",),
+        "What happens to old records: delete drops them by age and size, compact keeps the "
+        "last one of every key; both may be given.",
+        check=POLICIES,
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_segment_delete_delay_ms: int = key(
+        "log.segment.delete.delay.ms",
+        int64,
+        60_000,
+        "Time between taking a segment out of a log and removing its files.",
+        check=at_least(0),
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_index_size_max_bytes: int = key(
+        "log.index.size.max.bytes",
+        int32,
+        10_485_760,
+        "The largest offset index; a segment is closed when its index is full.",
+        check=at_least(4),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_index_interval_bytes: int = key(
+        "log.index.interval.bytes",
+        int32,
+        4096,
+        "Bytes of records between two entries of an index.",
+        check=at_least(0),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_preallocate: bool = key(
+        "log.preallocate",
+        boolean,
+        False,
+        "Whether a new segment's file gets its full size at once.",
+        since="0.9.0",
+        dynamic=True,
+    )
+    log_flush_policy: str = key(
+        "log.flush.policy",
+        string,
+        "ack",
+        "When records reach the disk. ack: before a write with acks=all is answered; one sync "
+        "serves all writers that wait. interval: as the log.flush.* keys say. os: whenever the "
+        "system likes. The last two are what Kafka does, and lose records with the power.",
+        check=one_of("ack", "interval", "os"),
+        since="triglot",
+    )
+    log_flush_interval_messages: int = key(
+        "log.flush.interval.messages",
+        int64,
+        LONG_MAX,
+        "Records appended to a log before it is flushed (log.flush.policy=interval).",
+        check=at_least(1),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_flush_interval_ms: int | None = key(
+        "log.flush.interval.ms",
+        int64,
+        None,
+        "Age of the oldest record not flushed at which its log is flushed "
+        "(log.flush.policy=interval). Unset, log.flush.scheduler.interval.ms holds.",
+        check=at_least(0),
+        since="0.8.0",
+        dynamic=True,
+    )
+    log_flush_scheduler_interval_ms: int = key(
+        "log.flush.scheduler.interval.ms",
+        int64,
+        LONG_MAX,
+        "Time between two looks for logs to flush (log.flush.policy=interval).",
+        check=at_least(0),
+        since="0.8.0",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        "log.flush.offset.checkpoint.interval.ms",
+        int32,
+        60_000,
+        "Time between two writes of the recovery points, below which a crash needs no check.",
+        check=at_least(0),
+        since="0.8.1",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        int32,
+        60_000,
+        "Time between two writes of the logs' start offsets.",
+        check=at_least(0),
+        since="0.11.0",
+    )
+    message_max_bytes: int = key(
+        "message.max.bytes",
+        int32,
+        1_048_588,
+        "The largest batch of records accepted, as it is sent.",
+        check=at_least(0),
+        since="0.8.0",
+        dynamic=True,
+    )
+    max_decompressed_batch_bytes: int = key(
+        "max.decompressed.batch.bytes",
+        int64,
+        134_217_728,
+        "The size a compressed batch may expand to. A larger one is answered with "
+        "MESSAGE_TOO_LARGE; never less than message.max.bytes.",
+        check=between(1, INT_MAX),
+        since="triglot",
+    )
+    validation_level: str = key(
+        "validation.level",
+        string,
+        "header",
+        "What is checked of a batch of format 2. header: lengths, checksum and all facts of its "
+        "header. strict: every record too, which costs a walk over them.",
+        check=one_of("header", "strict"),
+        since="triglot",
+    )
+    conversion_cache_max_bytes: int = key(
+        "conversion.cache.max.bytes",
+        int64,
+        67_108_864,
+        "Bytes of batches kept as they were last converted for clients of another age.",
+        check=at_least(0),
+        since="triglot",
+    )
+    disk_reserve_bytes: int = key(
+        "disk.reserve.bytes",
+        int64,
+        4_194_304,
+        "Size of the file that is given up when the disk is full, so that clean-up and a clean "
+        "stop have room; 0 keeps none.",
+        check=at_least(0),
+        since="triglot",
+    )
+    compression_type: str = key(
+        "compression.type",
+        string,
+        "producer",
+        "The codec batches are stored with; producer keeps the one they came with.",
+        check=one_of(*COMPRESSION_TYPES),
+        since="0.9.0",
+        dynamic=True,
+    )
+    compression_gzip_level: int = key(
+        "compression.gzip.level",
+        int32,
+        -1,
+        "The gzip level where the broker compresses; -1 is the codec's own default.",
+        check=minus_one_or(between(1, 9)),
+        since="3.8",
+        dynamic=True,
+    )
+    compression_lz4_level: int = key(
+        "compression.lz4.level",
+        int32,
+        9,
+        "The lz4 level where the broker compresses.",
+        check=between(1, 17),
+        since="3.8",
+        dynamic=True,
+    )
+    compression_zstd_level: int = key(
+        "compression.zstd.level",
+        int32,
+        3,
+        "The zstd level where the broker compresses.",
+        check=between(-131_072, 22),
+        since="3.8",
+        dynamic=True,
+    )
+    log_message_format_version: str = key(
+        "log.message.format.version",
+        kafka_version,
+        "3.0-IV1",
+        "The record format stored, by the Kafka release that brought it: 0 for 0.8 and 0.9, 1 "
+        "for 0.10, 2 from 0.11. Clients that cannot read it are answered in one they can.",
+        since="0.10.0",
+    )
+    log_message_timestamp_type: str = key(
+        "log.message.timestamp.type",
+        string,
+        "CreateTime",
+        "Whether records keep the producer's time or get the broker's.",
+        check=one_of(*TIMESTAMP_TYPES),
+        since="0.10.0",
+        dynamic=True,
+    )
+    log_message_timestamp_before_max_ms: int = key(
+        "log.message.timestamp.before.max.ms",
+        int64,
+        LONG_MAX,
+        "How far a record's time may lie before the broker's.",
+        check=at_least(0),
+        since="3.6",
+        dynamic=True,
+    )
+    log_message_timestamp_after_max_ms: int = key(
+        "log.message.timestamp.after.max.ms",
+        int64,
+        LONG_MAX,
+        "How far a record's time may lie after the broker's.",
+        check=at_least(0),
+        since="3.6",
+        dynamic=True,
+    )
+    log_message_timestamp_difference_max_ms: int = key(
+        "log.message.timestamp.difference.max.ms",
+        int64,
+        LONG_MAX,
+        "The older name of both: it stands in for whichever of the two is unlimited.",
+        check=at_least(0),
+        since="0.10.0",
+        dynamic=True,
+    )
+    log_message_downconversion_enable: bool = key(
+        "log.message.downconversion.enable",
+        boolean,
+        True,
+        "Whether records are converted for clients that cannot read the format stored; "
+        "otherwise they are answered with UNSUPPORTED_VERSION.",
+        since="2.0",
+        dynamic=True,
+    )
+    log_cleaner_enable: bool = key(
+        "log.cleaner.enable",
+        boolean,
+        True,
+        "Whether logs with the policy compact are compacted.",
+        since="0.8.1",
+    )
+    log_cleaner_backoff_ms: int = key(
+        "log.cleaner.backoff.ms",
+        int64,
+        15_000,
+        "Time between two looks for logs to compact.",
+        check=at_least(0),
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        "log.cleaner.dedupe.buffer.size",
+        int64,
+        134_217_728,
+        "Bytes the map of keys may take while a log is compacted.",
+        check=at_least(1_048_576),
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_cleaner_min_cleanable_ratio: float = key(
+        "log.cleaner.min.cleanable.ratio",
+        double,
+        0.5,
+        "The share of a log not compacted yet from which compacting it is worth while.",
+        check=between(0, 1),
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_cleaner_delete_retention_ms: int = key(
+        "log.cleaner.delete.retention.ms",
+        int64,
+        86_400_000,
+        "How long a compacted log shows that a key was deleted.",
+        check=at_least(0),
+        since="0.8.1",
+        dynamic=True,
+    )
+    log_cleaner_min_compaction_lag_ms: int = key(
+        "log.cleaner.min.compaction.lag.ms",
+        int64,
+        0,
+        "Age below which a record is not compacted away.",
+        check=at_least(0),
+        since="0.10.1",
+        dynamic=True,
+    )
+    log_cleaner_max_compaction_lag_ms: int = key(
+        "log.cleaner.max.compaction.lag.ms",
+        int64,
+        LONG_MAX,
+        "Age at which a record is compacted whatever the ratio.",
+        check=at_least(1),
+        since="2.3",
+        dynamic=True,
+    )

@@ -1,0 +1,175 @@
+"""Keys of the broker: listeners, connections, requests."""
+
+from __future__ import annotations
+
+from config.declare import Settings, at_least, key, minus_one_or
+from config.kinds import INT_MAX, int32, int64, names
+from config.listeners import (
+    Listener,
+    counts_by_address,
+    listener_list,
+    protocol_map,
+)
+
+LOCAL = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+SAME_NAMES = (
+    ("SASL_SSL", "SASL_SSL"),
+    ("PLAINTEXT", "PLAINTEXT"),
+    ("SSL", "SSL"),
+    ("SASL_PLAINTEXT", "SASL_PLAINTEXT"),
+)
+
+
+class NetworkSettings(Settings):
+    """How clients reach the broker, and how much each of them may ask at a time."""
+
+    listeners: tuple[Listener, ...] = key(
+        "listeners",
+        listener_list,
+        LOCAL,
+        "Where the broker listens: NAME://host:port, separated by commas. An empty host or "
+        "0.0.0.0 is every interface; port 0 takes a free one.",
+        since="0.9.0",
+        default_note="nothing is offered to the network unless it is asked for",
+    )
+    advertised_listeners: tuple[Listener, ...] | None = key(
+        "advertised.listeners",
+        listener_list,
+        None,
+        "The addresses clients are told to connect to. Unset, each client is told the address "
+        "it connected to.",
+        since="0.9.0",
+    )
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = key(
+        "listener.security.protocol.map",
+        protocol_map,
+        SAME_NAMES,
+        "Which protocol each listener name speaks: NAME:PROTOCOL, separated by commas. Only "
+        "PLAINTEXT is served.",
+        since="0.10.2",
+    )
+    controller_listener_names: tuple[str, ...] = key(
+        "controller.listener.names",
+        names,
+        (),
+        "Listeners that a Kafka node keeps for its controller. Clients do not use them, so they "
+        "are not opened here.",
+        since="2.8",
+    )
+    socket_send_buffer_bytes: int = key(
+        "socket.send.buffer.bytes",
+        int32,
+        102_400,
+        "The socket's send buffer (SO_SNDBUF); -1 leaves it to the system.",
+        check=at_least(-1),
+        since="0.8.0",
+    )
+    socket_receive_buffer_bytes: int = key(
+        "socket.receive.buffer.bytes",
+        int32,
+        102_400,
+        "The socket's receive buffer (SO_RCVBUF); -1 leaves it to the system.",
+        check=at_least(-1),
+        since="0.8.0",
+    )
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes",
+        int32,
+        104_857_600,
+        "The largest request read; a larger one closes its connection.",
+        check=at_least(1),
+        since="0.8.0",
+    )
+    socket_listen_backlog_size: int = key(
+        "socket.listen.backlog.size",
+        int32,
+        50,
+        "Connections the system may hold before they are accepted.",
+        check=at_least(1),
+        since="3.2",
+    )
+    max_connections: int = key(
+        "max.connections",
+        int32,
+        INT_MAX,
+        "Connections open at a time; further ones are closed at once.",
+        check=at_least(0),
+        since="2.3",
+        dynamic=True,
+    )
+    max_connections_per_ip: int = key(
+        "max.connections.per.ip",
+        int32,
+        INT_MAX,
+        "Connections open at a time from one address.",
+        check=at_least(0),
+        since="0.8.2",
+        dynamic=True,
+    )
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = key(
+        "max.connections.per.ip.overrides",
+        counts_by_address,
+        (),
+        "Other limits for some addresses: address:count, separated by commas.",
+        since="0.8.2",
+        dynamic=True,
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms",
+        int64,
+        600_000,
+        "A connection on which nothing has happened for so long is closed; -1 never.",
+        check=at_least(-1),
+        since="0.8.2",
+    )
+    read_ahead_max_bytes: int = key(
+        "read.ahead.max.bytes",
+        int64,
+        8_388_608,
+        "Bytes of requests one connection may have waiting for their answers before its socket "
+        "is no longer read.",
+        check=at_least(1),
+        since="triglot",
+    )
+    read_ahead_max_requests: int = key(
+        "read.ahead.max.requests",
+        int32,
+        64,
+        "Requests one connection may have waiting for their answers before its socket is no "
+        "longer read.",
+        check=at_least(1),
+        since="triglot",
+    )
+    queued_max_request_bytes: int = key(
+        "queued.max.request.bytes",
+        int64,
+        -1,
+        "Bytes of requests all connections together may have waiting; -1 sets no limit.",
+        check=minus_one_or(at_least(1)),
+        since="1.0",
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes",
+        int32,
+        57_671_680,
+        "The most one Fetch is answered with, whatever it asks for; its first batch is sent "
+        "whole all the same.",
+        check=at_least(1024),
+        since="2.5",
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        "max.incremental.fetch.session.cache.slots",
+        int32,
+        1000,
+        "Fetch sessions remembered at a time (KIP-227).",
+        check=at_least(0),
+        since="1.1",
+    )
+    max_request_partition_size_limit: int = key(
+        "max.request.partition.size.limit",
+        int32,
+        2000,
+        "Partitions one DescribeTopicPartitions request is answered with at most.",
+        check=at_least(1),
+        since="3.8",
+    )

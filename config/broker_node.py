@@ -1,0 +1,186 @@
+"""Keys of the broker: who this node is, its metadata log and its quotas."""
+
+from __future__ import annotations
+
+from config.declare import NOT_EMPTY, Settings, at_least, each_of, key
+from config.formats import kafka_version
+from config.kinds import boolean, int32, int64, names, string
+
+
+class NodeSettings(Settings):
+    """The node's name in its cluster of one, and what it keeps about topics."""
+
+    node_id: int = key(
+        "node.id",
+        int32,
+        1,
+        "The number of this broker, which clients see. broker.id is its older name; where both "
+        "are set they must agree.",
+        check=at_least(0),
+        since="2.8",
+        default_note="Kafka has none and refuses to start",
+    )
+    broker_id: int = key(
+        "broker.id",
+        int32,
+        1,
+        "The older name of node.id; -1, which lets Kafka choose, is 1 here.",
+        check=at_least(-1),
+        since="0.8.0",
+        default_note="it is the same number as node.id",
+    )
+    cluster_id: str | None = key(
+        "cluster.id",
+        string,
+        None,
+        "The cluster id the data directory must have (meta.properties); with another one the "
+        "broker does not start. Unset, any will do, and a new directory gets a random one.",
+        check=NOT_EMPTY,
+        since="triglot",
+    )
+    broker_rack: str | None = key(
+        "broker.rack",
+        string,
+        None,
+        "The rack clients are told the broker stands in.",
+        since="0.10.0",
+    )
+    process_roles: tuple[str, ...] = key(
+        "process.roles",
+        names,
+        (),
+        "What a Kafka node is. The broker's part is always played here, and the controller's "
+        "with it; a node that is only a controller cannot be replaced.",
+        check=each_of("broker", "controller"),
+        since="2.8",
+    )
+    inter_broker_protocol_version: str = key(
+        "inter.broker.protocol.version",
+        kafka_version,
+        "3.9-IV0",
+        "What a Kafka cluster's brokers speak to each other. Shown to tools; where it is set, "
+        "log.message.format.version may not be newer.",
+        since="0.9.0",
+    )
+    metadata_log_dir: str | None = key(
+        "metadata.log.dir",
+        string,
+        None,
+        "Where Kafka may keep the metadata log apart from other logs.",
+        since="2.8",
+        unused="the metadata log is in the data directory",
+    )
+    metadata_log_segment_bytes: int = key(
+        "metadata.log.segment.bytes",
+        int32,
+        1_073_741_824,
+        "The size at which a segment of the metadata log is closed.",
+        check=at_least(12),
+        since="3.0",
+    )
+    metadata_log_segment_ms: int = key(
+        "metadata.log.segment.ms",
+        int64,
+        604_800_000,
+        "The age at which a segment of the metadata log is closed.",
+        check=at_least(1),
+        since="3.0",
+    )
+    metadata_max_retention_bytes: int = key(
+        "metadata.max.retention.bytes",
+        int64,
+        104_857_600,
+        "Size of metadata log and snapshots above which the oldest are dropped; -1 sets none.",
+        check=at_least(-1),
+        since="3.0",
+    )
+    metadata_max_retention_ms: int = key(
+        "metadata.max.retention.ms",
+        int64,
+        604_800_000,
+        "Age at which segments and snapshots of the metadata log are dropped; -1 never.",
+        check=at_least(-1),
+        since="3.0",
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = key(
+        "metadata.log.max.record.bytes.between.snapshots",
+        int64,
+        20_971_520,
+        "Bytes of metadata records after which a new snapshot is written.",
+        check=at_least(1),
+        since="3.0",
+    )
+    metadata_log_max_snapshot_interval_ms: int = key(
+        "metadata.log.max.snapshot.interval.ms",
+        int64,
+        3_600_000,
+        "The longest time metadata records wait to be part of a snapshot; 0 sets none.",
+        check=at_least(0),
+        since="3.4",
+    )
+    background_threads: int = key(
+        "background.threads",
+        int32,
+        10,
+        "Threads that convert, compact and read cold data, at most.",
+        check=at_least(1),
+        since="0.8.1",
+    )
+    quota_window_num: int = key(
+        "quota.window.num",
+        int32,
+        11,
+        "Windows over which a client's rate is taken.",
+        check=at_least(1),
+        since="0.9.0",
+    )
+    quota_window_size_seconds: int = key(
+        "quota.window.size.seconds",
+        int32,
+        1,
+        "Length of one of these windows.",
+        check=at_least(1),
+        since="0.9.0",
+    )
+    controller_quota_window_num: int = key(
+        "controller.quota.window.num",
+        int32,
+        11,
+        "Windows over which a client's rate of creating and deleting topics is taken.",
+        check=at_least(1),
+        since="2.7",
+    )
+    controller_quota_window_size_seconds: int = key(
+        "controller.quota.window.size.seconds",
+        int32,
+        1,
+        "Length of one of these windows.",
+        check=at_least(1),
+        since="2.7",
+    )
+    log_local_retention_ms: int = key(
+        "log.local.retention.ms",
+        int64,
+        -2,
+        "What of a tiered log is kept here, by age.",
+        check=at_least(-2),
+        since="3.6",
+        unused="there is no tiered storage",
+    )
+    log_local_retention_bytes: int = key(
+        "log.local.retention.bytes",
+        int64,
+        -2,
+        "What of a tiered log is kept here, by size.",
+        check=at_least(-2),
+        since="3.6",
+        unused="there is no tiered storage",
+    )
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable",
+        boolean,
+        False,
+        "Whether a replica that lags behind may lead when no other is left.",
+        since="0.8.2",
+        unused="there are no other replicas",
+    )

@@ -1,0 +1,139 @@
+"""What the broker's keys must fulfil together, each rule with the sentence it is refused with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from config.formats import record_format, release_of
+from config.listeners import SERVED_PROTOCOLS, UNROUTABLE_HOSTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from config.broker import BrokerSettings
+    from config.listeners import Listener
+
+
+def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """(key, reason) of each rule that does not hold. `given` are the keys somebody set."""
+    yield from _node(settings, given)
+    yield from _listeners(settings)
+    yield from _advertised(settings)
+    yield from _logs(settings, given)
+    yield from _groups(settings)
+
+
+def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
+    roles = settings.process_roles
+    if roles and "broker" not in roles:
+        yield "process.roles", "a node that is only a controller is not what this program is"
+    # The keys without effect are not looked at unless there is one, to keep the start short.
+    name = "authorizer.class.name"
+    if name in given and settings.value(name):
+        yield name, "access rules are not enforced here; everyone would be let in without a word"
+    if "," in (settings.log_dirs or ""):
+        yield (
+            "log.dirs",
+            "one data directory is served; logs in the others would be missing without a word",
+        )
+
+
+def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    served = settings.served_listeners
+    if not served:
+        yield "listeners", "all of them are kept for the controller; none is left for clients"
+    protocols = dict(settings.listener_security_protocol_map)
+    for listener in served:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            yield (
+                "listeners",
+                f"listener.security.protocol.map does not say which protocol {listener.name} "
+                "speaks",
+            )
+        elif protocol not in SERVED_PROTOCOLS:
+            yield (
+                "listeners",
+                f"{listener} would speak {protocol}; only PLAINTEXT is served, and a listener "
+                "is not opened with less protection than it asks for",
+            )
+    for number, listener in enumerate(served):
+        for other in served[:number]:
+            if listener.port and listener.port == other.port and _collide(listener, other):
+                yield "listeners", f"port {listener.port} is used twice"
+
+
+def _collide(listener: Listener, other: Listener) -> bool:
+    """Whether two listeners cannot share a port. Two addresses may, as 127.0.0.1 and ::1 do."""
+    hosts = (listener.host, other.host)
+    return listener.host == other.host or any(host in UNROUTABLE_HOSTS for host in hosts)
+
+
+def _advertised(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    hidden = {name.upper() for name in settings.controller_listener_names}
+    known = {listener.name for listener in settings.listeners} | hidden
+    for listener in settings.advertised_listeners or ():
+        if listener.name not in known:
+            yield "advertised.listeners", f"there is no listener named {listener.name}"
+        elif listener.host in UNROUTABLE_HOSTS and listener.name not in hidden:
+            yield "advertised.listeners", f"no client can dial {listener}; name a host"
+
+
+def _logs(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if settings.max_decompressed_batch_bytes < settings.message_max_bytes:
+        yield (
+            "max.decompressed.batch.bytes",
+            f"is less than message.max.bytes ({settings.message_max_bytes})",
+        )
+    version = settings.log_message_format_version
+    peers = settings.inter_broker_protocol_version
+    # Only where both were chosen: a file that sets one of them starts, as it would with Kafka.
+    if {"log.message.format.version", "inter.broker.protocol.version"} <= given and (
+        release_of(version) > release_of(peers)
+    ):
+        yield (
+            "log.message.format.version",
+            f"is newer than inter.broker.protocol.version ({peers})",
+        )
+    if settings.compression_type == "zstd" and record_format(version) < 2:
+        yield (
+            "compression.type",
+            f"records of log.message.format.version {version} cannot be compressed with zstd",
+        )
+    if settings.log_cleaner_min_compaction_lag_ms > settings.log_cleaner_max_compaction_lag_ms:
+        yield (
+            "log.cleaner.min.compaction.lag.ms",
+            "is above log.cleaner.max.compaction.lag.ms "
+            f"({settings.log_cleaner_max_compaction_lag_ms})",
+        )
+
+
+def _groups(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    least, most = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if least > most:
+        yield "group.min.session.timeout.ms", f"is above group.max.session.timeout.ms ({most})"
+    ranges = (
+        (
+            "session.timeout.ms",
+            settings.group_consumer_min_session_timeout_ms,
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_max_session_timeout_ms,
+        ),
+        (
+            "heartbeat.interval.ms",
+            settings.group_consumer_min_heartbeat_interval_ms,
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_max_heartbeat_interval_ms,
+        ),
+    )
+    for name, least, value, most in ranges:
+        if not least <= value <= most:
+            yield (
+                f"group.consumer.{name}",
+                f"is {value}, not between group.consumer.min.{name} ({least}) and "
+                f"group.consumer.max.{name} ({most})",
+            )
+    if not any(
+        name in ("classic", "consumer") for name in settings.group_coordinator_rebalance_protocols
+    ):
+        yield "group.coordinator.rebalance.protocols", "offers no group protocol served here"

@@ -1,0 +1,138 @@
+"""What DescribeConfigs answers about topics and the broker, from the declarations.
+
+Sources and types have Kafka's numbers. Synonyms are in the order in which they would hold:
+the topic's own value, what was set at run time for this broker, for all brokers, what was
+given at the start, the default; within each in the order of the keys a value falls back to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from config.broker import BrokerSettings, known_key, known_keys
+from config.not_yet import why_not_yet
+from config.topic import TopicSettings, inherited_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from config.declare import Key
+
+TOPIC = 1
+THIS_BROKER = 2
+ALL_BROKERS = 3
+STATIC = 4
+DEFAULT = 5
+
+# What a broker key's value falls back to, beside the key itself.
+FALL_BACKS = {
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "log.dirs": ("log.dirs", "log.dir"),
+    "node.id": ("node.id", "broker.id"),
+    "broker.id": ("broker.id", "node.id"),
+}
+
+
+class Synonym(NamedTuple):
+    """A value that would hold if those before it were not there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigRow(NamedTuple):
+    """One row of DescribeConfigs. `value` is None for a password and for no value.
+
+    `source` and `type` are Kafka's numbers; `synonyms` begins with the value that holds.
+    """
+
+    name: str
+    value: str | None
+    source: int
+    type: int
+    read_only: bool
+    sensitive: bool
+    documentation: str
+    synonyms: list[Synonym]
+
+
+def topic_rows(broker: BrokerSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """A topic's rows, sorted by name. `overrides` are its own settings, known to be sound."""
+    rows = []
+    for name, key in sorted(TopicSettings.KEYS.items()):
+        if name in overrides:
+            value = key.parse(overrides[name])
+            own = [Synonym(name, key.format(value), TOPIC)]
+        else:
+            value = inherited_value(broker, key)
+            own = []
+        synonyms = [*own, *_broker_synonyms(broker, key.broker)]
+        if not key.broker:
+            synonyms.append(Synonym(name, key.format(key.default), DEFAULT))
+        rows.append(_row(key, key.format(value), synonyms, read_only=False))
+    return rows
+
+
+def broker_rows(broker: BrokerSettings) -> list[ConfigRow]:
+    """The broker's rows, sorted by name: every known key, and those of one listener if given.
+
+    Keys that Kafka keeps for its own tests are shown only where they were given.
+    """
+    keys = known_keys()
+    given = {name for layer in broker.layers for name in layer}
+    for name in given - keys.keys():
+        if key := known_key(name):
+            keys[name] = key
+    rows = []
+    for name, key in sorted(keys.items()):
+        if key.internal and name not in given:
+            continue
+        value = key.format(broker.value(name))
+        synonyms = list(_broker_synonyms(broker, FALL_BACKS.get(name, (name,))))
+        rows.append(_row(key, value, synonyms, read_only=not key.dynamic))
+    return rows
+
+
+def documentation_of(key: Key) -> str:
+    """A key's sentence, with the reason where it has no effect, or none yet."""
+    if key.unused:
+        return f"{key.doc} Accepted without effect: {key.unused}.".lstrip()
+    reason = why_not_yet(key)
+    return f"{key.doc} Without effect so far: {reason}." if reason else key.doc
+
+
+def _row(key: Key, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigRow:
+    return ConfigRow(
+        key.name,
+        None if key.sensitive else value,
+        synonyms[0].source if synonyms else DEFAULT,
+        key.kind.code,
+        read_only,
+        key.sensitive,
+        documentation_of(key),
+        synonyms,
+    )
+
+
+def _broker_synonyms(broker: BrokerSettings, names: Iterable[str]) -> Iterator[Synonym]:
+    """Every value given for these broker keys, then their defaults."""
+    keys = [key for name in names if (key := known_key(name))]
+    layers = (
+        (THIS_BROKER, broker.layers.this_broker),
+        (ALL_BROKERS, broker.layers.all_brokers),
+        (STATIC, broker.layers.static),
+    )
+    for source, layer in layers:
+        for key in keys:
+            if key.name in layer:
+                text = key.format(key.parse(layer[key.name].text))
+                yield Synonym(key.name, None if key.sensitive else text, source)
+    for key in keys:
+        if key.default is not None:
+            text = key.format(key.default)
+            yield Synonym(key.name, None if key.sensitive else text, DEFAULT)

@@ -1,0 +1,91 @@
+"""Kafka's version names, where they choose the record format of a topic.
+
+`message.format.version` and `inter.broker.protocol.version` take the name of a release
+("0.10.2", "2.8", "2.8.1") or of one internal version of it ("0.10.2-IV0"). The record
+format is all that follows from the first here: 0 up to 0.9, 1 for 0.10, 2 from 0.11.
+"""
+
+from __future__ import annotations
+
+from config.kinds import Kind
+
+# The highest internal version (-IVn) of each release; None for those before they existed.
+_RELEASES: dict[tuple[int, ...], int | None] = {
+    (0, 8, 0): None,
+    (0, 8, 1): None,
+    (0, 8, 2): None,
+    (0, 9, 0): None,
+    (0, 10, 0): 1,
+    (0, 10, 1): 2,
+    (0, 10, 2): 0,
+    (0, 11, 0): 2,
+    (1, 0): 0,
+    (1, 1): 0,
+    (2, 0): 1,
+    (2, 1): 2,
+    (2, 2): 1,
+    (2, 3): 1,
+    (2, 4): 1,
+    (2, 5): 0,
+    (2, 6): 0,
+    (2, 7): 2,
+    (2, 8): 1,
+    (3, 0): 1,
+    (3, 1): 0,
+    (3, 2): 0,
+    (3, 3): 3,
+    (3, 4): 0,
+    (3, 5): 2,
+    (3, 6): 2,
+    (3, 7): 4,
+    (3, 8): 0,
+    (3, 9): 0,
+    (4, 0): 3,
+    # Not tied down: what a later release numbers makes no difference to the record format.
+    (4, 1): 9,
+    (4, 2): 9,
+    (4, 3): 9,
+    (4, 4): 9,
+}
+
+
+def release_of(text: str) -> tuple[int, ...]:
+    """The version a name stands for, comparable: (release..., internal version).
+
+    A release without -IVn stands for its last internal version, as in Kafka. ValueError
+    when there is no such version.
+    """
+    wish = "a Kafka version from 0.8.0 to 4.4, as in 2.8, 0.10.2 or 3.0-IV1"
+    name, dash, internal = text.partition("-IV")
+    parts = name.split(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
+        raise ValueError(wish)
+    length = 3 if parts[0] == "0" else 2
+    release = tuple(map(int, parts[:length]))
+    if release not in _RELEASES:
+        raise ValueError(wish)
+    highest = _RELEASES[release]
+    if not dash:
+        return (*release, 0 if highest is None else highest)
+    if highest is None or len(parts) != length or not (internal.isascii() and internal.isdigit()):
+        raise ValueError(wish)
+    if int(internal) > highest:
+        raise ValueError(f"{wish}; {name} ends with {name}-IV{highest}")
+    return (*release, int(internal))
+
+
+def record_format(version: str) -> int:
+    """The record format (magic 0, 1 or 2) a topic of this `message.format.version` stores."""
+    release = release_of(version)
+    if release < (0, 10):
+        return 0
+    return 1 if release < (0, 11) else 2
+
+
+def _parse(text: str) -> str:
+    release_of(text)
+    return text
+
+
+# The text is kept as given, because that is what DescribeConfigs shows; to Kafka it is a string.
+kafka_version: Kind[str] = Kind("string", 2, _parse)

@@ -1,0 +1,161 @@
+"""Keys that are read, checked and shown, but whose part of the broker does not exist yet.
+
+An entry goes when the part comes: a test compares this table with what `broker` and `storage`
+read, so that the documentation never claims an effect that is not there, nor denies one that is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from config.broker import BrokerSettings
+from config.topic import TopicSettings
+
+if TYPE_CHECKING:
+    from config.declare import Key
+
+NOT_YET: dict[str, tuple[str, ...]] = {
+    "old records are not dropped yet": (
+        "log.initial.task.delay.ms",
+        "log.retention.check.interval.ms",
+        "retention.bytes",
+        "retention.ms",
+    ),
+    "logs are not compacted yet": (
+        "delete.retention.ms",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.enable",
+        "max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+    ),
+    "batches are stored as they are sent, in format 2 only": (
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "conversion.cache.max.bytes",
+        "message.downconversion.enable",
+        "message.format.version",
+    ),
+    "there are no consumer groups yet": (
+        "group.consumer.assignors",
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+        "group.consumer.max.session.timeout.ms",
+        "group.consumer.max.size",
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.session.timeout.ms",
+        "group.coordinator.rebalance.protocols",
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
+        "offset.metadata.max.bytes",
+        "offsets.retention.check.interval.ms",
+        "offsets.retention.minutes",
+        "offsets.topic.num.partitions",
+        "offsets.topic.segment.bytes",
+    ),
+    "there are no transactions yet": (
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.max.timeout.ms",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.segment.bytes",
+        "transactional.id.expiration.ms",
+    ),
+    "there are no quotas yet": (
+        "controller.quota.window.num",
+        "controller.quota.window.size.seconds",
+        "quota.window.num",
+        "quota.window.size.seconds",
+    ),
+    "topics are not kept in a metadata log yet": (
+        "metadata.log.max.record.bytes.between.snapshots",
+        "metadata.log.max.snapshot.interval.ms",
+        "metadata.log.segment.bytes",
+        "metadata.log.segment.ms",
+        "metadata.max.retention.bytes",
+        "metadata.max.retention.ms",
+    ),
+    "it is not looked at yet": (
+        "background.threads",
+        "default.replication.factor",
+        "disk.reserve.bytes",
+        "flush.messages",
+        "flush.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "max.request.partition.size.limit",
+        "min.insync.replicas",
+        "num.recovery.threads.per.data.dir",
+        "preallocate",
+        "producer.id.expiration.check.interval.ms",
+        "producer.id.expiration.ms",
+        "queued.max.request.bytes",
+        "segment.jitter.ms",
+        "socket.listen.backlog.size",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+    ),
+}
+
+# Read by this package itself: they decide what other attributes say, or whether to start.
+READ_HERE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "controller.listener.names",
+        "inter.broker.protocol.version",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "message.timestamp.difference.max.ms",
+        "process.roles",
+    }
+)
+
+_REASONS = {name: reason for reason, names in NOT_YET.items() for name in names}
+
+
+def why_not_yet(key: Key) -> str:
+    """Why a key has no effect yet, or "". A broker key waits where the topic's key does."""
+    if key.unused:
+        return ""
+    if key.name in _REASONS or TopicSettings.KEYS.get(key.name) is key:
+        return _REASONS.get(key.name, "")
+    for topic_key in TopicSettings.KEYS.values():
+        if key.name in topic_key.broker:
+            return _REASONS.get(topic_key.name, "")
+    return ""
+
+
+def unread(source: str) -> list[str]:
+    """Keys with an attribute that is mentioned nowhere in this text of all modules.
+
+    A broker key that a topic key falls back to is read through it, and is not looked for.
+    """
+    inherited = {name for key in TopicSettings.KEYS.values() for name in key.broker}
+    keys = [key for name, key in BrokerSettings.KEYS.items() if name not in inherited]
+    names = _words(source)
+    return sorted(
+        key.name
+        for key in (*keys, *TopicSettings.KEYS.values())
+        if key.attribute not in names and not key.unused and key.name not in READ_HERE
+    )
+
+
+def _words(source: str) -> set[str]:
+    """The attributes named in a text: what follows a dot. `record_format` stands for its key."""
+    import re
+
+    words = set(re.findall(r"\.([a-z][a-z0-9_]+)\b", source))
+    if "record_format" in words:
+        words.add("message_format_version")
+    return words
