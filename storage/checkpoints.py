@@ -1,0 +1,136 @@
+"""The small text files at the top of a data directory that say how far things are.
+
+Offset checkpoints (storage.md 2.3): version `0`, the number of entries, then
+`topic partition offset` per line.
+    recovery-point-offset-checkpoint   everything below is on the disk
+    replication-offset-checkpoint      high watermark
+    log-start-offset-checkpoint        where a log starts, if not at its first segment
+
+What if one is lost: recovery reads logs from their start; the high watermark is the log's end
+anyway; deleted records come back.
+
+Clean shutdown marker (`.kafka_cleanshutdown`, storage.md 2.2): one line of JSON. It promises
+that every file of the directory is whole; it is written last and removed before logs are opened.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from storage.errors import MalformedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from storage.filesystem import Filesystem
+    from storage.syncing import SyncStep
+
+VERSION = 0
+OFFSET_MAX = 2**63 - 1
+
+Partition = tuple[str, int]
+
+
+def read_entries(data: bytes, path: str, *, field_count: int) -> list[list[str]]:
+    """The lines of a checkpoint file after its two counts, each split into its fields.
+
+    All fields but a leading topic are checked to be whole numbers. Raises MalformedFile.
+    """
+    if not data.strip():
+        return []
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise MalformedFile(path, f"byte {error.start} is not UTF-8") from error
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if lines[0].strip() != str(VERSION):
+        raise MalformedFile(path, f"line 1 is {lines[0]!r}, wanted version {VERSION}")
+    count = _number(lines[1], path, 2) if len(lines) > 1 else -1
+    if count != len(lines) - 2:
+        raise MalformedFile(path, f"line 2 promises {count} entries, {len(lines) - 2} follow")
+    entries = []
+    for number, line in enumerate(lines[2:], start=3):
+        fields = line.split()
+        if len(fields) != field_count:
+            raise MalformedFile(
+                path, f"line {number} has {len(fields)} fields, wanted {field_count}"
+            )
+        for field in fields[-2:]:
+            _number(field, path, number)
+        entries.append(fields)
+    return entries
+
+
+def _number(text: str, path: str, line: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise MalformedFile(path, f"line {line}: {text!r} is not a number") from None
+    if abs(number) > OFFSET_MAX:
+        raise MalformedFile(path, f"line {line}: {text} does not fit 64 bits")
+    return number
+
+
+def decode_offsets(data: bytes, path: str) -> dict[Partition, int]:
+    """Read an offset checkpoint. Raises MalformedFile."""
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, partition, offset in read_entries(data, path, field_count=3)
+    }
+
+
+def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
+    lines = [str(VERSION), str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+class CheckpointFile:
+    """One checkpoint file, written by whichever thread has the newest content.
+
+    A worker that is late must not put old offsets over new ones: a log start that goes back
+    brings deleted records to life.
+    """
+
+    __slots__ = ("_files", "_given", "_lock", "_path", "_stored", "_stored_data")
+
+    def __init__(self, files: Filesystem, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._lock = Lock()
+        self._given = self._stored = 0
+        self._stored_data: bytes | None = None
+
+    def holding(self, data: bytes) -> SyncStep:
+        """A step that puts this content in place, unless newer content is there by then."""
+        self._given += 1
+        return PutCheckpoint(self, data, self._given)
+
+    def put(self, data: bytes, serial: int) -> None:
+        with self._lock:
+            if serial <= self._stored:
+                return
+            if data != self._stored_data:
+                self._files.write_atomic(self._path, data)
+                self._stored_data = data
+            self._stored = serial
+
+
+class PutCheckpoint:
+    """The step of `CheckpointFile.holding`."""
+
+    __slots__ = ("_checkpoint", "_data", "_serial")
+
+    def __init__(self, checkpoint: CheckpointFile, data: bytes, serial: int) -> None:
+        self._checkpoint = checkpoint
+        self._data = data
+        self._serial = serial
+
+    def sync(self) -> None:
+        self._checkpoint.put(self._data, self._serial)

@@ -1,0 +1,394 @@
+"""One data directory: its lock, its identity, and every partition in it.
+
+The broker takes the directory (`DataDirectory.take`), reads the topics, opens the logs
+(`open_logs`), and closes it in the end. What was found on the way comes back as reports.
+
+Order matters in three places. The clean shutdown marker is removed before a log is opened and
+written after everything else is on the disk. A recovery point is checkpointed after the indexes
+that cover it. A raised log start is checkpointed before anybody is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage import clean_state
+from storage.checkpoints import (
+    CheckpointFile,
+    decode_offsets,
+    encode_clean_shutdown,
+    encode_offsets,
+)
+from storage.clean_state import CleanState
+from storage.errors import LockHeld, MalformedFile
+from storage.filesystem import parent_of
+from storage.identity import (
+    decode_partition_metadata,
+    encode_partition_metadata,
+    identify,
+    uuid_text,
+)
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    OTHER_SUFFIXES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    deleted_directory,
+    is_deleted_directory,
+    partition_directory,
+    partition_of,
+)
+from storage.log import Log
+from storage.recovery import LastKnown, open_log
+from storage.reports import RecoveryReport
+from storage.syncing import SyncFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.filesystem import File, Filesystem, Lock
+    from storage.identity import MetaProperties
+    from storage.log import LogSettings
+    from storage.syncing import SyncStep
+    from storage.topics import Topic, TopicStore
+
+    Partition = tuple[str, int]
+    SettingsOf = Callable[[Topic], LogSettings]
+
+STRAY_SUFFIX = "-stray"
+KNOWN_FOLDERS = ("__cluster_metadata-0", "remote-log-index-cache")
+"""Folders of Apache Kafka's that are no partitions of ours; left alone without a word."""
+
+
+class DataDirectory:
+    """A locked data directory. `logs` holds the open partitions by (topic, partition)."""
+
+    def __init__(
+        self,
+        files: Filesystem,
+        path: str,
+        lock: Lock,
+        identity: MetaProperties,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self.path = path
+        self.identity = identity
+        self.logs: dict[Partition, Log] = {}
+        self._files = files
+        self._lock = lock
+        self._new_uuid = new_uuid
+        self._leader_epoch = 0
+        self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}")
+        self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
+        self._log_starts = CheckpointFile(files, f"{path}/{LOG_STARTS}")
+
+    @classmethod
+    def take(
+        cls,
+        files: Filesystem,
+        path: str,
+        *,
+        node_id: int,
+        new_uuid: Callable[[], bytes],
+        cluster_id: str | None = None,
+    ) -> DataDirectory:
+        """Make the folder if needed, lock it, and check or write who it is.
+
+        `cluster_id` None takes the directory's own, or a new one. Raises LockHeld, or
+        DataDirectoryError for a directory of another node or cluster.
+        """
+        if not files.is_dir(path):
+            files.make_dir(path)
+            files.sync_dir(parent_of(path))
+        lock_path = f"{path}/{LOCK}"
+        try:
+            lock = files.lock(lock_path)
+        except BlockingIOError as error:
+            raise LockHeld(f"{lock_path} is locked: another broker serves {path}") from error
+        try:
+            identity = identify(files, path, node_id, cluster_id, new_uuid)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(files, path, lock, identity, new_uuid)
+
+    # Opening
+
+    def open_logs(
+        self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
+    ) -> list[RecoveryReport]:
+        """Open every partition of every topic. The store's leader epoch is the one to lead in."""
+        reports: list[RecoveryReport] = []
+        self._leader_epoch = max(topics.leader_epoch, 0)
+        clean = self._take_clean_state(reports)
+        points, points_whole = self._read_offsets(RECOVERY_POINTS, reports)
+        watermarks, _ = self._read_offsets(HIGH_WATERMARKS, reports)
+        starts, _ = self._read_offsets(LOG_STARTS, reports)
+        if not points_whole:
+            clean = {}
+        names = self._sort_out(topics, reports)
+        for topic in topics.topics():
+            settings = settings_of(topic)
+            for number in range(topic.partition_count):
+                partition = (topic.name, number)
+                known = LastKnown(
+                    recovery_point=points.get(partition, 0),
+                    high_watermark=watermarks.get(partition, 0),
+                    start_offset=starts.get(partition),
+                    clean=clean.get(partition_directory(topic.name, number)),
+                )
+                found = partition_directory(topic.name, number) in names
+                if not found and known.high_watermark:
+                    reports.append(
+                        RecoveryReport(
+                            partition_directory(topic.name, number),
+                            "the folder is missing; the partition starts empty",
+                            offsets_lost=known.high_watermark,
+                        )
+                    )
+                reports += self._open_partition(topic, number, settings, known, found, now_ms)
+        return reports
+
+    def _take_clean_state(self, reports: list[RecoveryReport]) -> dict[str, CleanState]:
+        """What the last clean stop noted, by folder; the marker is gone afterwards."""
+        marker, notes = f"{self.path}/{CLEAN_SHUTDOWN}", f"{self.path}/{CLEAN_STATE}"
+        states: dict[str, CleanState] = {}
+        if self._files.exists(marker):
+            try:
+                states = clean_state.decode(self._files.read_bytes(notes))
+            except FileNotFoundError:
+                reports.append(_top(CLEAN_STATE, "missing after a clean stop; logs are checked"))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                reports.append(_top(CLEAN_STATE, f"{error}; logs are checked"))
+            self._files.remove(marker)
+            self._files.sync_dir(self.path)
+        return states
+
+    def _read_offsets(
+        self, name: str, reports: list[RecoveryReport]
+    ) -> tuple[dict[Partition, int], bool]:
+        """A checkpoint's content, and whether the file was not malformed."""
+        path = f"{self.path}/{name}"
+        try:
+            return decode_offsets(self._files.read_bytes(path), path), True
+        except FileNotFoundError:
+            return {}, True
+        except MalformedFile as error:
+            reports.append(_top(name, f"{error}; taken for absent"))
+            return {}, False
+
+    def _sort_out(self, topics: TopicStore, reports: list[RecoveryReport]) -> set[str]:
+        """Remove what waits to be removed, and report what is nobody's. Returns all names."""
+        names = set(self._files.list_dir(self.path))
+        known = {
+            partition_directory(topic.name, number)
+            for topic in topics.topics()
+            for number in range(topic.partition_count)
+        }
+        for name in sorted(names - known):
+            path = f"{self.path}/{name}"
+            if name in KNOWN_FOLDERS or name.startswith(".") or not self._files.is_dir(path):
+                continue
+            if is_deleted_directory(name):
+                self._files.remove_tree(path)
+            elif name.endswith(OTHER_SUFFIXES):
+                reports.append(RecoveryReport(name, "put aside earlier; left alone"))
+            elif partition_of(name):
+                reports.append(RecoveryReport(name, "of no known topic; left alone"))
+            else:
+                reports.append(
+                    RecoveryReport(name, "not a partition; left alone (Kafka would not start)")
+                )
+        return names
+
+    def _open_partition(
+        self,
+        topic: Topic,
+        number: int,
+        settings: LogSettings,
+        known: LastKnown,
+        found: bool,
+        now_ms: int,
+    ) -> list[RecoveryReport]:
+        folder = f"{self.path}/{partition_directory(topic.name, number)}"
+        reports: list[RecoveryReport] = []
+        if found and self._is_other_topic(folder, topic, reports):
+            found, known = False, LastKnown()
+        owed: list[SyncStep] = []
+        if not found:
+            self._files.make_dir(folder)
+            owed += [SyncFolder(self._files, self.path)]
+        owed += self._name_topic(folder, topic, reports)
+        log, more = open_log(
+            self._files,
+            folder,
+            settings,
+            known=known,
+            leader_epoch=self._leader_epoch,
+            now_ms=now_ms,
+        )
+        log.owe(*owed)
+        self.logs[topic.name, number] = log
+        return reports + more
+
+    def _is_other_topic(self, folder: str, topic: Topic, reports: list[RecoveryReport]) -> bool:
+        """Put a folder of another topic with this name aside; it may be all that is left of it."""
+        try:
+            data = self._files.read_bytes(f"{folder}/{PARTITION_METADATA}")
+            found = decode_partition_metadata(data, folder)
+        except (FileNotFoundError, MalformedFile):
+            return False
+        if found == topic.topic_id:
+            return False
+        aside = f"{folder}.{self._new_uuid().hex()}{STRAY_SUFFIX}"
+        self._files.rename(folder, aside)
+        reports.append(
+            RecoveryReport(
+                folder.rpartition("/")[2],
+                f"belongs to topic id {uuid_text(found)}, not {uuid_text(topic.topic_id)}; "
+                f"renamed to {aside.rpartition('/')[2]}",
+            )
+        )
+        return True
+
+    def _name_topic(
+        self, folder: str, topic: Topic, reports: list[RecoveryReport]
+    ) -> list[SyncStep]:
+        """Write `partition.metadata` where it is missing or malformed; returns what to sync.
+
+        It reaches the disk with the first batch at the latest. Without it Kafka would not take
+        the folder for a partition; we make it again.
+        """
+        path = f"{folder}/{PARTITION_METADATA}"
+        try:
+            decode_partition_metadata(self._files.read_bytes(path), path)
+            return []
+        except FileNotFoundError:
+            pass
+        except MalformedFile as error:
+            reports.append(RecoveryReport(folder.rpartition("/")[2], f"{error}; written again"))
+        file: File = self._files.open_file(path, create=True)
+        data = encode_partition_metadata(topic.topic_id)
+        file.truncate(0)
+        file.write_at([data], 0)
+        return [file, SyncFolder(self._files, folder)]
+
+    # Changing
+
+    def create_partition(
+        self, topic: Topic, number: int, settings: LogSettings, *, now_ms: int
+    ) -> Log:
+        """Make and open one more partition of a topic that is in the store already.
+
+        A folder of that name that is left of an earlier topic is put aside. Raises OSError.
+        """
+        found = self._files.exists(f"{self.path}/{partition_directory(topic.name, number)}")
+        self._open_partition(topic, number, settings, LastKnown(), found, now_ms)
+        return self.logs[topic.name, number]
+
+    def delete_topic(self, topic: Topic) -> list[str]:
+        """Close and rename the folders of a topic that is out of the store.
+
+        Returns the renamed folders; `remove_deleted` removes them, now, later or at the next
+        start. Slices that are being sent keep what they need.
+        """
+        renamed = []
+        for number in range(topic.partition_count):
+            log = self.logs.pop((topic.name, number), None)
+            if log is not None:
+                log.close(clean=False)
+            folder = f"{self.path}/{partition_directory(topic.name, number)}"
+            if not self._files.exists(folder):
+                continue
+            unique = self._new_uuid().hex()
+            target = f"{self.path}/{deleted_directory(topic.name, number, unique)}"
+            self._files.rename(folder, target)
+            renamed.append(target)
+        self._files.sync_dir(self.path)
+        self.write_checkpoints()
+        return renamed
+
+    def remove_deleted(self, folder: str) -> None:
+        """Remove a folder that `delete_topic` renamed. Any thread may do that."""
+        self._files.remove_tree(folder)
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Raise a log's start (-1: to its high watermark), durably. Returns the new start.
+
+        The checkpoint is on the disk before this returns, and before files are removed: losing
+        it would bring deleted records back. Raises OffsetOutOfRange, OSError.
+        """
+        log = self.logs[topic, partition]
+        start = log.delete_records(offset)
+        self._log_starts.holding(self._encode_starts()).sync()
+        log.remove_segments_below_start()
+        return start
+
+    # Checkpoints
+
+    def checkpoint(self) -> list[SyncStep]:
+        """The steps that note how far all logs are; to be taken in order, in any thread.
+
+        Every minute will do: what is above the noted recovery point is read again after a crash.
+        Raises OSError if index files cannot be stored.
+        """
+        points = encode_offsets({key: log.recovery_point for key, log in self.logs.items()})
+        steps: list[SyncStep] = []
+        for log in self.logs.values():
+            steps += log.store_for_recovery()
+        steps.append(self._recovery_points.holding(points))
+        steps.append(self._high_watermarks.holding(self._encode_watermarks()))
+        steps.append(self._log_starts.holding(self._encode_starts()))
+        return steps
+
+    def write_checkpoints(self) -> None:
+        """`checkpoint`, here and now. Raises OSError."""
+        for step in self.checkpoint():
+            step.sync()
+
+    def _encode_watermarks(self) -> bytes:
+        return encode_offsets({key: log.written_offset for key, log in self.logs.items()})
+
+    def _encode_starts(self) -> bytes:
+        return encode_offsets(
+            {
+                key: log.start_offset
+                for key, log in self.logs.items()
+                if log.start_offset > log.segments[0].base_offset
+            }
+        )
+
+    # Closing
+
+    def close(self, *, broker_epoch: int = -1) -> bool:
+        """Close every log, note that the stop was clean if it was, and unlock.
+
+        Returns whether it was: a log that failed, or a disk that refuses, leaves the marker out,
+        and the next start looks through the logs. The order is that of storage.md 13.2.
+        """
+        states = {log.name: log.close(clean=True) for log in self.logs.values()}
+        whole = {name: state for name, state in states.items() if state is not None}
+        clean = len(whole) == len(states)
+        try:
+            points = encode_offsets({key: log.recovery_point for key, log in self.logs.items()})
+            self._recovery_points.holding(points).sync()
+            self._high_watermarks.holding(self._encode_watermarks()).sync()
+            self._log_starts.holding(self._encode_starts()).sync()
+            if clean:
+                path = f"{self.path}/{CLEAN_STATE}"
+                self._files.write_atomic(path, clean_state.encode(whole))
+                marker = encode_clean_shutdown(broker_epoch)
+                self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", marker)
+        except OSError:
+            clean = False
+        finally:
+            self._lock.release()
+        return clean
+
+
+def _top(name: str, reason: str) -> RecoveryReport:
+    return RecoveryReport("", reason, file=name)

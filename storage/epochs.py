@@ -1,0 +1,115 @@
+"""Which leader epoch began at which offset, and its checkpoint file.
+
+A client that remembers the epoch of the last record it read can ask where that epoch ended; an
+answer below its own position tells it that the log was cut (KIP-101, KIP-320).
+
+File (`leader-epoch-checkpoint`), text: `0`, the number of entries, then `epoch start_offset` per
+line, rising in both (storage.md 3.2).
+
+What if it is lost: it is made again from the epochs in the batches' headers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from storage.errors import MalformedFile
+
+VERSION = "0"
+UNKNOWN = (-1, -1)
+
+
+class LeaderEpochs:
+    """Epochs and their start offsets, oldest first."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if none is known."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Begin an epoch; returns whether anything changed.
+
+        Entries that contradict it (a higher epoch, or a start at or after this one) are dropped.
+        """
+        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def cut_end(self, offset: int) -> bool:
+        """The log now ends at `offset`: drop entries that start there or later."""
+        keep = bisect_left(self._starts, offset)
+        changed = keep < len(self._starts)
+        del self._epochs[keep:], self._starts[keep:]
+        return changed
+
+    def cut_start(self, offset: int) -> bool:
+        """The log now starts at `offset`: the epoch that holds it starts there."""
+        drop = bisect_right(self._starts, offset)
+        if not drop or (drop == 1 and self._starts[0] == offset):
+            return False
+        epoch = self._epochs[drop - 1]
+        self._epochs[:drop], self._starts[:drop] = [epoch], [offset]
+        return True
+
+    def cut_above(self, epoch: int) -> bool:
+        """Drop epochs that have not been yet, as far as the metadata knows."""
+        keep = bisect_right(self._epochs, epoch)
+        changed = keep < len(self._epochs)
+        del self._epochs[keep:], self._starts[keep:]
+        return changed
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest epoch at or below `epoch`, and the offset at which it ended.
+
+        (-1, -1) if `epoch` is above all that are known, or negative. An epoch below all of them
+        is answered with itself and the start of the oldest, as Apache Kafka does.
+        """
+        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+            return UNKNOWN
+        if epoch == self._epochs[-1]:
+            return epoch, log_end
+        higher = bisect_right(self._epochs, epoch)
+        return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which an offset was written, -1 if unknown."""
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else -1
+
+    def encode(self) -> bytes:
+        lines = [VERSION, str(len(self._epochs))]
+        lines += [f"{epoch} {start}" for epoch, start in self.entries()]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> LeaderEpochs:
+        """Read the file; an empty one has no entries. Raises MalformedFile."""
+        from storage.checkpoints import read_entries
+
+        epochs = cls()
+        for fields in read_entries(data, path, field_count=2):
+            epoch, start = int(fields[0]), int(fields[1])
+            if epochs._epochs and (epoch <= epochs._epochs[-1] or start < epochs._starts[-1]):
+                raise MalformedFile(path, f"entry {epoch} {start} does not rise")
+            epochs._epochs.append(epoch)
+            epochs._starts.append(start)
+        return epochs

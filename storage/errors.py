@@ -1,0 +1,64 @@
+"""What storage tells a client, and what stops a start.
+
+The first family carries an error code (`KafkaError`); the second, `DataDirectoryError`, is for
+the operator: its text is one sentence that names the file and says what was wanted.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode, KafkaError
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset asked for is not in the log."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside {start}..{end}")
+
+
+class StorageError(KafkaError):
+    """The disk refused. Nothing of what was being written is in the log."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class LogFailed(StorageError):
+    """The log takes no more appends until it is opened again; what was written is still read."""
+
+
+class BatchTooLarge(KafkaError):
+    """One batch is larger than a whole segment may be (storage.md 4.1)."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a batch of {size} bytes does not fit a segment of {limit}")
+
+
+class OutOfOrderSequence(KafkaError):
+    """A producer left out a batch, or starts a new epoch with a sequence other than 0."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class ProducerFenced(KafkaError):
+    """A producer speaks with an epoch older than one already seen."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be used as it is. The broker does not start."""
+
+
+class LockHeld(DataDirectoryError):
+    """Another process serves this data directory."""
+
+
+class MalformedFile(Exception):
+    """A control file is not what its page in docs/formats says. The caller knows what is lost."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")

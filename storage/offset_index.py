@@ -1,0 +1,126 @@
+"""The offset index of a segment: which batch is where, sparsely.
+
+File (`.index`), no header, no checksum, one entry of 8 bytes after the other:
+    0..3    int32   last offset of a batch, minus the segment's base offset
+    4..7    int32   position in the log file at which that batch starts
+
+A batch gets an entry when it starts more than `index.interval.bytes` after the last batch that
+got one (storage.md 4.2). Hence every entry's position is a batch boundary, and between two
+entries no batch starts further than one interval from the first of them.
+
+What if it is lost: it is built again from the log file's headers. Lookups in a log without it
+are slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+
+ENTRY_SIZE = 8
+SWAPPED = sys.byteorder == "little"
+
+assert array("i").itemsize == 4
+
+
+class OffsetIndex:
+    """Entries in two columns of int32, 8 bytes of memory per entry."""
+
+    __slots__ = ("_offsets", "_positions", "stored")
+
+    def __init__(self) -> None:
+        self._offsets = array("i")
+        self._positions = array("i")
+        self.stored = 0
+        """Entries that are in the file already."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def last_position(self) -> int:
+        """The position of the last entry, 0 if there is none."""
+        return self._positions[-1] if self._positions else 0
+
+    @property
+    def last_relative_offset(self) -> int:
+        """The relative offset of the last entry, -1 if there is none."""
+        return self._offsets[-1] if self._offsets else -1
+
+    def add(self, relative_offset: int, position: int) -> None:
+        self._offsets.append(relative_offset)
+        self._positions.append(position)
+
+    def floor(self, relative_offset: int) -> int:
+        """The position of the last entry at or below an offset; 0 if there is none."""
+        index = bisect_right(self._offsets, relative_offset)
+        return self._positions[index - 1] if index else 0
+
+    def boundary(self, position: int) -> int:
+        """The largest entry position at or below `position`; 0 if there is none."""
+        index = bisect_right(self._positions, position)
+        return self._positions[index - 1] if index else 0
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        del self._offsets[count:]
+        del self._positions[count:]
+        self.stored = min(self.stored, count)
+
+    def count_below(self, relative_offset: int, position: int) -> int:
+        """How many entries lie below both an offset and a position."""
+        by_offset = bisect_right(self._offsets, relative_offset - 1)
+        return min(by_offset, bisect_right(self._positions, position - 1))
+
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the entries from index `first` on."""
+        count = len(self._offsets) - first
+        words = array("i", bytes(ENTRY_SIZE * count))
+        words[0::2] = self._offsets[first:]
+        words[1::2] = self._positions[first:]
+        if SWAPPED:
+            words.byteswap()
+        return words.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes, log_size: int) -> OffsetIndex | None:
+        """Read a file, or None if it cannot be the index of a log file of `log_size` bytes.
+
+        Apache Kafka makes the file at its full size and cuts it when the segment is rolled or
+        closed; after a crash it ends in zeros, which are dropped here.
+        """
+        if len(data) % ENTRY_SIZE:
+            return None
+        words = array("i", data)
+        if SWAPPED:
+            words.byteswap()
+        index = cls()
+        index._offsets, index._positions = words[0::2], words[1::2]
+        index._drop_zeros()
+        index.stored = len(index)
+        return index if index._rises(log_size) else None
+
+    def _drop_zeros(self) -> None:
+        count = len(self._offsets)
+        if count and not self._positions[-1]:
+            # Positions of real entries rise from above 0, so the zeros are what is left of them.
+            low, high = 0, count
+            while low < high:
+                middle = (low + high) // 2
+                if self._positions[middle]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if not any(self._offsets[low:]):
+                self.cut(low)
+
+    def _rises(self, log_size: int) -> bool:
+        offsets, positions = self._offsets, self._positions
+        if not offsets:
+            return True
+        if offsets[0] < 0 or positions[0] < 0 or positions[-1] >= log_size:
+            return False
+        return all(map(int.__lt__, offsets, offsets[1:])) and all(
+            map(int.__lt__, positions, positions[1:])
+        )

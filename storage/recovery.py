@@ -1,0 +1,415 @@
+"""Opening a partition: what to trust, what to scan, what to cut.
+
+After a clean stop nothing is scanned: the facts noted when the log was closed are compared with
+the sizes of its last files, and that is all.
+
+Otherwise the log is read from its recovery point on (storage.md 6.5): headers and checksums of
+every batch, to the first that is not whole, not intact, or repeats offsets. The log ends there.
+Below the recovery point everything was synced once; damage there is not a crash's doing. It is
+never cut: the log is opened as failed, serves what comes before the damage and says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from protocol.records.layout import PRODUCER_ID
+from storage.epochs import LeaderEpochs
+from storage.errors import MalformedFile
+from storage.layout import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    file_name,
+    offset_of,
+)
+from storage.log import Log, LogSettings
+from storage.producers import ProducerStates
+from storage.reports import RecoveryReport
+from storage.scan import Entry, Scan
+from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.segments import Segments
+from storage.swaps import finish_renames
+from storage.syncing import SyncFolder
+
+if TYPE_CHECKING:
+    from storage.clean_state import CleanState
+    from storage.filesystem import Filesystem
+
+QUARANTINED = ".damaged"
+"""Appended to the name of a segment file that contradicts the ones before it; never deleted."""
+
+
+class LastKnown:
+    """What the checkpoints say of one partition: the recovery point, the high watermark, the log
+    start if it is not the first segment's base, and the state at the last clean stop if the stop
+    was clean."""
+
+    __slots__ = ("clean", "high_watermark", "recovery_point", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        start_offset: int | None = None,
+        clean: CleanState | None = None,
+    ) -> None:
+        self.recovery_point = recovery_point
+        self.high_watermark = high_watermark
+        self.start_offset = start_offset
+        self.clean = clean
+
+
+def open_log(
+    files: Filesystem,
+    folder: str,
+    settings: LogSettings,
+    *,
+    known: LastKnown | None = None,
+    leader_epoch: int = 0,
+    now_ms: int = 0,
+) -> tuple[Log, list[RecoveryReport]]:
+    """Open the log in an existing folder; an empty folder becomes an empty log. Raises OSError."""
+    opening = Opening(files, folder, settings, known or LastKnown(), leader_epoch, now_ms)
+    return opening.run(), opening.reports
+
+
+class Opening:
+    """The steps of opening one log, in the order of `run`."""
+
+    def __init__(
+        self,
+        files: Filesystem,
+        folder: str,
+        settings: LogSettings,
+        known: LastKnown,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self.files = files
+        self.folder = folder
+        self.name = folder.rpartition("/")[2]
+        self.settings = settings
+        self.known = known
+        self.leader_epoch = leader_epoch
+        self.now_ms = now_ms
+        self.reports: list[RecoveryReport] = []
+        self.segments: list[Segment] = []
+        self.scanned: list[Segment] = []
+        self.next_offset = 0
+        self.damage: str | None = None
+        self.epochs = LeaderEpochs()
+        self.clean = False
+        self.tidied = False
+        """Whether names were removed, and must not come back after a power cut."""
+
+    def run(self) -> Log:
+        names = finish_renames(self.files, self.folder, self.files.list_dir(self.folder))
+        self._find_segments(names)
+        created = not self.segments
+        if created:
+            self._create_first()
+        self.clean = not created and self._is_as_it_was_left(names)
+        epochs_stored = self._load_epochs(names)
+        if self.clean and self.known.clean is not None:
+            self.next_offset = self.known.clean.next_offset
+        elif not created:
+            self._recover()
+        start_offset = self._start_offset()
+        if not len(self.epochs) and self.next_offset > start_offset:
+            epochs_stored = False
+            self._rebuild_epochs()
+        self.epochs.cut_end(self.next_offset)
+        self.epochs.cut_start(start_offset)
+        recovery_point = self.next_offset if self.clean else self.known.recovery_point
+        log = Log(
+            self.files,
+            self.folder,
+            Segments(self.segments),
+            self.settings,
+            start_offset=start_offset,
+            next_offset=self.next_offset,
+            recovery_point=min(recovery_point, self.next_offset),
+            leader_epoch=self.leader_epoch,
+            epochs=self.epochs,
+            producers=self._load_producers(names, start_offset),
+        )
+        log.epochs_stored = epochs_stored
+        self._hand_over(log, created=created)
+        return log
+
+    def _hand_over(self, log: Log, *, created: bool) -> None:
+        if self.clean:
+            log.clean_state = self.known.clean
+        steps = [segment.file for segment in self.scanned if segment is not log.active]
+        if steps or created or self.tidied:
+            log.owe(*steps, SyncFolder(self.files, self.folder))
+        if self.damage is not None:
+            log.fail(self.damage)
+
+    # Finding the files
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self.files,
+            self.folder,
+            base_offset,
+            interval_bytes=self.settings.index_interval_bytes,
+            opened_ms=self.now_ms,
+        )
+
+    def _find_segments(self, names: list[str]) -> None:
+        bases = {base for name in names if (base := offset_of(name, LOG)) is not None}
+        for name in names:
+            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                base = offset_of(name, suffix)
+                if base is not None and base not in bases:
+                    self.files.remove(f"{self.folder}/{name}")
+                    self.tidied = True
+        self.segments = [self._segment(base) for base in sorted(bases)]
+
+    def _create_first(self) -> None:
+        """An empty log; it begins where the checkpoint says the old one was cut off, if it does."""
+        self.next_offset = self.known.start_offset or 0
+        self.segments = [
+            Segment.create(
+                self.files,
+                self.folder,
+                self.next_offset,
+                interval_bytes=self.settings.index_interval_bytes,
+                opened_ms=self.now_ms,
+            )
+        ]
+
+    def _is_as_it_was_left(self, names: list[str]) -> bool:
+        """Whether the last files have the sizes noted at the clean stop. Looks into none."""
+        clean = self.known.clean
+        if clean is None:
+            return False
+        active = self.segments[-1]
+        present = set(names)
+        expected = ((LOG, clean.log_size), (INDEX, clean.index_size))
+        for suffix, size in (*expected, (TIME_INDEX, clean.time_index_size)):
+            path = active.path(suffix)
+            name = file_name(active.base_offset, suffix)
+            found = self.files.size_of(path) if name in present else -1
+            if found != size:
+                self._report(
+                    f"clean stop, but the file has {found} bytes and not {size}", file=name
+                )
+                return False
+        if clean.snapshot and clean.snapshot not in present:
+            self._report("clean stop, but the producer snapshot is missing", file=clean.snapshot)
+            return False
+        if clean.next_offset < active.base_offset:
+            self._report("clean stop, but there are segments from after it")
+            return False
+        return True
+
+    def _start_offset(self) -> int:
+        first = self.segments[0].base_offset
+        start = self.known.start_offset
+        if start is None or start <= first:
+            return first
+        if start > self.next_offset:
+            # Kafka would delete the whole log here. A checkpoint is not worth that much.
+            self._report(
+                f"the checkpointed log start {start} is above the log's end {self.next_offset}; "
+                f"it is ignored"
+            )
+            return first
+        return start
+
+    def _report(self, reason: str, *, file: str = "") -> None:
+        self.reports.append(
+            RecoveryReport(self.name, reason, file=file, next_offset=self.next_offset)
+        )
+
+    # Reading what a crash may have spoilt
+
+    def _recover(self) -> None:
+        """Read from the recovery point to the end and cut what is not whole."""
+        point = self.known.recovery_point
+        bases = [segment.base_offset for segment in self.segments]
+        first = max(bisect_right(bases, point) - 1, 0)
+        self.next_offset = bases[first]
+        kept = self.segments[:first]
+        for index in range(first, len(self.segments)):
+            segment = self.segments[index]
+            if kept and segment.base_offset < self.next_offset and index > first:
+                self._quarantine(segment)
+                continue
+            kept.append(segment)
+            self.scanned.append(segment)
+            self.next_offset = max(self.next_offset, segment.base_offset)
+            trouble = self._recover_segment(segment, point)
+            if trouble is not None:
+                if self.next_offset < point:
+                    self._damaged(segment, trouble)
+                else:
+                    self._cut(segment, trouble, self.segments[index + 1 :])
+                break
+            if index + 1 < len(self.segments):
+                segment.finish_times()
+                segment.store_indexes()
+        self.segments = kept
+
+    def _recover_segment(self, segment: Segment, point: int) -> Scan | None:
+        """Read one segment; returns the scan that met trouble, None if it is whole to its end."""
+        file = segment.file
+        position = segment.trust_below(point)
+        last_offset = segment.base_offset - 1
+        below = Scan(file, position, segment.written_size, last_offset=last_offset)
+        for entry in below:
+            if entry.last_offset >= point:
+                position = entry.position
+                break
+            segment.note(entry)
+            self.next_offset = entry.last_offset + 1
+            last_offset, position = entry.last_offset, entry.end
+        else:
+            if below.trouble is not None and self.next_offset < point:
+                return below
+        above = Scan(file, position, segment.written_size, last_offset=last_offset, checked=True)
+        for entry in above:
+            if entry.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                above.trouble = f"offset {entry.last_offset} is too far from the segment's base"
+                above.position = entry.position
+                break
+            segment.note(entry)
+            self._note_epoch(entry)
+            self.next_offset = entry.last_offset + 1
+        return above if above.trouble is not None else None
+
+    def _note_epoch(self, entry: Entry) -> None:
+        if entry.leader_epoch > self.epochs.latest:
+            self.epochs.assign(entry.leader_epoch, entry.first_offset)
+
+    def _cut(self, segment: Segment, scan: Scan, later: list[Segment]) -> None:
+        """End the log where the scan stopped.
+
+        Segments after that go first, and durably: if they outlived the cut, the next start would
+        take it for a gap and serve them, with offsets that were given out again meanwhile.
+        """
+        self._note_loss(segment, scan.trouble or "", scan.position)
+        for other in later:
+            if other.byte_size():
+                self._note_loss(other, "the segment follows a cut", 0)
+            for suffix in SEGMENT_SUFFIXES:
+                self.files.remove(other.path(suffix))
+        if later:
+            self.files.sync_dir(self.folder)
+        segment.file.truncate(scan.position)
+        segment.size = segment.written_size = scan.position
+
+    def _note_loss(self, segment: Segment, reason: str, position: int) -> None:
+        self.reports.append(
+            RecoveryReport(
+                self.name,
+                reason,
+                file=file_name(segment.base_offset, LOG),
+                position=position,
+                bytes_cut=segment.byte_size() - position,
+                next_offset=self.next_offset,
+                offsets_lost=max(self.known.high_watermark - self.next_offset, 0),
+            )
+        )
+
+    def _damaged(self, segment: Segment, scan: Scan) -> None:
+        """Damage where the disk once said that all was well: touch nothing, serve what is whole."""
+        file = file_name(segment.base_offset, LOG)
+        point = self.known.recovery_point
+        self.damage = (
+            f"{self.name}: {file} is damaged at position {scan.position}, below the recovery "
+            f"point {point}: {scan.trouble}"
+        )
+        segment.size = segment.written_size = scan.position
+        self.reports.append(
+            RecoveryReport(
+                self.name,
+                f"damaged below the recovery point {point}, nothing cut: {scan.trouble}",
+                file=file,
+                position=scan.position,
+                next_offset=self.next_offset,
+                offsets_lost=max(point - self.next_offset, 0),
+            )
+        )
+
+    def _quarantine(self, segment: Segment) -> None:
+        """Put aside a file whose offsets the segment before it holds already."""
+        path = segment.path()
+        self.tidied = True
+        self.files.rename(path, path + QUARANTINED)
+        for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            self.files.remove(segment.path(suffix))
+        self._report(
+            f"begins below the end {self.next_offset} of the segment before it; put aside",
+            file=file_name(segment.base_offset, LOG),
+        )
+
+    # Epochs and producers
+
+    def _load_epochs(self, names: list[str]) -> bool:
+        """Read the checkpoint; returns whether the file can stay as it is."""
+        if LEADER_EPOCHS not in names:
+            return False
+        path = f"{self.folder}/{LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochs.decode(self.files.read_bytes(path), path)
+        except MalformedFile as error:
+            self._report(f"{error}; epochs are taken from the batches", file=LEADER_EPOCHS)
+            return False
+        return not self.epochs.cut_above(self.leader_epoch)
+
+    def _rebuild_epochs(self) -> None:
+        """Read all headers of the log: only they know when which epoch began."""
+        for segment in self.segments:
+            size = segment.byte_size()
+            for entry in Scan(segment.file, 0, size):
+                if entry.leader_epoch <= self.leader_epoch:
+                    self._note_epoch(entry)
+            if segment is not self.segments[-1]:
+                segment.release_file()
+
+    def _load_producers(self, names: list[str], start_offset: int) -> ProducerStates:
+        """The newest snapshot that can be read, and what the log says after it (storage.md 4.5)."""
+        producers, scanned_to = ProducerStates(), start_offset
+        offsets = [offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None]
+        for offset in sorted(offsets, reverse=True):
+            path = f"{self.folder}/{file_name(offset, SNAPSHOT)}"
+            if offset > self.next_offset:
+                self.files.remove(path)  # of a log that was longer
+                self.tidied = True
+                continue
+            try:
+                producers = ProducerStates.decode(self.files.read_bytes(path), path)
+            except MalformedFile as error:
+                self._report(f"{error}; removed", file=file_name(offset, SNAPSHOT))
+                self.files.remove(path)
+                self.tidied = True
+                continue
+            scanned_to = offset
+            break
+        if scanned_to < self.next_offset:
+            self._scan_producers(producers, scanned_to)
+        producers.settle()
+        return producers
+
+    def _scan_producers(self, producers: ProducerStates, offset: int) -> None:
+        bases = [segment.base_offset for segment in self.segments]
+        for segment in self.segments[max(bisect_right(bases, offset) - 1, 0) :]:
+            segment.load()
+            position = segment.offsets.floor(offset - segment.base_offset)
+            for entry in Scan(segment.file, position, segment.written_size):
+                header = entry.header
+                if header is None or entry.last_offset < offset or header[PRODUCER_ID] < 0:
+                    continue
+                producers.update(header, entry.first_offset)
+            if segment is not self.segments[-1]:
+                segment.unload()

@@ -1,0 +1,40 @@
+"""What storage found out that an operator should hear; the broker decides how to say it."""
+
+from __future__ import annotations
+
+
+class RecoveryReport:
+    """A fact found while opening a partition, for the operator.
+
+    `bytes_cut` bytes were removed from `file`, from `position` on; the log now ends at
+    `next_offset`. Nothing was removed if it is 0. `offsets_lost` counts offsets that the last
+    high watermark checkpoint shows to have existed; there may have been more after it.
+    """
+
+    __slots__ = (
+        "bytes_cut", "file", "next_offset", "offsets_lost", "partition", "position", "reason",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition: str,
+        reason: str,
+        *,
+        file: str = "",
+        position: int = 0,
+        bytes_cut: int = 0,
+        next_offset: int = -1,
+        offsets_lost: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.reason = reason
+        self.file = file
+        self.position = position
+        self.bytes_cut = bytes_cut
+        self.next_offset = next_offset
+        self.offsets_lost = offsets_lost
+
+    def __repr__(self) -> str:
+        where = f", {self.file} at {self.position}" if self.file else ""
+        cut = f", {self.bytes_cut} bytes cut" if self.bytes_cut else ""
+        return f"RecoveryReport({self.partition}: {self.reason}{where}{cut})"

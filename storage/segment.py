@@ -1,0 +1,328 @@
+"""One file of batches with its two indexes.
+
+The last segment of a log takes appends; the others are sealed. A segment is opened in name only:
+its file and its indexes are read when first needed, so a log with thousands of segments starts
+as quickly as one with a single one. An index that cannot be the one of this file is built again
+from the headers (storage.md 17, S6 to S9).
+
+The indexes of the active segment live in memory and are appended to their files when the log is
+checkpointed, rolled or closed; files on disk are never longer than their content.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.records.errors import CorruptBatch
+from protocol.records.layout import NO_TIMESTAMP
+from storage.layout import INDEX, LOG, TIME_INDEX, file_name
+from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from storage.offset_index import OffsetIndex
+from storage.scan import Entry, Scan, first_entry
+from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
+from storage.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from storage.filesystem import File, Filesystem
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""An offset in an index is an int32 counted from the segment's base."""
+
+
+class Mark:
+    """The end of a segment as it was at some moment, to go back to after a failed write."""
+
+    __slots__ = ("entries", "indexed_position", "max_timestamp", "max_timestamp_offset", "times")
+
+    def __init__(self, segment: Segment) -> None:
+        self.entries = len(segment.offsets)
+        self.times = len(segment.times)
+        self.indexed_position = segment.indexed_position
+        self.max_timestamp = segment.max_timestamp
+        self.max_timestamp_offset = segment.max_timestamp_offset
+
+
+class Segment:
+    """The batches from `base_offset` up to the next segment's.
+
+    `size` counts the bytes of all batches, queued ones included; `written_size` those in the
+    file. `max_timestamp` (ms, -1 for none) and `max_timestamp_offset` (last offset of the first
+    batch that has it) are known once the indexes are loaded.
+    """
+
+    __slots__ = (
+        "_file",
+        "_files",
+        "_folder",
+        "base_offset",
+        "first_timestamp",
+        "indexed_position",
+        "interval_bytes",
+        "loaded",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offsets",
+        "opened_ms",
+        "size",
+        "times",
+        "written_size",
+    )
+
+    def __init__(
+        self,
+        files: Filesystem,
+        folder: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        opened_ms: int = 0,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._file: File | None = None
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self.opened_ms = opened_ms
+        self.size = self.written_size = -1
+        self.loaded = False
+        self.offsets = OffsetIndex()
+        self.times = TimeIndex()
+        self.indexed_position = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        """Max timestamp of the first batch; by it the segment ages (storage.md 5.2)."""
+
+    def path(self, suffix: str = LOG) -> str:
+        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+
+    @classmethod
+    def create(
+        cls,
+        files: Filesystem,
+        folder: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        opened_ms: int,
+    ) -> Segment:
+        """Make the files of a new segment; the folder still has to be synced.
+
+        Left-over files of that name are emptied first: they come from a roll that failed.
+        """
+        segment = cls(
+            files, folder, base_offset, interval_bytes=interval_bytes, opened_ms=opened_ms
+        )
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            files.remove(segment.path(suffix))
+        for suffix in (INDEX, TIME_INDEX):
+            files.open_file(segment.path(suffix), create=True).close()
+        segment._file = files.open_file(segment.path(), create=True)
+        segment.size = segment.written_size = 0
+        segment.loaded = True
+        return segment
+
+    @property
+    def file(self) -> File:
+        """The log file, opened when first asked for."""
+        file = self._file
+        if file is None:
+            file = self._file = self._files.open_file(self.path())
+            if self.size < 0:
+                self.size = self.written_size = file.size()
+        return file
+
+    def byte_size(self) -> int:
+        """Bytes of the log file, without opening it."""
+        if self.size < 0:
+            self.size = self.written_size = self._files.size_of(self.path())
+        return self.size
+
+    # Indexes
+
+    def load(self) -> None:
+        """Read the indexes, or build them again if they are not the ones of this file."""
+        if self.loaded:
+            return
+        file = self.file
+        offsets = self._read_offset_index(file)
+        times = self._read_time_index(file) if offsets is not None else None
+        if offsets is None or times is None:
+            self.rebuild()
+            try:
+                self.store_indexes()
+            except OSError:
+                return  # what is in memory serves; the next start builds it again
+            return
+        self.offsets, self.times = offsets, times
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take the state of the segment's end from its indexes."""
+        self.indexed_position = self.offsets.last_position
+        self.max_timestamp = self.times.last_timestamp
+        self.max_timestamp_offset = self.base_offset + max(self.times.last_relative_offset, 0)
+        if self.written_size > 0:
+            first = first_entry(self.file, 0, self.written_size)
+            if first is not None:
+                self.first_timestamp = first.max_timestamp
+        self.loaded = True
+
+    def _read_offset_index(self, file: File) -> OffsetIndex | None:
+        try:
+            data = self._files.read_bytes(self.path(INDEX))
+        except FileNotFoundError:
+            return None
+        index = OffsetIndex.decode(data, self.written_size)
+        if index is None or not len(index):
+            return index
+        # Rising numbers may still be another file's. There must be an entry where the last one
+        # points, and it must not begin above the offset it is said to hold.
+        entry = first_entry(file, index.last_position, self.written_size)
+        if entry is None or entry.first_offset > self.base_offset + index.last_relative_offset:
+            return None
+        return index
+
+    def _read_time_index(self, file: File) -> TimeIndex | None:
+        try:
+            data = self._files.read_bytes(self.path(TIME_INDEX))
+        except FileNotFoundError:
+            return None
+        index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+        if index is not None and not len(index) and self.written_size:
+            # A closed segment without entries has no timestamps at all, or has lost its index.
+            first = first_entry(file, 0, self.written_size)
+            if first is None or first.max_timestamp > NO_TIMESTAMP:
+                return None
+        return index
+
+    def rebuild(self) -> None:
+        """Make both indexes from the headers of the written part of the file."""
+        self.offsets, self.times = OffsetIndex(), TimeIndex()
+        self.indexed_position = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        for entry in Scan(self.file, 0, self.written_size):
+            self.note(entry)
+        self.finish_times()
+        self.loaded = True
+
+    def trust_below(self, offset: int) -> int:
+        """Load what the index files say of batches wholly below `offset`, and nothing else.
+
+        Returns the position from which the log file has to be read. For recovery: index entries
+        below the recovery point were synced before it was; later ones are anybody's guess.
+        """
+        file = self.file
+        offsets = self._read_offset_index(file)
+        try:
+            data = self._files.read_bytes(self.path(TIME_INDEX))
+        except FileNotFoundError:
+            data = b""
+        times = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+        if offsets is None or times is None:
+            offsets, times = OffsetIndex(), TimeIndex()
+        offsets.cut(offsets.count_below(offset - self.base_offset, self.written_size))
+        if len(offsets):
+            entry = first_entry(file, offsets.last_position, self.written_size)
+            last = self.base_offset + offsets.last_relative_offset
+            if entry is None or entry.first_offset > last or not len(times):
+                offsets.cut(0)
+        # With every offset entry a time entry was tried, so up to the last offset entry the time
+        # index knows the largest timestamp. A later time entry comes from a clean stop.
+        times.cut(times.count_below(offsets.last_relative_offset + 1))
+        if len(offsets) and not len(times):
+            offsets.cut(0)
+        self.offsets, self.times = offsets, times
+        self._settle()
+        return offsets.last_position
+
+    def note(self, entry: Entry) -> None:
+        """Enter a batch that is in the file already."""
+        last = entry.last_offset
+        if entry.position == 0:
+            self.first_timestamp = entry.max_timestamp
+        if entry.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, last
+        if entry.position - self.indexed_position > self.interval_bytes:
+            self.add_index_entry(last, entry.position)
+
+    def add_index_entry(self, last_offset: int, position: int) -> None:
+        self.offsets.add(last_offset - self.base_offset, position)
+        self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.indexed_position = position
+
+    def finish_times(self) -> None:
+        """Give the time index its final entry, the segment's largest timestamp."""
+        self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def mark(self) -> Mark:
+        return Mark(self)
+
+    def back_to(self, mark: Mark) -> None:
+        """Forget what was appended since the mark and has not been written."""
+        self.offsets.cut(mark.entries)
+        self.times.cut(mark.times)
+        self.indexed_position = mark.indexed_position
+        self.max_timestamp = mark.max_timestamp
+        self.max_timestamp_offset = mark.max_timestamp_offset
+        self.size = self.written_size
+
+    def store_indexes(self) -> list[File]:
+        """Append what the index files lack and cut them to size. They are not synced yet.
+
+        Returns the files that were touched, for the sync to come.
+        """
+        touched: list[File] = []
+        columns = (
+            (INDEX, INDEX_ENTRY_SIZE, self.offsets),
+            (TIME_INDEX, TIME_INDEX_ENTRY_SIZE, self.times),
+        )
+        for suffix, entry_size, index in columns:
+            file = self._files.open_file(self.path(suffix), create=True)
+            position = index.stored * entry_size
+            if file.size() < position:  # lost in a crash, and rebuilt here
+                index.stored = position = 0
+            if index.stored < len(index):
+                file.write_at([index.encode(index.stored)], position)
+            size = len(index) * entry_size
+            if file.size() != size:
+                file.truncate(size)
+            index.stored = len(index)
+            touched.append(file)
+        return touched
+
+    # Lookups
+
+    def find(self, offset: int) -> Entry | None:
+        """The first entry whose last offset is at or above `offset`; None if there is none.
+
+        Raises CorruptBatch if the way there is blocked by something that is no batch.
+        """
+        self.load()
+        position = self.offsets.floor(offset - self.base_offset)
+        scan = Scan(self.file, position, self.written_size)
+        for entry in scan:
+            if entry.last_offset >= offset:
+                return entry
+        if scan.trouble is not None:
+            raise CorruptBatch(f"{self.path()}, position {scan.position}: {scan.trouble}")
+        return None
+
+    # Letting go
+
+    def unload(self) -> None:
+        """Give back the file and the memory of a sealed segment's indexes.
+
+        The descriptor is closed when the last slice or sync that holds the file is done.
+        """
+        self._file = None
+        self.offsets, self.times = OffsetIndex(), TimeIndex()
+        self.loaded = False
+
+    def release_file(self) -> None:
+        """Give back the file alone; used when the log is closed."""
+        self._file = None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path()!r}, size={self.size})"

@@ -1,0 +1,92 @@
+"""What has to reach the disk before an acknowledgement, as steps that any thread may take.
+
+The loop's thread collects the steps of a log (`Log.unsynced`), a worker runs them, and the loop's
+thread reports back (`Log.synced`). Each step holds what it needs: the open file, or the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from storage.filesystem import Filesystem
+
+UNCONFIRMED_MAX = 16
+"""Rounds of syncing that may be under way for one log; more means that reports were lost."""
+
+
+class SyncStep(Protocol):
+    """A file, a folder, or a small file to be put in place."""
+
+    def sync(self) -> None:
+        """Return when it is on the disk. Raises OSError."""
+
+
+class SyncFolder:
+    """Makes new names in a folder last."""
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: Filesystem, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def sync(self) -> None:
+        self._files.sync_dir(self._path)
+
+
+class PutFile:
+    """Puts a control file in place, whole or not at all."""
+
+    __slots__ = ("_data", "_files", "_path")
+
+    def __init__(self, files: Filesystem, path: str, data: bytes) -> None:
+        self._files = files
+        self._path = path
+        self._data = data
+
+    def sync(self) -> None:
+        self._files.write_atomic(self._path, self._data)
+
+
+class SyncQueue:
+    """The steps a log owes, in the order in which they arose.
+
+    A step stays until a round that contained it is confirmed, so a round that failed or was
+    abandoned loses nothing.
+    """
+
+    __slots__ = ("_rounds", "_serial", "_steps")
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, SyncStep]] = []
+        self._rounds: dict[int, int] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, *steps: SyncStep) -> None:
+        for step in steps:
+            self._serial += 1
+            self._steps.append((self._serial, step))
+
+    def begin(self, up_to: int) -> list[SyncStep]:
+        """The steps of a round that covers the log up to an offset."""
+        # Of two rounds for the same offset the earlier one knows fewer steps: only those may be
+        # taken off when "up to this offset" is confirmed.
+        self._rounds.setdefault(up_to, self._serial)
+        if len(self._rounds) > UNCONFIRMED_MAX:
+            del self._rounds[next(iter(self._rounds))]
+        return [step for _, step in self._steps]
+
+    def confirm(self, up_to: int) -> bool:
+        """Take off the steps of that round; False if it is not known (any more)."""
+        serial = self._rounds.get(up_to)
+        if serial is None:
+            return False
+        for offset in [offset for offset in self._rounds if offset <= up_to]:
+            del self._rounds[offset]
+        if self._steps:
+            self._steps = [entry for entry in self._steps if entry[0] > serial]
+        return True
