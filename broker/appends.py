@@ -1,0 +1,78 @@
+"""The appends of one read burst, written together.
+
+A burst is all that one readable event of one connection brings. Its batches are queued in their
+logs while the requests are handled, then each log gets one `writev`, and only then are the answers
+encoded: when a write fails, the entries of that log in the answers still become errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
+    from protocol.messages.produce import ProduceResponse
+    from storage.log import Log
+
+
+class Appends:
+    """Partitions with queued batches. One object serves all connections: a burst ends before the
+    loop turns to the next connection."""
+
+    __slots__ = ("_partitions", "unsynced")
+
+    def __init__(self) -> None:
+        self._partitions: list[Partition] = []
+        self.unsynced: dict[Log, None] = {}
+        """Logs written since housekeeping last had them synced."""
+
+    def add(self, partition: Partition, entry: ProduceResponse.Topic.Partition, size: int) -> None:
+        """A batch of `size` bytes was queued in the partition's log; `entry` will answer it."""
+        if not partition.unwritten:
+            self._partitions.append(partition)
+        partition.unwritten.append(entry)
+        partition.unwritten_bytes += size
+
+    def write(self) -> bool:
+        """Write what is queued, make it visible, and wake those who wait for it.
+
+        False when a write failed: the entries it was for are errors now.
+        """
+        partitions = self._partitions
+        if not partitions:
+            return True
+        self._partitions = []
+        all_written = True
+        for partition in partitions:
+            try:
+                partition.log.write()
+            except KafkaError as error:
+                _fail(partition, error)
+                all_written = False
+                continue
+            self.unsynced[partition.log] = None
+            partition.unwritten.clear()
+            size = partition.unwritten_bytes
+            partition.unwritten_bytes = 0
+            if partition.waits:
+                partition.wake(size)
+        return all_written
+
+
+def _fail(partition: Partition, error: KafkaError) -> None:
+    """Nothing that was queued for this partition is stored: its answers become errors."""
+    logs.error(
+        "append failed",
+        topic=partition.topic.name,
+        partition=partition.index,
+        reason=str(error),
+    )
+    for entry in partition.unwritten:
+        entry.error_code = error.code
+        entry.base_offset = -1
+        entry.log_append_time_ms = -1
+    partition.unwritten.clear()
+    partition.unwritten_bytes = 0

@@ -1,0 +1,32 @@
+"""The only module that reads a clock. Everything else is given the time."""
+
+from __future__ import annotations
+
+import time
+
+
+def now_ms() -> int:
+    """Wall-clock time in ms since 1970, as record timestamps count it."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_s() -> float:
+    """Seconds on a clock that never goes back, for durations and deadlines."""
+    return time.monotonic()
+
+
+def process_age_ms() -> int:
+    """How long ago the operating system started this process, in ms (0 where it does not say).
+
+    Used for the start-up time in the ready line: it includes what the interpreter needed before
+    any of our lines ran.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - pathlib costs start-up time
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    import os
+
+    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000))

@@ -1,0 +1,273 @@
+"""An asyncio protocol around protocol.connection: read, hand over, write.
+
+Requests are handled inside the read callback. One readable event is one *burst*: all whole
+requests are handled, their appends written (one write per log), their answers encoded, and all of
+it sent by one write. A task per request would double the cost of a small one.
+
+The next request is not started while one waits (a fetch below its minimum): Kafka's clients rely on
+that order. An acks=all produce that waits for the disk does not hold back the next one; answers
+leave in order all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from broker import logs
+from broker.context import Context
+from broker.dispatch import CloseConnection, answer
+from broker.handlers.produce import translate_failures
+from broker.pending import Durable, Silent, Waiting
+from broker.sender import Sender
+from protocol.connection import ServerConnection
+from protocol.errors import ErrorCode, Malformed
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+    from protocol.connection import Request
+    from storage.log import Log
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. Reading stops while `read.ahead.max.bytes` are waiting to be handled."""
+
+    def __init__(self, broker: Broker, listener: str) -> None:
+        self._broker = broker
+        self._listener = listener
+        self._wire = ServerConnection(
+            broker.routes, max_frame_bytes=broker.settings.socket_request_max_bytes
+        )
+        self._read_ahead_bytes = broker.settings.read_ahead_max_bytes
+        self._max_owed = broker.settings.read_ahead_max_requests
+        self._waiting: Waiting | None = None
+        self._closing = False
+        self._reading = True
+        self._in_burst = False
+        self.last_active_s = 0.0
+        self._transport: asyncio.Transport
+        self._sender: Sender
+        self._context: Context
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport, not its class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        broker = self._broker
+        self._sender = Sender(broker.loop, transport, broker.readers, self._on_drained)
+        self._context = Context(
+            broker,
+            self._listener,
+            peer=transport.get_extra_info("peername"),
+            local=transport.get_extra_info("sockname"),
+        )
+        self.last_active_s = broker.loop.time()
+        if not broker.admit(self):
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.cancel()
+        self._sender.close()
+        self._broker.gone(self, self._wire.trailing_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._wire.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._wire.received(nbytes)
+        self.last_active_s = self._broker.loop.time()
+        self._handle()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; what it is owed is sent before the connection is closed."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.cancel()
+            return False
+        self._closing = True
+        self._close_when_done()
+        return True
+
+    def pause_writing(self) -> None:
+        self._sender.pause()
+
+    def resume_writing(self) -> None:
+        self._sender.resume()
+
+    # Requests.
+
+    @property
+    def address(self) -> str:
+        """The peer's address without its port."""
+        return self._context.peer_host
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is owed to the peer and nothing of its next request has come."""
+        return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
+
+    def finish(self, request: Request, response: Any) -> None:
+        """An answer that was pending is there."""
+        self._wire.respond(request, response)
+        self._flush()
+
+    def finish_waiting(self, request: Request, response: Any) -> None:
+        """The request that held back the others is answered: send it and go on."""
+        self._waiting = None
+        self.finish(request, response)
+        if self._wire.buffered:
+            self._broker.loop.call_soon(self._handle)
+
+    def close(self) -> None:
+        """Answer what is owed, then close. The waiting request, if any, is answered now."""
+        if self._waiting is not None:
+            self._waiting.finish()
+        self._closing = True
+        self._close_when_done()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def shrink(self) -> None:
+        """Give back buffer memory if the connection is idle."""
+        if self.idle:
+            self._wire.shrink()
+
+    def _handle(self) -> None:
+        """Handle what has been received, burst by burst, as far as it may be handled now."""
+        if self._in_burst:
+            return
+        self._in_burst = True
+        try:
+            while self._may_start() and self._burst():
+                pass
+        finally:
+            self._in_burst = False
+        self._control_reading()
+
+    def _may_start(self) -> bool:
+        """Whether the next request may be started now."""
+        return (
+            self._waiting is None
+            and not self._closing
+            and not self._sender.busy
+            and self._wire.owed < self._max_owed
+        )
+
+    def _burst(self) -> bool:
+        """Handle up to `read.ahead.max.requests`; whether there may be more."""
+        wire = self._wire
+        context = self._context
+        context.now_ms = self._broker.now_ms()
+        handled: list[tuple[Request, Any]] = []
+        more = True
+        try:
+            for _ in range(self._max_owed):
+                request = wire.next_request()
+                if request is None:
+                    more = False
+                    break
+                result = answer(request, context)
+                handled.append((request, result))
+                if result.__class__.__base__ is Waiting:
+                    break
+        except (Malformed, CloseConnection) as error:
+            self._refuse(error)
+            more = False
+        if not self._broker.appends.write():
+            translate_failures(handled)
+        for request, result in handled:
+            kind = result.__class__
+            if kind is Durable:
+                self._wait_for_disk(request, result)
+            elif kind is Silent:
+                wire.respond(request, None)
+                self._close_if_failed(result.response)
+            elif kind.__base__ is Waiting:
+                self._waiting = result
+                result.start(self, request)
+            else:
+                wire.respond(request, result)
+        self._flush()
+        return more
+
+    def _wait_for_disk(self, request: Request, result: Durable) -> None:
+        broker = self._broker
+        response = result.response
+        partitions = result.partitions
+        if not partitions:
+            self._wire.respond(request, response)
+            return
+
+        def done(failed: dict[Log, str]) -> None:
+            if failed:
+                lost = {
+                    (partition.topic, partition.index)
+                    for partition in partitions
+                    if partition.log in failed
+                }
+                broker.fail_entries(response, lost)
+            self.finish(request, response)
+            if self._wire.buffered:
+                self._handle()
+
+        broker.group_commit.wait([partition.log for partition in partitions], done)
+
+    def _flush(self) -> None:
+        buffers = self._wire.outgoing()
+        if buffers:
+            self._sender.send(buffers)
+        if self._closing:
+            self._close_when_done()
+
+    def _on_drained(self) -> None:
+        if self._closing:
+            self._close_when_done()
+        elif self._wire.buffered:
+            self._handle()
+        else:
+            self._control_reading()
+
+    def _control_reading(self) -> None:
+        """Read ahead a bounded amount, so that a waiting client's end of file is still noticed."""
+        held_back = self._wire.buffered >= self._read_ahead_bytes and (
+            self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
+        )
+        if held_back == self._reading and not self._transport.is_closing():
+            self._reading = not held_back
+            if held_back:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _close_if_failed(self, response: Any) -> None:
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code != ErrorCode.NONE:
+                    self._refuse(
+                        CloseConnection(f"acks=0 and error {partition.error_code}", quiet=True)
+                    )
+                    return
+
+    def _refuse(self, error: Malformed | CloseConnection) -> None:
+        """Close after what is owed has been sent, and say why once a minute per address."""
+        self._closing = True
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        self._broker.refused_connections += 1
+        if not getattr(error, "quiet", False):
+            logs.warn_once_a_minute(
+                "connection closed",
+                str(error),
+                self.address,
+                client_id=self._context.client_id,
+            )
+
+    def _close_when_done(self) -> None:
+        if self._wire.owed == 0 and not self._sender.busy:
+            self._transport.close()

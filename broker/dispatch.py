@@ -1,0 +1,114 @@
+"""The one table of handlers, and how a handler is called.
+
+The table is written out, in order; nothing registers itself. What stands here is what ApiVersions
+advertises: a key without a handler is declared in `protocol` and not offered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker import logs
+from broker.handlers.alter_configs import alter_configs
+from broker.handlers.api_versions import api_versions
+from broker.handlers.create_partitions import create_partitions
+from broker.handlers.create_topics import create_topics
+from broker.handlers.delete_records import delete_records
+from broker.handlers.delete_topics import delete_topics
+from broker.handlers.describe_cluster import describe_cluster
+from broker.handlers.describe_configs import describe_configs
+from broker.handlers.describe_topic_partitions import describe_topic_partitions
+from broker.handlers.fetch import fetch
+from broker.handlers.find_coordinator import find_coordinator
+from broker.handlers.incremental_alter_configs import incremental_alter_configs
+from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.list_offsets import list_offsets
+from broker.handlers.metadata import metadata
+from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from broker.handlers.produce import produce
+from protocol import registry
+from protocol.connection import Served
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.context import Context
+    from protocol.connection import Request
+
+
+class CloseConnection(Exception):
+    """There is no place for an answer: the connection is closed after what is owed."""
+
+    def __init__(self, why: str, *, quiet: bool = False) -> None:
+        super().__init__(why)
+        self.quiet = quiet
+
+
+class Handler:
+    """A handler, and the oldest version it serves (the newest is the registry's)."""
+
+    __slots__ = ("call", "min_version")
+
+    def __init__(self, call: Callable[[Request, Context], Any], *, min_version: int = 0) -> None:
+        self.call = call
+        self.min_version = min_version
+
+
+HANDLERS: dict[int, Handler] = {
+    0: Handler(produce, min_version=3),
+    1: Handler(fetch, min_version=4),
+    2: Handler(list_offsets, min_version=1),
+    3: Handler(metadata),
+    10: Handler(find_coordinator),
+    18: Handler(api_versions),
+    19: Handler(create_topics),
+    20: Handler(delete_topics),
+    21: Handler(delete_records),
+    22: Handler(init_producer_id),
+    23: Handler(offset_for_leader_epoch),
+    32: Handler(describe_configs),
+    33: Handler(alter_configs),
+    37: Handler(create_partitions),
+    44: Handler(incremental_alter_configs),
+    60: Handler(describe_cluster),
+    75: Handler(describe_topic_partitions),
+}
+
+
+def served() -> dict[int, Served]:
+    """What is served, for the connections and for ApiVersions."""
+    return {
+        key: Served(
+            registry.APIS[key], handler.call, handler.min_version, registry.APIS[key].max_version
+        )
+        for key, handler in HANDLERS.items()
+    }
+
+
+def answer(request: Request, ctx: Context) -> Any:
+    """What the handler returns: an answer, or one of broker.pending.
+
+    A KafkaError becomes the answer in which everything asked for meets its code. Any other
+    exception is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR.
+    """
+    try:
+        return request.route.handler(request, ctx)
+    except KafkaError as error:
+        return _refused(request, error.code)
+    except Exception as error:
+        logs.fault_once_a_minute(
+            "a handler failed",
+            error,
+            f"{request.route.api.name} v{request.version}",
+            address=ctx.peer_host,
+            client_id=request.client_id,
+        )
+        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _refused(request: Request, code: ErrorCode) -> Any:
+    api = request.route.api
+    if request.message is None:
+        raise CloseConnection(f"{api.name} of an unknown version could not be answered")
+    return api.refused(request.message, code)

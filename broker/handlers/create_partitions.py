@@ -1,0 +1,71 @@
+"""CreatePartitions: more partitions for a topic. Existing data and keys stay where they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker.topics import MAX_PARTITIONS
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+Asked = CreatePartitionsRequest.Topic
+Entry = CreatePartitionsResponse.Topic
+
+
+def create_partitions(request: Request, ctx: Context) -> CreatePartitionsResponse:
+    message: CreatePartitionsRequest = request.message
+    named = Counter(asked.name for asked in message.topics)
+    entries: dict[str, Entry] = {}
+    for asked in message.topics:
+        try:
+            if named[asked.name] > 1:
+                raise KafkaError(
+                    f"topic '{asked.name}' is named more than once", code=ErrorCode.INVALID_REQUEST
+                )
+            _grow(asked, ctx, validate_only=message.validate_only)
+            entries[asked.name] = Entry(name=asked.name, error_code=ErrorCode.NONE)
+        except KafkaError as error:
+            entries[asked.name] = Entry(
+                name=asked.name, error_code=error.code, error_message=str(error)
+            )
+        except OSError as error:
+            ctx.failed("adding partitions", error, topic=asked.name)
+            entries[asked.name] = Entry(
+                name=asked.name,
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+                error_message=f"the data directory can't be written: {error.strerror}",
+            )
+    return CreatePartitionsResponse(results=list(entries.values()))
+
+
+def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
+    topics = ctx.broker.topics
+    topic = topics.by_name.get(asked.name)
+    if topic is None:
+        raise KafkaError(
+            f"there is no topic '{asked.name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    have = len(topic.partitions)
+    if not have < asked.count <= MAX_PARTITIONS:
+        raise KafkaError(
+            f"topic '{asked.name}' has {have} partitions; {asked.count} were asked for, wanted "
+            f"{have + 1} to {MAX_PARTITIONS}",
+            code=ErrorCode.INVALID_PARTITIONS,
+        )
+    if asked.assignments is not None:
+        node_id = ctx.broker.node_id
+        if len(asked.assignments) != asked.count - have or any(
+            item.broker_ids != [node_id] for item in asked.assignments
+        ):
+            raise KafkaError(
+                f"{asked.count - have} new partitions need as many assignments, each to broker "
+                f"{node_id}, the only one",
+                code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
+    if not validate_only:
+        topics.grow(topic, asked.count, now_ms=ctx.now_ms)

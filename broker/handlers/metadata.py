@@ -1,0 +1,117 @@
+"""Metadata: this broker, its topics, and the creation of topics that are named and missing.
+
+A missing topic is created at once and answered with its partitions, where Apache Kafka first says
+LEADER_NOT_AVAILABLE. The address told is the one that the client dialled, unless
+`advertised.listeners` says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from config import ConfigError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from broker.topics import Topic
+    from protocol.connection import Request
+
+NULL_MEANS_ALL_SINCE = 1
+TOPIC_IDS_SINCE = 12
+ALL_OPERATIONS = 0b0000_1101_1111_1000
+"""Read, write, create, delete, alter, describe, describe configs, alter configs: all that applies
+to a topic, as without an authorizer everything is allowed."""
+CLUSTER_OPERATIONS = 0b0001_1111_1011_0000
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
+
+Entry = MetadataResponse.Topic
+
+
+def metadata(request: Request, ctx: Context) -> MetadataResponse:
+    message: MetadataRequest = request.message
+    ctx.client_id = request.client_id
+    broker = ctx.broker
+    host, port = ctx.advertised()
+    wants_all = message.topics is None or (
+        request.version < NULL_MEANS_ALL_SINCE and not message.topics
+    )
+    if wants_all:
+        entries = [_describe(topic, ctx) for topic in broker.topics]
+    else:
+        assert message.topics is not None
+        if request.version < TOPIC_IDS_SINCE and any(
+            asked.name is None or asked.topic_id != ZERO_UUID for asked in message.topics
+        ):
+            raise KafkaError("topic ids need Metadata v12 or later", code=ErrorCode.INVALID_REQUEST)
+        entries = [_find(asked, message, ctx) for asked in message.topics]
+    if message.include_topic_authorized_operations:
+        for entry in entries:
+            if entry.error_code == ErrorCode.NONE:
+                entry.topic_authorized_operations = ALL_OPERATIONS
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.Broker(
+                node_id=broker.node_id, host=host, port=port, rack=broker.settings.broker_rack
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=entries,
+    )
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> Entry:
+    topics = ctx.broker.topics
+    if asked.name is None:
+        topic = topics.by_id.get(asked.topic_id)
+        if topic is None:
+            return _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _describe(topic, ctx)
+    topic = topics.by_name.get(asked.name)
+    if topic is None:
+        if not (
+            message.allow_auto_topic_creation and ctx.broker.settings.auto_create_topics_enable
+        ):
+            return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            topic = topics.create_automatically(asked.name, now_ms=ctx.now_ms)
+        except KafkaError as error:
+            return _missing(asked, error.code)
+        except (ConfigError, OSError) as error:
+            ctx.failed("creating a topic", error, topic=asked.name)
+            return _missing(asked, ErrorCode.LEADER_NOT_AVAILABLE)
+        ctx.created(topic)
+    return _describe(topic, ctx)
+
+
+def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> Entry:
+    return Entry(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+
+
+def _describe(topic: Topic, ctx: Context) -> Entry:
+    node_id = ctx.broker.node_id
+    nodes = [node_id]
+    return Entry(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            Entry.Partition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+                offline_replicas=[],
+            )
+            for partition in topic.partitions
+        ],
+    )

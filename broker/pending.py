@@ -1,0 +1,57 @@
+"""What a handler may return besides an answer.
+
+A plain answer (a Message) is sent when the appends of the burst it belongs to are in the files.
+Everything else is one of these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.partition import Partition
+    from protocol.connection import Request
+
+
+class Durable:
+    """An answer to be sent when everything these partitions hold now is on disk (acks=all)."""
+
+    __slots__ = ("partitions", "response")
+
+    def __init__(self, response: Any, partitions: list[Partition]) -> None:
+        self.response = response
+        self.partitions = partitions
+
+
+class Silent:
+    """Produce with acks=0: no answer; `response` only tells whether something failed, and then
+    the connection is closed, the one signal that such a producer can see (protocol section 1.7)."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: Any) -> None:
+        self.response = response
+
+
+class Waiting:
+    """A request that waits (a fetch below its minimum of bytes). The connection's next request is
+    not started before this one is answered, as with Apache Kafka."""
+
+    __slots__ = ("connection", "request")
+
+    connection: Connection
+    request: Request
+
+    def start(self, connection: Connection, request: Request) -> None:
+        """The connection took note: begin to wait."""
+        self.connection = connection
+        self.request = request
+
+    def finish(self) -> None:
+        """Answer with what there is now."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """The client is gone: forget about it."""
+        raise NotImplementedError

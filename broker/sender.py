@@ -1,0 +1,214 @@
+"""The sending side of one connection: an ordered queue of bytes and file slices, and one pump.
+
+- Bytes, and slices small enough to be read into memory, go out by one `writelines`.
+- Larger slices go from file to socket by `sendfile` on a duplicate of the socket, which is allowed
+  only while the transport holds nothing unsent, or it would overtake what was written before.
+- Data that is not in the page cache is read on a worker thread, so that a cold read never stalls
+  the loop.
+- Nothing more is taken from the queue while the peer does not keep up. The queue itself holds
+  slices, not their bytes, and the connection stops handling requests while it is not empty.
+
+Files are never mapped: a file truncated under a mapping kills the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from storage.slices import FileSlice
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from broker.workers import Worker
+
+SMALL_SLICE_BYTES = 32_768
+"""Up to here one read and one write with its header cost less than a sendfile call."""
+COLD_PIECE_BYTES = 262_144
+"""How much is read at a time from a file that is not in the page cache."""
+
+_READ_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+
+class Sender:
+    """Sends buffers in order; `drained` is called when all of them have left the queue."""
+
+    __slots__ = (
+        "_drained",
+        "_duplicate",
+        "_loop",
+        "_paused",
+        "_queue",
+        "_transport",
+        "_waiting",
+        "_worker",
+        "closed",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        worker: Worker,
+        drained: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._worker = worker
+        self._drained = drained
+        self._queue: deque[Any] = deque()
+        self._paused = False
+        self._waiting = False
+        self._duplicate = -1
+        self.closed = False
+        # With 0 the transport tells us of every byte that it could not send at once, which is what
+        # the rule about sendfile above needs.
+        transport.set_write_buffer_limits(high=0)
+
+    @property
+    def busy(self) -> bool:
+        """Something has not been handed to the kernel yet."""
+        return self._paused or bool(self._queue)
+
+    def send(self, buffers: list[Any]) -> None:
+        """Send these, after everything given before."""
+        if self.closed:
+            for buffer in buffers:
+                if buffer.__class__ is FileSlice:
+                    buffer.release()
+            return
+        if not self._queue and not self._paused and len(buffers) == 1:
+            first = buffers[0]
+            if first.__class__ is not FileSlice:
+                self._transport.write(first)
+                return
+        self._queue.extend(buffers)
+        self._pump()
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._pump()
+        if not self.busy:
+            self._drained()
+
+    def close(self) -> None:
+        """Forget what has not been sent; the peer is gone."""
+        self.closed = True
+        self._stop_watching()
+        if self._duplicate >= 0:
+            os.close(self._duplicate)
+            self._duplicate = -1
+        for item in self._queue:
+            if item.__class__ is FileSlice:
+                item.release()
+        self._queue.clear()
+
+    def _pump(self) -> None:
+        queue = self._queue
+        while queue and not self._paused and not self._waiting:
+            ready: list[Any] = []
+            while queue and queue[0].__class__ is not FileSlice:
+                ready.append(queue.popleft())
+            if queue and queue[0].size <= SMALL_SLICE_BYTES and self._is_cached(queue[0]):
+                small = queue.popleft()
+                ready.append(small.read())
+                small.release()
+            if ready:
+                self._transport.writelines(ready)
+            elif queue:
+                self._send_large(queue[0])
+
+    def _send_large(self, piece: FileSlice) -> None:
+        if not self._is_cached(piece):
+            self._read_on_worker(piece)
+            return
+        if self._duplicate < 0:
+            socket = self._transport.get_extra_info("socket")
+            self._duplicate = os.dup(socket.fileno())
+        try:
+            sent = os.sendfile(self._duplicate, piece.file.fileno(), piece.position, piece.size)
+        except (BlockingIOError, InterruptedError):
+            self._watch()
+            return
+        except OSError:
+            self._transport.abort()
+            return
+        self._sent(piece, sent)
+        if self._queue and self._queue[0] is piece:
+            # The socket took less than all of it, so it is full.
+            self._watch()
+
+    def _sent(self, piece: FileSlice, count: int) -> None:
+        if count == 0:
+            # The file is shorter than the slice. The length has been announced; there is nothing
+            # that could be sent in its place.
+            self._transport.abort()
+            self._waiting = True
+            return
+        piece.position += count
+        piece.size -= count
+        if piece.size == 0:
+            self._queue.popleft()
+            piece.release()
+
+    def _watch(self) -> None:
+        self._waiting = True
+        self._loop.add_writer(self._duplicate, self._writable)
+
+    def _stop_watching(self) -> None:
+        if self._waiting and self._duplicate >= 0:
+            self._loop.remove_writer(self._duplicate)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._duplicate)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._waiting = False
+        self._pump()
+        if not self.busy:
+            self._drained()
+
+    def _is_cached(self, piece: FileSlice) -> bool:
+        """Whether both ends of the slice are in the page cache; a probe costs less than 1 us."""
+        if not _READ_NOWAIT:
+            return True
+        probe = bytearray(1)
+        try:
+            fd = piece.file.fileno()
+            os.preadv(fd, [probe], piece.position, _READ_NOWAIT)
+            os.preadv(fd, [probe], piece.position + piece.size - 1, _READ_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def _read_on_worker(self, piece: FileSlice) -> None:
+        self._waiting = True
+        size = min(piece.size, COLD_PIECE_BYTES)
+        file, position = piece.file, piece.position
+
+        def read() -> bytes | None:
+            try:
+                return file.pread(size, position)
+            except OSError:
+                return None
+
+        def done(data: bytes | None) -> None:
+            if self.closed:
+                return
+            if not data:
+                self._transport.abort()
+                return
+            self._transport.write(data)
+            self._sent(piece, len(data))
+            self._go_on()
+
+        self._worker.run(read, done)

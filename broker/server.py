@@ -1,0 +1,285 @@
+"""Start-up and shutdown, in order, and what all connections share.
+
+Start: lock and open the data directory, load the topics, listen, print one ready line. Stop: take
+no more connections, answer what is owed, write and sync every log, leave the clean marker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from broker import clock, logs
+from broker._version import VERSION
+from broker.appends import Appends
+from broker.connection import Connection
+from broker.dispatch import served
+from broker.durability import GroupCommit
+from broker.fetch_sessions import FetchSessions
+from broker.housekeeping import Housekeeping
+from broker.topics import Topics
+from broker.workers import Worker
+from config import ConfigError
+from protocol.connection import Routes
+from protocol.errors import ErrorCode
+from storage.data_dir import DataDirectory
+from storage.errors import DataDirectoryError
+from storage.filesystem import DiskFilesystem
+from storage.topics import JsonTopicStore
+
+if TYPE_CHECKING:
+    from broker.topics import Topic
+    from config import BrokerSettings, Listener
+    from storage.topics import TopicStore
+
+STOP_WITHIN_S = 10.0
+"""How long a stop waits for answers that are owed before it closes connections all the same."""
+COLD_READERS = 2
+ACCEPT_BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+
+class StartRefused(Exception):
+    """The broker can't start; the text is one line for the person who started it."""
+
+
+class Broker:
+    """What handlers and connections share."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        loop: asyncio.AbstractEventLoop,
+        directory: DataDirectory,
+        store: TopicStore,
+    ) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.directory = directory
+        self.store = store
+        self.node_id: int = settings.node_id
+        self.cluster_id: str = directory.identity.cluster_id
+        self.ack_when_durable: bool = settings.log_flush_policy == "ack"
+        self.routes = Routes(served())
+        self.syncer = Worker(loop, "sync")
+        self.readers = Worker(loop, "read", COLD_READERS)
+        self.appends = Appends()
+        self.group_commit = GroupCommit(loop, self.syncer)
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots,
+            lambda: secrets.randbelow(2**31 - 1) + 1,
+        )
+        self.topics = Topics(store, directory, settings, _random_uuid)
+        self.connections: dict[Connection, None] = {}
+        self.all_gone: asyncio.Event | None = None
+        """Set by a stop that waits for the last connection."""
+        self.trailing_bytes = 0
+        self.refused_connections = 0
+        self.now_ms = clock.now_ms
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; False when a configured limit says to close it."""
+        self.connections[connection] = None
+        limit = self.settings.max_connections
+        if len(self.connections) <= limit:
+            return True
+        logs.warn_once_a_minute(
+            "connection closed", f"more than max.connections={limit}", connection.address
+        )
+        return False
+
+    def gone(self, connection: Connection, trailing_bytes: int) -> None:
+        """A connection is lost or closed."""
+        self.connections.pop(connection, None)
+        self.trailing_bytes += trailing_bytes
+        if self.all_gone is not None and not self.connections:
+            self.all_gone.set()
+
+    def remove_later(self, folders: list[str], delay_ms: int) -> None:
+        """Remove what is left of a deleted topic; the next start would do it as well."""
+
+        def remove() -> None:
+            self.readers.run(lambda: self._remove(folders), lambda _: None)
+
+        self.loop.call_later(delay_ms / 1000, remove)
+
+    def _remove(self, folders: list[str]) -> None:
+        for folder in folders:
+            try:
+                self.directory.remove_deleted(folder)
+            except OSError as error:
+                logs.warning("a deleted topic was left over", folder=folder, reason=str(error))
+
+    def fail_entries(self, response: Any, lost: set[tuple[Topic, int]]) -> None:
+        """Turn the entries of these partitions into errors: their sync failed."""
+        names = {(topic.name, index) for topic, index in lost}
+        ids = {(topic.topic_id, index) for topic, index in lost}
+        for topic in response.responses:
+            for entry in topic.partition_responses:
+                if (topic.name, entry.index) in names or (topic.topic_id, entry.index) in ids:
+                    entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                    entry.base_offset = -1
+
+
+def _random_uuid() -> bytes:
+    """A version 4 uuid as 16 bytes, whose text form does not begin with '-' (a dash would look
+    like an option to Kafka's tools)."""
+    while True:
+        raw = bytearray(secrets.token_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if raw[0] >> 2 != 62:
+            return bytes(raw)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop, or the standard one where uvloop has no build."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
+    loop = new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_serve(settings, loop, as_json=as_json))
+    finally:
+        loop.close()
+
+
+async def _serve(
+    settings: BrokerSettings, loop: asyncio.AbstractEventLoop, *, as_json: bool
+) -> None:
+    running = await start(settings, loop)
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    running.announce(as_json=as_json)
+    # What start-up made lives as long as the process; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    await stop.wait()
+    await running.stop()
+
+
+async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Running:
+    """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
+    files = DiskFilesystem()
+    path = settings.data_directory
+    try:
+        directory = DataDirectory.take(
+            files,
+            path,
+            node_id=settings.node_id,
+            new_uuid=_random_uuid,
+            cluster_id=settings.cluster_id,
+        )
+    except (DataDirectoryError, OSError) as error:
+        raise StartRefused(_why(error, path)) from error
+    servers: list[asyncio.AbstractServer] = []
+    try:
+        store = JsonTopicStore.load(files, path)
+        store.begin_epoch()
+        broker = Broker(settings, loop, directory, store)
+        reports = broker.topics.load(now_ms=clock.now_ms())
+        servers += [await _listen(broker, listener) for listener in settings.served_listeners]
+    except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
+        for server in servers:
+            server.close()
+        directory.close()
+        raise StartRefused(_why(error, path)) from error
+    for report in reports:
+        logs.warning("found in the data directory", finding=str(report))
+    housekeeping = Housekeeping(broker)
+    housekeeping.start()
+    return Running(broker, servers, housekeeping)
+
+
+def _why(error: Exception, path: str) -> str:
+    if isinstance(error, OSError):
+        return f"the data directory {path} can't be used: {error.strerror or error}"
+    return str(error)
+
+
+async def _listen(broker: Broker, listener: Listener) -> asyncio.AbstractServer:
+    try:
+        return await broker.loop.create_server(
+            lambda: Connection(broker, listener.name),
+            listener.host or None,
+            listener.port,
+            backlog=ACCEPT_BACKLOG,
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StartRefused(
+            f"can't listen on {listener}: {reason} (--listen HOST:PORT chooses another address)"
+        ) from error
+
+
+class Running:
+    """A started broker and how to stop it."""
+
+    def __init__(
+        self, broker: Broker, servers: list[asyncio.AbstractServer], housekeeping: Housekeeping
+    ) -> None:
+        self.broker = broker
+        self._servers = servers
+        self._housekeeping = housekeeping
+        sockets: Any = getattr(servers[0], "sockets", ())
+        self.host, self.port = sockets[0].getsockname()[:2]
+
+    def announce(self, *, as_json: bool) -> None:
+        """Print the ready line."""
+        started_ms = clock.process_age_ms()
+        data = os.path.abspath(self.broker.settings.data_directory)  # noqa: PTH100 - start-up time
+        if as_json:
+            import json
+
+            line = json.dumps(
+                {
+                    "event": "ready",
+                    "version": VERSION,
+                    "host": self.host,
+                    "port": self.port,
+                    "data": data,
+                    "started_ms": started_ms,
+                }
+            )
+        else:
+            line = (
+                f"triglot {VERSION} ready: listening on {self.host}:{self.port}, "
+                f"data in {data}, started in {started_ms} ms"
+            )
+        print(line, file=sys.stdout, flush=True)
+
+    async def stop(self) -> None:
+        """Finish what is in flight, then close every log and mark the directory clean."""
+        broker = self.broker
+        for server in self._servers:
+            server.close()
+        self._housekeeping.stop()
+        for connection in list(broker.connections):
+            connection.close()
+        if broker.connections:
+            broker.all_gone = asyncio.Event()
+            try:
+                await asyncio.wait_for(broker.all_gone.wait(), STOP_WITHIN_S)
+            except TimeoutError:
+                logs.warning("connections cut off", count=len(broker.connections))
+                for connection in list(broker.connections):
+                    connection.abort()
+                await asyncio.sleep(0)
+        broker.syncer.stop()
+        broker.readers.stop()
+        clean = broker.directory.close()
+        logs.info("stopped", clean=clean)

@@ -1,0 +1,197 @@
+"""Which topics and partitions exist: creating, growing, deleting, and their settings.
+
+A change is durable in the topic store first, then the directories follow, then it is visible; a
+crash in between is finished at the next start (a partition without its directory gets one).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.partition import Partition
+from config import TopicSettings
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.validate import ProduceRules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from config import BrokerSettings
+    from storage.data_dir import DataDirectory
+    from storage.recovery import RecoveryReport
+    from storage.topics import Topic as StoredTopic
+    from storage.topics import TopicStore
+
+MAX_NAME_LENGTH = 249
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
+"""Kafka's own topics: told apart in Metadata, never written to by Produce."""
+MAX_PARTITIONS = 10_000
+"""Bound on the partitions of one topic; each costs a directory and open files."""
+
+
+def name_fault(name: str) -> str | None:
+    """Why this can't be the name of a topic, or None if it can (Kafka's rule, every release)."""
+    if not name:
+        return "a topic name can't be empty"
+    if name in (".", ".."):
+        return f"a topic can't be named '{name}'"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic name of {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
+    if not _LEGAL.issuperset(name):
+        return "a topic name is made of ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+class Topic:
+    """A topic that exists, with what the hot path needs computed once per change of settings."""
+
+    __slots__ = ("name", "overrides", "partitions", "rules", "settings", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, overrides: dict[str, str], broker: BrokerSettings
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: list[Partition] = []
+        self.overrides: dict[str, str]
+        self.settings: TopicSettings
+        self.rules: ProduceRules
+        self.apply(overrides, broker)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL
+
+    def apply(self, overrides: dict[str, str], broker: BrokerSettings) -> None:
+        """Take these settings from now on. Raises ConfigError."""
+        settings = TopicSettings.of(broker, overrides)
+        self.overrides = overrides
+        self.settings = settings
+        self.rules = ProduceRules(
+            max_message_bytes=settings.max_message_bytes,
+            compacted="compact" in settings.cleanup_policy,
+            log_append_time=settings.message_timestamp_type == "LogAppendTime",
+            before_max_ms=settings.message_timestamp_before_max_ms,
+            after_max_ms=settings.message_timestamp_after_max_ms,
+            strict=broker.validation_level == "strict",
+            max_decompressed_bytes=broker.max_decompressed_batch_bytes,
+        )
+        for partition in self.partitions:
+            partition.log.configure(settings)
+
+
+class Topics:
+    """All topics, by name and by id."""
+
+    def __init__(
+        self,
+        store: TopicStore,
+        directory: DataDirectory,
+        settings: BrokerSettings,
+        new_id: Callable[[], bytes],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._settings = settings
+        self._new_id = new_id
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self.by_name.values())
+
+    def load(self, *, now_ms: int) -> list[RecoveryReport]:
+        """Open all that the store and the data directory hold; what was found on the way.
+
+        Raises ConfigError for stored settings that the broker's no longer allow, OSError.
+        """
+        for stored in self._store.topics():
+            self._add(Topic(stored.name, stored.topic_id, dict(stored.configs), self._settings))
+        reports = self._directory.open_logs(
+            self._store, lambda stored: self.by_name[stored.name].settings, now_ms=now_ms
+        )
+        for stored in self._store.topics():
+            topic = self.by_name[stored.name]
+            for index in range(stored.partition_count):
+                log = self._directory.logs[stored.name, index]
+                topic.partitions.append(Partition(topic, index, log))
+        return reports
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, or None when there is no such topic or no such partition."""
+        topic = self.by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def collision(self, name: str) -> str | None:
+        """A topic whose name differs only in '.' versus '_': metric names would collide."""
+        if "." not in name and "_" not in name:
+            return None
+        flat = name.replace(".", "_")
+        for other in self.by_name:
+            if other != name and other.replace(".", "_") == flat:
+                return other
+        return None
+
+    def create(
+        self, name: str, partition_count: int, overrides: Mapping[str, str], *, now_ms: int
+    ) -> Topic:
+        """Create a topic; it can be used when this returns. The name has been checked.
+
+        Raises ConfigError for its settings, OSError when the disk refuses.
+        """
+        topic = Topic(name, self._new_id(), dict(overrides), self._settings)
+        stored = self._store.create(name, topic.topic_id, partition_count, topic.overrides)
+        self._open(topic, stored, now_ms)
+        self._add(topic)
+        return topic
+
+    def delete(self, topic: Topic) -> list[str]:
+        """Delete a topic; fetches that wait on it are answered.
+
+        Returns the folders that its data was set aside in, to be removed later. Raises OSError.
+        """
+        stored = self._store.remove(topic.name)
+        del self.by_name[topic.name]
+        del self.by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.wake_all()
+        return self._directory.delete_topic(stored)
+
+    def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> None:
+        """Give a topic more partitions; existing ones are not touched. Raises OSError."""
+        stored = self._store.set_partition_count(topic.name, partition_count)
+        self._open(topic, stored, now_ms)
+
+    def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace a topic's settings. Raises ConfigError, and then nothing has changed."""
+        TopicSettings.of(self._settings, overrides)
+        self._store.set_configs(topic.name, dict(overrides))
+        topic.apply(dict(overrides), self._settings)
+
+    def create_automatically(self, name: str, *, now_ms: int) -> Topic:
+        """The topic that a Metadata request asked for by name and that does not exist yet.
+
+        Raises KafkaError with the code that belongs into the answer.
+        """
+        fault = name_fault(name)
+        if fault is not None:
+            raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        other = self.collision(name)
+        if other is not None:
+            raise KafkaError(
+                f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
+                code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            )
+        return self.create(name, self._settings.num_partitions, {}, now_ms=now_ms)
+
+    def _open(self, topic: Topic, stored: StoredTopic, now_ms: int) -> None:
+        for index in range(len(topic.partitions), stored.partition_count):
+            log = self._directory.create_partition(stored, index, topic.settings, now_ms=now_ms)
+            topic.partitions.append(Partition(topic, index, log))
+
+    def _add(self, topic: Topic) -> None:
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic

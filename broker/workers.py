@@ -1,0 +1,58 @@
+"""The few threads: one for syncs, a small pool for reads of cold data.
+
+The loop owns all state. A thread is given what it needs, touches files only, and hands its result
+back to the loop.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Threads fed by one queue. The queue's length is bounded by those who feed it: one sync at a
+    time, one cold read per connection."""
+
+    __slots__ = ("_count", "_jobs", "_loop", "_name", "_threads")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, count: int = 1) -> None:
+        self._loop = loop
+        self._name = name
+        self._count = count
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads: list[threading.Thread] = []
+
+    def run(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Run `job` on a thread, then `done` with its result on the loop. `job` may not raise."""
+        if not self._threads:
+            for number in range(self._count):
+                thread = threading.Thread(
+                    target=self._work, name=f"{self._name}-{number}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+        self._jobs.put((job, done))
+
+    def stop(self) -> None:
+        """Finish what is queued and end the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            result = job()
+            self._loop.call_soon_threadsafe(done, result)
