@@ -17,13 +17,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check test-clients fuzz bench docs format clean
+.PHONY: help run test check test-clients test-kill fuzz bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
 	echo "make test          check, then every test"
 	echo "make check         formatting, lint, types, import contracts"
 	echo "make test-clients  only the tests with real client libraries"
+	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make bench         measure; results go to bench/results"
 	echo "make docs          write the generated pages again"
@@ -42,12 +43,12 @@ help:
 	echo "== creating .venv"
 	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
-.venv/.run-stamp: requirements.lock | .venv/bin/python
-	echo "== installing what a broker needs"
-	$(PIP) install -r requirements.lock
+.venv/.run-stamp: requirements.lock requirements-examples.lock | .venv/bin/python
+	echo "== installing what a broker and the examples need"
+	$(PIP) install -r requirements.lock -r requirements-examples.lock
 	touch $@
 
-.venv/.dev-stamp: requirements-dev.lock requirements.lock | .venv/bin/python
+.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock | .venv/bin/python
 	echo "== installing what checks and tests need"
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@
@@ -74,8 +75,11 @@ test: check
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
 
+test-kill: .venv/.dev-stamp
+	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)
+
 fuzz: .venv/.dev-stamp
-	TRIGLOT_FUZZ_FACTOR="$${TRIGLOT_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
+	TEST_FUZZ_FACTOR="$${TEST_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
 
 bench: .venv/.dev-stamp
 	$(BIN)/python -m bench

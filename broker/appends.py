@@ -15,6 +15,7 @@ from protocol.errors import KafkaError
 if TYPE_CHECKING:
     from broker.partition import Partition
     from protocol.messages.produce import ProduceResponse
+    from protocol.single_produce import SingleAnswer
     from storage.log import Log
 
 
@@ -29,7 +30,12 @@ class Appends:
         self.unsynced: dict[Log, None] = {}
         """Logs written since housekeeping last had them synced."""
 
-    def add(self, partition: Partition, entry: ProduceResponse.Topic.Partition, size: int) -> None:
+    def add(
+        self,
+        partition: Partition,
+        entry: ProduceResponse.Topic.Partition | SingleAnswer,
+        size: int,
+    ) -> None:
         """A batch of `size` bytes was queued in the partition's log; `entry` will answer it."""
         if not partition.unwritten:
             self._partitions.append(partition)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker import logs
 from broker.context import Context
 from broker.dispatch import CloseConnection, answer
-from broker.handlers.produce import translate_failures
+from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
 from broker.sender import Sender
 from protocol.connection import ServerConnection
@@ -245,13 +245,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _close_if_failed(self, response: Any) -> None:
-        for topic in response.responses:
-            for partition in topic.partition_responses:
-                if partition.error_code != ErrorCode.NONE:
-                    self._refuse(
-                        CloseConnection(f"acks=0 and error {partition.error_code}", quiet=True)
-                    )
-                    return
+        if any(entry.error_code != ErrorCode.NONE for _, entry in entries_of(response)):
+            self._refuse(CloseConnection("a produce with acks=0 failed", quiet=True))
 
     def _refuse(self, error: Malformed | CloseConnection) -> None:
         """Close after what is owed has been sent, and say why once a minute per address."""

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from broker.topics import Topic
     from broker.waiting import FetchWait
     from protocol.messages.produce import ProduceResponse
+    from protocol.single_produce import SingleAnswer
     from storage.log import Log
 
 
@@ -25,7 +26,7 @@ class Partition:
         self.index = index
         self.log = log
         self.waits: dict[FetchWait, None] = {}
-        self.unwritten: list[ProduceResponse.Topic.Partition] = []
+        self.unwritten: list[ProduceResponse.Topic.Partition | SingleAnswer] = []
         self.unwritten_bytes = 0
 
     @property

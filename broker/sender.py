@@ -137,7 +137,7 @@ class Sender:
             self._watch()
             return
         except OSError:
-            self._transport.abort()
+            self._give_up()
             return
         self._sent(piece, sent)
         if self._queue and self._queue[0] is piece:
@@ -148,14 +148,18 @@ class Sender:
         if count == 0:
             # The file is shorter than the slice. The length has been announced; there is nothing
             # that could be sent in its place.
-            self._transport.abort()
-            self._waiting = True
+            self._give_up()
             return
         piece.position += count
         piece.size -= count
         if piece.size == 0:
             self._queue.popleft()
             piece.release()
+
+    def _give_up(self) -> None:
+        """Nothing more can be sent. The pump rests until the transport says that it is lost."""
+        self._waiting = True
+        self._transport.abort()
 
     def _watch(self) -> None:
         self._waiting = True
@@ -205,7 +209,7 @@ class Sender:
             if self.closed:
                 return
             if not data:
-                self._transport.abort()
+                self._give_up()
                 return
             self._transport.write(data)
             self._sent(piece, len(data))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import secrets
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from broker.connection import Connection
 from broker.dispatch import served
 from broker.durability import GroupCommit
 from broker.fetch_sessions import FetchSessions
+from broker.handlers.produce import entries_of
 from broker.housekeeping import Housekeeping
 from broker.topics import Topics
 from broker.workers import Worker
@@ -33,6 +33,8 @@ from storage.filesystem import DiskFilesystem
 from storage.topics import JsonTopicStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.topics import Topic
     from config import BrokerSettings, Listener
     from storage.topics import TopicStore
@@ -72,7 +74,7 @@ class Broker:
         self.group_commit = GroupCommit(loop, self.syncer)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
-            lambda: secrets.randbelow(2**31 - 1) + 1,
+            lambda: int.from_bytes(os.urandom(4), "big") >> 1,
         )
         self.topics = Topics(store, directory, settings, _random_uuid)
         self.connections: dict[Connection, None] = {}
@@ -117,20 +119,25 @@ class Broker:
 
     def fail_entries(self, response: Any, lost: set[tuple[Topic, int]]) -> None:
         """Turn the entries of these partitions into errors: their sync failed."""
-        names = {(topic.name, index) for topic, index in lost}
-        ids = {(topic.topic_id, index) for topic, index in lost}
-        for topic in response.responses:
-            for entry in topic.partition_responses:
-                if (topic.name, entry.index) in names or (topic.topic_id, entry.index) in ids:
-                    entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                    entry.base_offset = -1
+        names = {name for topic, index in lost for name in _names(topic, index)}
+        for topic, entry in entries_of(response):
+            if (topic, entry.index) in names:
+                entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                entry.base_offset = -1
+
+
+def _names(topic: Topic, index: int) -> Iterator[tuple[str | bytes, int]]:
+    """How an answer may name a partition."""
+    yield topic.name, index
+    yield topic.name.encode(), index
+    yield topic.topic_id, index
 
 
 def _random_uuid() -> bytes:
     """A version 4 uuid as 16 bytes, whose text form does not begin with '-' (a dash would look
     like an option to Kafka's tools)."""
     while True:
-        raw = bytearray(secrets.token_bytes(16))
+        raw = bytearray(os.urandom(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         if raw[0] >> 2 != 62:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
-    from storage.recovery import RecoveryReport
+    from storage.reports import RecoveryReport
     from storage.topics import Topic as StoredTopic
     from storage.topics import TopicStore
 
@@ -46,22 +46,19 @@ def name_fault(name: str) -> str | None:
 class Topic:
     """A topic that exists, with what the hot path needs computed once per change of settings."""
 
-    __slots__ = ("name", "overrides", "partitions", "rules", "settings", "topic_id")
+    __slots__ = ("internal", "name", "overrides", "partitions", "rules", "settings", "topic_id")
 
     def __init__(
         self, name: str, topic_id: bytes, overrides: dict[str, str], broker: BrokerSettings
     ) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.internal = name in INTERNAL
         self.partitions: list[Partition] = []
         self.overrides: dict[str, str]
         self.settings: TopicSettings
         self.rules: ProduceRules
         self.apply(overrides, broker)
-
-    @property
-    def internal(self) -> bool:
-        return self.name in INTERNAL
 
     def apply(self, overrides: dict[str, str], broker: BrokerSettings) -> None:
         """Take these settings from now on. Raises ConfigError."""
@@ -82,7 +79,7 @@ class Topic:
 
 
 class Topics:
-    """All topics, by name and by id."""
+    """All topics: by name, by id, and by the bytes of the name as requests carry them."""
 
     def __init__(
         self,
@@ -97,6 +94,7 @@ class Topics:
         self._new_id = new_id
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self.by_utf8: dict[bytes, Topic] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -156,6 +154,7 @@ class Topics:
         stored = self._store.remove(topic.name)
         del self.by_name[topic.name]
         del self.by_id[topic.topic_id]
+        del self.by_utf8[topic.name.encode()]
         for partition in topic.partitions:
             partition.wake_all()
         return self._directory.delete_topic(stored)
@@ -195,3 +194,4 @@ class Topics:
     def _add(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
+        self.by_utf8[topic.name.encode()] = topic

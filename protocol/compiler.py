@@ -84,7 +84,7 @@ class Source:
 
     def literal(self, value: Any) -> str:
         """An expression for a default: its text, or a constant for what has none."""
-        if value is None or isinstance(value, bool | int | float | str):
+        if value is None or isinstance(value, bool | int | str):
             return repr(value)
         return self.constant("ZERO_UUID" if value == ZERO_UUID else "default", value)
 
@@ -179,8 +179,13 @@ def find_message(name: str) -> StructType:
 def main(arguments: list[str]) -> int:
     match arguments:
         case [name, version, ("decode" | "encode") as verb]:
-            source = decoder_source if verb == "decode" else encoder_source
-            print("\n".join(source(find_message(name), int(version)).lines))
+            write = decoder_source if verb == "decode" else encoder_source
+            try:
+                source = write(find_message(name), int(version))
+            except (ImportError, AttributeError, ValueError) as error:
+                print(error)
+                return 1
+            print("\n".join(source.lines))
             return 0
     print("usage: python -m protocol.compiler [module:]NAME VERSION decode|encode")
     return 2

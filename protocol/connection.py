@@ -16,6 +16,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from protocol import single_produce
 from protocol.errors import Malformed
 from protocol.frame import FrameBuffer
 from protocol.header import (
@@ -24,12 +25,16 @@ from protocol.header import (
     UNKNOWN_VERSION_START,
     skip_tags,
 )
+from protocol.single_produce import SingleAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from protocol.registry import Api
     from protocol.schema import Message
+    from protocol.single_produce import SingleProduce
+
+PRODUCE_KEY = 0
 
 RESPONSE_START = Struct(">ii")
 """Length of what follows, correlation id."""
@@ -60,7 +65,17 @@ class Served:
 class Route:
     """Everything that follows from one (key, version): compiled once, looked up per request."""
 
-    __slots__ = ("api", "decode", "encode", "flexible", "handler", "response_start", "version")
+    __slots__ = (
+        "api",
+        "decode",
+        "encode",
+        "flexible",
+        "handler",
+        "read_single",
+        "response_start",
+        "version",
+        "write_single",
+    )
 
     def __init__(self, served: Served, version: int) -> None:
         api = served.api
@@ -73,6 +88,10 @@ class Route:
         self.encode: Callable[[Message, bytearray, list[tuple[int, Any]]], None] = (
             api.response.encoder(version)
         )
+        self.read_single: Callable[[bytearray, int, int], SingleProduce | None] | None = None
+        if api.key == PRODUCE_KEY and version >= single_produce.FIRST_VERSION:
+            self.read_single = single_produce.reader(version)
+            self.write_single = single_produce.writer(version)
         self.flexible = version >= api.first_flexible
         tagged = self.flexible and api.key != API_VERSIONS_KEY
         self.response_start = bytes(9 if tagged else 8)
@@ -96,7 +115,8 @@ class Routes:
 
 
 class Request:
-    """One request, whole and decoded. `message` is None only for an ApiVersions request of a
+    """One request, whole and decoded. `message` is a SingleProduce for a Produce request of that
+    shape, and None only for an ApiVersions request of a
     version that is not known here (`version` is then what the client asked for).
 
     Views in `message` (records) are valid until the connection's next `room`.
@@ -111,7 +131,7 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.message = message
-        self.response: Message | None = None
+        self.response: Message | SingleAnswer | None = None
         self.answered = False
 
     @property
@@ -227,17 +247,18 @@ class ServerConnection:
                 position += 1
             else:
                 position = skip_tags(data, position, end)
-        try:
+        message: Any = None
+        if route.read_single is not None:
+            message = route.read_single(data, position, end)
+        if message is None:
             message, stop = route.decode(data, position, end)
-        except Malformed as error:
-            raise Malformed(f"{route.api.name} v{route.version}: {error}") from None
-        if stop != end:
-            self.trailing_bytes += end - stop
+            if stop != end:
+                self.trailing_bytes += end - stop
         request = Request(route, correlation_id, client_id, message)
         self._owed.append(request)
         return request
 
-    def respond(self, request: Request, response: Message | None) -> None:
+    def respond(self, request: Request, response: Message | SingleAnswer | None) -> None:
         """Answer a request. None means that there is no answer (Produce with acks=0)."""
         request.response = response
         request.answered = True
@@ -258,11 +279,15 @@ class ServerConnection:
             self._ready = []
         return ready
 
-    def _encode(self, request: Request, response: Message) -> None:
+    def _encode(self, request: Request, response: Any) -> None:
         route = request.route
         out = self._out
         start = len(out)
         out += route.response_start
+        if response.__class__ is SingleAnswer:
+            route.write_single(response, out)
+            RESPONSE_START.pack_into(out, start, len(out) - start - 4, request.correlation_id)
+            return
         slices: list[tuple[int, Any]] = []
         route.encode(response, out, slices)
         size = len(out) - start - 4

@@ -172,7 +172,9 @@ class DecoderSource(Source):
         self._null(field, target, path)
 
     def _fixed_items(self, code: str, target: str) -> None:
-        self.line(f"{target} = list(unpack_from(f'>{{n}}{code}', buffer, position))")
+        one = f"{self.layout('unpack_from', code)}(buffer, position)"
+        many = f"unpack_from(f'>{{n}}{code}', buffer, position)"
+        self.line(f"{target} = list({one} if n == 1 else {many})")
         size = calcsize(f">{code}")
         self.line(f"position += n * {size}" if size > 1 else "position += n")
 

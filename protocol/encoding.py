@@ -139,8 +139,12 @@ class EncoderSource(Source):
         self.line(f"{items} = {value}")
         self._length("array", f"len({items})")
         if item.kind in FORMATS and item.kind != "uuid":
-            with self.block(f"if {items}:"):
-                self.line(f"out += pack(f'>{{len({items})}}{FORMATS[item.kind]}', *{items})")
+            code = FORMATS[item.kind]
+            # On a single node most lists (replicas, in-sync replicas) have one element.
+            with self.block(f"if len({items}) == 1:"):
+                self.line(f"out += {self.layout('pack', code)}({items}[0])")
+            with self.block(f"elif {items}:"):
+                self.line(f"out += pack(f'>{{len({items})}}{code}', *{items})")
             return
         with self.block(f"for {one} in {items}:"):
             self._value(item, one, path)

@@ -169,7 +169,8 @@ class Field:
 
     def __repr__(self) -> str:
         inner = self.item or (self.struct.__qualname__ if self.struct else "")
-        return f"<{self.kind} {self.name or ''}{inner and f' of {inner}'} {self.versions}>"
+        words = (self.kind, self.name, f"of {inner}" if inner else "", str(self.versions))
+        return f"<{' '.join(filter(None, words))}>"
 
 
 # The field functions return Any so that the annotation beside them holds for the checker.
@@ -249,10 +250,10 @@ def array(
     tag: int | None = None,
 ) -> Any:
     """A list of a Struct, of a primitive (`array(int32)`), or of a field (`array(string())`)."""
-    if isinstance(item, type):
+    if hasattr(item, "_fields"):
         element = Field("struct", struct=item)
     else:
-        element = item if isinstance(item, Field) else item()
+        element = item() if callable(item) else item
         if not isinstance(element, Field):
             raise TypeError(f"an array cannot hold {item!r}")
         if element.tag is not None or element.versions != EVERY_VERSION:

@@ -147,8 +147,8 @@ class _Decoding:
         if count is None:
             return None
         self.elements += count
-        if self.elements > primitives.MAX_ELEMENTS:
-            raise Malformed(f"{self.elements} elements in the message")
+        if self.elements > primitives.MAX_ELEMENTS or count > end - self.position:
+            raise Malformed(f"{count} elements claimed, {end - self.position} bytes left")
         return [self.value(field.item, end, f"{path}[{index}]") for index in range(count)]
 
     def take(self, size: int, end: int) -> bytes:

@@ -57,30 +57,40 @@ from protocol.fields import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Self
+    from typing import ParamSpec, Self, TypeVar
 
+    Parameters = ParamSpec("Parameters")
+    Made = TypeVar("Made")
     Buffer = bytes | bytearray
     Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
     Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 
 __all__ = [
-    "ZERO_UUID", "Message", "Struct",
-    "array", "binary", "boolean", "float64", "int8", "int16", "int32", "int64", "records",
-    "string", "struct", "uint16", "uint32", "uuid",
+    "ZERO_UUID",
+    "Message",
+    "Struct",
+    "array",
+    "binary",
+    "boolean",
+    "constructor",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "records",
+    "string",
+    "struct",
+    "uint16",
+    "uint32",
+    "uuid",
 ]  # fmt: skip
 
 
-def _check_fields(cls: StructType, annotations: Mapping[str, Any]) -> None:
+def _check_fields(cls: StructType) -> None:
     """What can be seen without knowing the versions of the message around."""
     if any(base._fields for base in cls.__mro__[1:] if isinstance(base, StructType)):
         raise TypeError(f"{cls._name} inherits fields; write them out, their order matters")
-    declared = {field.name for field in cls._fields}
-    for name in annotations:
-        if name not in declared and not str(annotations[name]).startswith("ClassVar"):
-            raise TypeError(f"{cls._name}.{name} is annotated but has no field function")
-    for name in declared:
-        if name not in annotations:
-            raise TypeError(f"{cls._name}.{name} has no annotation, so a checker cannot see it")
     tags: dict[int, str] = {}
     for field in cls._fields:
         if field.tag is not None:
@@ -89,6 +99,17 @@ def _check_fields(cls: StructType, annotations: Mapping[str, Any]) -> None:
                     f"{cls._name}.{field.name} repeats tag {field.tag} of {tags[field.tag]}"
                 )
             tags[field.tag] = field.name
+
+
+def _check_annotations(cls: StructType, annotations: Mapping[str, Any]) -> None:
+    """A field without an annotation would escape the type checker, and the other way round."""
+    declared = {field.name for field in cls._fields}
+    for name in annotations:
+        if name not in declared and not str(annotations[name]).startswith("ClassVar"):
+            raise TypeError(f"{cls._name}.{name} is annotated but has no field function")
+    for name in declared:
+        if name not in annotations:
+            raise TypeError(f"{cls._name}.{name} has no annotation, so a checker cannot see it")
 
 
 def _check_versions(cls: StructType, versions: str, flexible: str | None) -> None:
@@ -153,12 +174,15 @@ class StructType(type):
         versions: str | None = None,
         flexible: str | None = None,
     ) -> StructType:
-        fields = [value for value in namespace.values() if isinstance(value, Field)]
-        for field_name in [n for n, value in namespace.items() if isinstance(value, Field)]:
-            namespace.pop(field_name).name = field_name
-        namespace["__slots__"] = tuple(field.name for field in fields)
+        fields = [(name_, value) for name_, value in namespace.items() if isinstance(value, Field)]
+        for field_name, field in fields:
+            if field.name or field_name.startswith("_"):
+                raise TypeError(f"{name}.{field_name} is no name, or its field has one already")
+            field.name = field_name
+            del namespace[field_name]
+        namespace["__slots__"] = tuple(field_name for field_name, _ in fields)
         cls = super().__new__(meta, name, bases, namespace)
-        cls._fields = tuple(fields)
+        cls._fields = tuple(field for _, field in fields)
         cls._name = cls.__qualname__.rpartition("<locals>.")[2]
         cls._key = key
         cls._versions = None
@@ -166,7 +190,9 @@ class StructType(type):
         cls._decoders, cls._encoders = {}, {}
         cls._default = None
         if namespace["__module__"] != __name__:
-            _check_fields(cls, namespace.get("__annotations__", {}))
+            _check_fields(cls)
+            if "__annotate_func__" not in namespace:  # Python 3.14 may evaluate them late
+                _check_annotations(cls, namespace.get("__annotations__", {}))
             if versions is not None:
                 _check_versions(cls, versions, flexible)
             elif flexible is not None or key is not None:
@@ -207,9 +233,9 @@ class StructType(type):
     def shared_default(cls) -> Any:
         """The instance of which every field has its default; it refuses to be changed."""
         if cls._default is None:
-            missing = [field.name for field in cls._fields if field.default is REQUIRED]
+            missing = [f.name for f in cls._fields if f.default is REQUIRED or f.kind == "array"]
             if missing:
-                raise TypeError(f"{cls._name} has no default for {', '.join(missing)}")
+                raise TypeError(f"{cls._name} has no default to share for {', '.join(missing)}")
             namespace = {
                 "__slots__": (),
                 "__setattr__": _refuse_change,
@@ -327,25 +353,50 @@ def _show(value: object) -> str:
     return f"<{len(value)} bytes>" if isinstance(value, bytes) and len(value) > 40 else repr(value)
 
 
-def _write_init(cls: StructType) -> Callable[..., None]:
-    """The constructor: keyword arguments into slots, a fresh list for each array."""
-    names: dict[str, Any] = {"fresh": ()}
+def _assignments(cls: StructType, instance: str) -> tuple[str, list[str], dict[str, Any]]:
+    """Parameters, the statements that put them into slots, and the objects these see."""
+    names: dict[str, Any] = {"_fresh": ()}
     parameters, lines = [], []
     for field in cls._fields:
-        name = field.name
+        name = value = field.name
         if field.default is REQUIRED:
             parameters.append(name)
         elif field.default == () and field.struct is None:
-            parameters.append(f"{name}=fresh")
-            lines.append(f"    self.{name} = [] if {name} is fresh else {name}")
-            continue
+            parameters.append(f"{name}=_fresh")
+            value = f"[] if {name} is _fresh else {name}"
         else:
-            names[f"default_{name}"] = field.default_value()
-            parameters.append(f"{name}=default_{name}")
-        lines.append(f"    self.{name} = {name}")
-    star = ", *, " if parameters else ""
-    head = f"def __init__(self{star}{', '.join(parameters)}):"
-    source = "\n".join([head, *(lines or ["    pass"])])
-    exec(compile(source, f"<{cls._name}.__init__>", "exec"), names)
-    init: Callable[..., None] = names["__init__"]
+            names[f"_{name}"] = field.default_value()
+            parameters.append(f"{name}=_{name}")
+        lines.append(f"    {instance}.{name} = {value}")
+    return ", ".join(["*", *parameters]) if parameters else "", lines, names
+
+
+def _function(name: str, cls: StructType, lines: list[str], names: dict[str, Any]) -> Any:
+    exec(compile("\n".join(lines), f"<{cls._name}.{name}>", "exec"), names)
+    function = names[name]
+    function.__qualname__ = f"{cls._name}.{name}"
+    return function
+
+
+def _write_init(cls: StructType) -> Callable[..., None]:
+    """The constructor: keyword arguments into slots, a fresh list for each array."""
+    parameters, lines, names = _assignments(cls, "_self")
+    head = f"def __init__({', '.join(filter(None, ['_self', parameters]))}):"
+    init: Callable[..., None] = _function("__init__", cls, [head, *lines, "    pass"], names)
     return init
+
+
+def constructor(cls: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
+    """The constructor of a struct as a function, with the same keyword arguments.
+
+    CPython 3.11 calls a function in 0.2 us less than a class, and a handler of the hot path
+    makes three structs for each answer: `make_topic = constructor(ProduceResponse.Topic)`.
+    """
+    assert isinstance(cls, StructType)
+    parameters, lines, names = _assignments(cls, "_made")
+    names |= {"_new": object.__new__, "_cls": cls}
+    body = ["    _made = _new(_cls)", *lines, "    return _made"]
+    make: Callable[Parameters, Made] = _function(
+        "make", cls, [f"def make({parameters}):", *body], names
+    )
+    return make

@@ -107,12 +107,13 @@ class FetchResponse(Message, key=1, versions="0-18", flexible="12+"):
             high_watermark: int = int64()
             last_stable_offset: int = int64("4+", default=-1)
             log_start_offset: int = int64("5+", default=-1)
-            # Null unless the isolation level is read_committed.
+            # Null, not empty, unless the isolation level is read_committed.
             aborted_transactions: list[AbortedTransaction] | None = array(
                 AbortedTransaction, "4+", nullable="4+", default=()
             )
             preferred_read_replica: int = int32("11+", default=-1)
-            # Batches may begin before the offset asked for, and the last may be cut off.
+            # Bytes, or a slice of a file to be sent unread. The first batch may begin before the
+            # offset asked for.
             records: Any = records(nullable="")
             diverging_epoch: EpochEndOffset = struct(EpochEndOffset, "12+", tag=0, default=())
             current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "12+", tag=1, default=())

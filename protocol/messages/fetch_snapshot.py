@@ -62,7 +62,7 @@ class FetchSnapshotResponse(Message, key=59, versions="0-1", flexible="0+"):
             snapshot_id: SnapshotId = struct(SnapshotId)
             size: int = int64()
             position: int = int64()
-            # A piece of the file from `position` on, which need not begin or end with a batch.
+            # Bytes, or a slice of the file from `position` on; need not begin or end with a batch.
             unaligned_records: Any = records()
             current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, tag=0, default=())
 

@@ -24,7 +24,7 @@ class ListOffsetsRequest(Message, key=2, versions="0-11", flexible="6+"):
         class Partition(Struct):
             partition_index: int = int32()
             current_leader_epoch: int = int32("4+", default=-1)
-            # Milliseconds, or in a request -1 latest, -2 earliest, and those listed above.
+            # Milliseconds, or -1 latest, -2 earliest, and those listed above.
             timestamp: int = int64()
             max_num_offsets: int = int32("0", default=1)
 

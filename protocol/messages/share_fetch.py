@@ -77,6 +77,7 @@ class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
             acknowledge_error_code: int = int16()
             acknowledge_error_message: str | None = string(nullable="", default=None)
             current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
+            # Bytes, or a slice of a file to be sent unread.
             records: Any = records()
             acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
 

@@ -98,6 +98,21 @@ class Tags(Message, key=901, versions="0-2", flexible="1+"):
     inners: list[Inner] = array(Inner)
 
 
+class Fixed(Message, key=908, versions="0-2", flexible="1+"):
+    """Arrays of structs of fixed width, which are read all at once."""
+
+    class Row(Struct):
+        identity: bytes = uuid()
+        flag: bool = boolean()
+        number: int = int32()
+        later: int = int8("2+", default=-3)
+        note: str = string("1+", tag=0, default="")
+
+    points: list[Point] = array(Point)
+    rows: list[Row] | None = array(Row, nullable="")
+    name: str = string()
+
+
 class Optional(Message, key=902, versions="0-3", flexible="2+"):
     class Cursor(Struct):
         class Deeper(Struct):
@@ -139,7 +154,7 @@ class LogValue(Struct, versions="0-2", flexible="2+"):
 
 CASES = [
     (cls, version)
-    for cls in (EveryKind, Tags, Optional, Data, Empty, LogValue)
+    for cls in (EveryKind, Tags, Fixed, Optional, Data, Empty, LogValue)
     for version in range(cls.min_version, cls.max_version + 1)
 ]
 
@@ -161,7 +176,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 def values(field: Field, version: int) -> st.SearchStrategy[Any]:
     """What a field may carry in a version in which it is on the wire."""
     if field.item is not None:
-        strategy = st.lists(values(field.item, version), max_size=3)
+        strategy = st.lists(values(field.item, version), max_size=6)
     elif field.struct is not None:
         strategy = instances(field.struct, version)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import random
 import traceback
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 from protocol import reference
 from protocol.compiler import main
 from protocol.errors import Malformed
-from protocol.schema import Message, Struct, array, int8, int32, int64, string
+from protocol.schema import Message, Struct, array, int8, int32, int64, string, struct
 from tests.protocol.declarations import (
     CASES,
     QUICK,
     Data,
     Empty,
     EveryKind,
+    Fixed,
     LogValue,
     Optional,
     Point,
@@ -115,7 +117,7 @@ def test_a_message_is_read_from_the_middle_of_a_buffer(
 
 
 @every_case
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, 5])
 def test_a_message_cut_anywhere_is_malformed(cls: type[Struct], version: int, size: int) -> None:
     data = sample(cls, version, size).encode(version)
     decode = cls.decoder(version)
@@ -133,10 +135,10 @@ def test_a_message_cut_anywhere_is_malformed(cls: type[Struct], version: int, si
 def test_changed_bytes_are_refused_or_read_as_the_reference_reads_them(
     cls: type[Struct], version: int
 ) -> None:
-    data = sample(cls, version, 2).encode(version)
     chooser = random.Random(f"{cls.__name__} {version}")
     read = 0
-    for _ in range(400):
+    for attempt in range(400):
+        data = sample(cls, version, (1, 2, 5)[attempt % 3]).encode(version)
         changed = bytearray(data)
         for _ in range(chooser.randint(1, 3)):
             position = chooser.randrange(len(data) + 1)
@@ -193,6 +195,25 @@ def test_more_than_a_million_elements_in_one_message_are_refused() -> None:
     assert len(Lists.decode(1, b"\x02" + row + b"\x01\0").rows[0].words) == 500_000
     with pytest.raises(Malformed, match="more than 1000000 elements"):
         Lists.decode(1, b"\x04" + row * 3 + b"\x01\0")
+
+
+def test_a_decoded_message_takes_a_small_multiple_of_its_bytes() -> None:
+    def allocated(version: int, data: bytes) -> int:
+        Lists.decoder(version)
+        tracemalloc.start()
+        try:
+            message = Lists.decode(version, data)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            del message
+
+    count = b"\xa1\x9c\x01"  # 20,000 in compact form
+    strings = b"\x02" + b"\x01" + count + b"\x01" * 20_000 + b"\0" + b"\x01\0"
+    assert allocated(1, strings) < 12 * len(strings)
+    # The worst there is: structs of an empty string, an empty array and no tags.
+    rows = count + b"\x01\x01\0" * 20_000 + b"\x01\0"
+    assert allocated(1, rows) < 50 * len(rows)
 
 
 def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
@@ -281,6 +302,25 @@ def test_a_known_tag_comes_once_and_fills_its_size(
         reference.decode(Tags, 1, data)
 
 
+@pytest.mark.parametrize("tagged", [0, 3, 6])
+def test_a_tag_in_one_of_many_rows_of_fixed_width_is_seen(tagged: int) -> None:
+    rows = [
+        Fixed.Row(identity=bytes([i]) * 16, flag=i % 2 == 0, number=i, note="x" * (i == tagged))
+        for i in range(7)
+    ]
+    message = Fixed(points=[Point(x=i, y=i) for i in range(5)], rows=rows, name="end")
+    data = message.encode(1)
+    assert data == reference.encode(message, 1)
+    assert Fixed.decode(1, data) == message
+    # An unknown tag in the same place is stepped over.
+    assert data.count(b"\x01\0\x02\x02x") == 1
+    assert Fixed.decode(1, data.replace(b"\x01\0\x02\x02x", b"\x01\x09\x02??")).rows == [
+        *rows[:tagged],
+        Fixed.Row(identity=bytes([tagged]) * 16, flag=tagged % 2 == 0, number=tagged),
+        *rows[tagged + 1 :],
+    ]
+
+
 def test_an_unknown_tag_may_come_twice() -> None:
     assert Tags.decode(1, tags((99, b""), (99, b"x"))).plain == 1
 
@@ -337,7 +377,8 @@ def test_a_slice_of_a_file_is_announced_but_not_copied(version: int, size: int) 
         Data.Topic.Partition(index=3, records=memoryview(b"in memory")),
     ]
     message = Data(topics=[Data.Topic(name="t", partitions=partitions)], required=memoryview(b""))
-    out, slices = bytearray(b"header"), [(0, "earlier")]
+    out = bytearray(b"header")
+    slices: list[tuple[int, object]] = [(0, "earlier")]
     Data.encoder(version)(message, out, slices)
     (_, earlier), (position, announced) = slices
     assert (earlier, announced) == ("earlier", content)
@@ -418,6 +459,9 @@ def test_a_command_prints_the_source(capsys: pytest.CaptureFixture[str]) -> None
     assert source.startswith("def decode(buffer, position, end):\n")
     compile(source, "<printed>", "exec")
     assert main(["Lists", "1", "sideways"]) == 2
+    assert main(["NoSuchRequest", "1", "decode"]) == 1
+    assert main([f"{__name__}:Lists", "7", "decode"]) == 1
+    assert "Lists has versions 0-1, not 7" in capsys.readouterr().out
 
 
 def test_field_names_do_not_clash_with_the_names_of_the_generated_code() -> None:
@@ -426,8 +470,8 @@ def test_field_names_do_not_clash_with_the_names_of_the_generated_code() -> None
             end: int = int8()
 
         n: list[out] = array(out)
-        position: out = int8() if False else _inline(out)
-        data: out | None = _nullable(out)
+        position: out = struct(out)
+        data: out | None = struct(out, nullable="")
         buffer: list[int] = array(int64)
         message: str = string()
         view: int = int32()
@@ -437,15 +481,3 @@ def test_field_names_do_not_clash_with_the_names_of_the_generated_code() -> None
     for version in (0, 1):
         assert message.encode(version) == reference.encode(message, version)
         assert Clash.decode(version, message.encode(version)) == message
-
-
-def _inline(cls: type[Struct]) -> Any:
-    from protocol.schema import struct
-
-    return struct(cls)
-
-
-def _nullable(cls: type[Struct]) -> Any:
-    from protocol.schema import struct
-
-    return struct(cls, nullable="")
