@@ -20,6 +20,7 @@ from broker.dispatch import CloseConnection, answer
 from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
 from broker.sender import Sender
+from broker.waiting import FetchWait
 from protocol.connection import ServerConnection
 from protocol.errors import ErrorCode, Malformed
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from broker.server import Broker
     from protocol.connection import Request
     from storage.log import Log
+
+PENDING = frozenset({Durable, Silent, FetchWait})
+"""What a handler returns that is not an answer."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -40,10 +44,10 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._read_ahead_bytes = broker.settings.read_ahead_max_bytes
         self._max_owed = broker.settings.read_ahead_max_requests
+        self._received = self._wire.received
         self._waiting: Waiting | None = None
         self._closing = False
         self._reading = True
-        self._in_burst = False
         self.last_active_s = 0.0
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -78,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._wire.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._wire.received(nbytes)
+        self._received(nbytes)
         self.last_active_s = self._broker.loop.time()
         self._handle()
 
@@ -87,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
-            return False
+            self._wire.respond(waiting.request, None)
         self._closing = True
         self._close_when_done()
         return True
@@ -139,15 +143,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self) -> None:
         """Handle what has been received, burst by burst, as far as it may be handled now."""
-        if self._in_burst:
-            return
-        self._in_burst = True
-        try:
-            while self._may_start() and self._burst():
-                pass
-        finally:
-            self._in_burst = False
-        self._control_reading()
+        while self._may_start() and self._burst():
+            pass
+        if self._wire.buffered or not self._reading:
+            self._control_reading()
 
     def _may_start(self) -> bool:
         """Whether the next request may be started now."""
@@ -173,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 result = answer(request, context)
                 handled.append((request, result))
-                if result.__class__.__base__ is Waiting:
+                if isinstance(result, Waiting):
                     break
         except (Malformed, CloseConnection) as error:
             self._refuse(error)
@@ -181,19 +180,23 @@ class Connection(asyncio.BufferedProtocol):
         if not self._broker.appends.write():
             translate_failures(handled)
         for request, result in handled:
-            kind = result.__class__
-            if kind is Durable:
-                self._wait_for_disk(request, result)
-            elif kind is Silent:
-                wire.respond(request, None)
-                self._close_if_failed(result.response)
-            elif kind.__base__ is Waiting:
-                self._waiting = result
-                result.start(self, request)
+            if result.__class__ in PENDING:
+                self._keep(request, result)
             else:
                 wire.respond(request, result)
         self._flush()
         return more
+
+    def _keep(self, request: Request, result: Any) -> None:
+        """There is no answer to send yet, or never."""
+        if isinstance(result, Durable):
+            self._wait_for_disk(request, result)
+        elif isinstance(result, Silent):
+            self._wire.respond(request, None)
+            self._close_if_failed(result.response)
+        else:
+            self._waiting = result
+            result.start(self, request)
 
     def _wait_for_disk(self, request: Request, result: Durable) -> None:
         broker = self._broker
@@ -234,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _control_reading(self) -> None:
         """Read ahead a bounded amount, so that a waiting client's end of file is still noticed."""
+        if self._closing:
+            return
         held_back = self._wire.buffered >= self._read_ahead_bytes and (
             self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
         )

@@ -51,20 +51,28 @@ class GroupCommit:
         self._scheduled = False
         waiting, self._again = self._again, []
         wanted, self._wanted = self._wanted, {}
-        jobs = [(log, *log.unsynced()) for log in wanted]
+        failed: dict[Log, str] = {}
+        jobs = []
+        for log in wanted:
+            # A log that failed, or whose topic was deleted meanwhile, will never be synced.
+            if log.failed is not None:
+                failed[log] = log.failed
+                continue
+            try:
+                jobs.append((log, *log.unsynced()))
+            except OSError as error:
+                failed[log] = str(error)
         self._running = True
 
-        def sync() -> dict[Log, str]:
-            failed: dict[Log, str] = {}
+        def sync() -> None:
             for log, steps, _ in jobs:
                 try:
                     for step in steps:
                         step.sync()
                 except OSError as error:
                     failed[log] = str(error)
-            return failed
 
-        def synced(failed: dict[Log, str]) -> None:
+        def synced(_: None) -> None:
             self._running = False
             for log, _, up_to in jobs:
                 if log in failed:

@@ -75,16 +75,16 @@ class Sender:
 
     def send(self, buffers: list[Any]) -> None:
         """Send these, after everything given before."""
+        if len(buffers) == 1 and not (self._queue or self._paused or self.closed):
+            (only,) = buffers
+            if only.__class__ is not FileSlice:
+                self._transport.write(only)
+                return
         if self.closed:
             for buffer in buffers:
                 if buffer.__class__ is FileSlice:
                     buffer.release()
             return
-        if not self._queue and not self._paused and len(buffers) == 1:
-            first = buffers[0]
-            if first.__class__ is not FileSlice:
-                self._transport.write(first)
-                return
         self._queue.extend(buffers)
         self._pump()
 
@@ -115,11 +115,16 @@ class Sender:
             ready: list[Any] = []
             while queue and queue[0].__class__ is not FileSlice:
                 ready.append(queue.popleft())
+            short = False
             if queue and queue[0].size <= SMALL_SLICE_BYTES and self._is_cached(queue[0]):
                 small = queue.popleft()
-                ready.append(small.read())
+                data = small.read()
+                short = len(data) < small.size
                 small.release()
-            if ready:
+                ready.append(data)
+            if short:
+                self._give_up()
+            elif ready:
                 self._transport.writelines(ready)
             elif queue:
                 self._send_large(queue[0])
@@ -146,8 +151,6 @@ class Sender:
 
     def _sent(self, piece: FileSlice, count: int) -> None:
         if count == 0:
-            # The file is shorter than the slice. The length has been announced; there is nothing
-            # that could be sent in its place.
             self._give_up()
             return
         piece.position += count
@@ -157,7 +160,10 @@ class Sender:
             piece.release()
 
     def _give_up(self) -> None:
-        """Nothing more can be sent. The pump rests until the transport says that it is lost."""
+        """Nothing more can be sent: the socket failed, or a file is shorter than what was announced.
+
+        The pump rests until the transport says that it is lost.
+        """
         self._waiting = True
         self._transport.abort()
 

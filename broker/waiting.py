@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker import logs
 from broker.pending import Waiting
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,9 +56,18 @@ class FetchWait(Waiting):
             self.finish()
 
     def finish(self) -> None:
-        """Answer with what there is now."""
+        """Answer with what there is now.
+
+        Called from within the burst of whoever appended, so a fault in reading ends here.
+        """
         self.cancel()
-        self.connection.finish_waiting(self.request, self._read())
+        try:
+            response = self._read()
+        except Exception as error:
+            api = self.request.route.api
+            logs.fault_once_a_minute("a handler failed", error, f"{api.name}, after waiting")
+            response = api.refused(self.request.message, ErrorCode.UNKNOWN_SERVER_ERROR)
+        self.connection.finish_waiting(self.request, response)
 
     def cancel(self) -> None:
         if self._timer is not None:

@@ -154,6 +154,7 @@ class ServerConnection:
         "_owed",
         "_ready",
         "_routes",
+        "received",
         "room",
         "trailing_bytes",
     )
@@ -169,6 +170,7 @@ class ServerConnection:
         self.trailing_bytes = 0
         """Bytes found after the last field of requests; always a mismatch of codecs somewhere."""
         self.room = self._frames.room
+        self.received = self._frames.received
 
     @property
     def buffered(self) -> int:
@@ -179,10 +181,6 @@ class ServerConnection:
     def owed(self) -> int:
         """Requests handed out whose responses have not been put out yet."""
         return len(self._owed)
-
-    def received(self, count: int) -> None:
-        """`count` bytes were written into the view that `room` gave."""
-        self._frames.received(count)
 
     def shrink(self) -> None:
         """Give back memory that a busy time left behind."""

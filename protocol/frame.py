@@ -10,9 +10,9 @@ Rules.
   to the front, or leave the old buffer for a larger one.
 - The buffer grows by doubling as bytes arrive. A peer that announces 100 MB and sends nothing
   costs `INITIAL_BYTES`.
-- Small frames share a buffer of at most `SHARED_BYTES`; only a single frame that is larger makes
-  it grow further, and then no more is read than completes that frame, so that the next one starts
-  at the front and nothing has to be moved.
+- Small frames share a buffer of at most `SHARED_BYTES`. A single frame that is larger makes it grow
+  further, and then no more is read than completes that frame, so that the next one starts at the
+  front and nothing has to be moved. So do frames that are read ahead of one that waits.
 """
 
 from __future__ import annotations
@@ -53,20 +53,23 @@ class FrameBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty. Invalidates views of earlier frames."""
+        """Where the next bytes go; never empty. Invalidates views of earlier frames.
+
+        Whole frames that nobody takes out make the buffer grow: who calls this bounds that, by not
+        reading while `buffered` is too large.
+        """
         start, end = self.start, self.end
         if start == end:
             self.start = start = self.end = end = 0
         capacity = len(self.data)
-        needed = self._needed
-        if needed > SHARED_BYTES:
-            if start + needed > capacity:
-                self._move(min(needed, max(2 * (end - start), capacity)))
+        stop = start + self._needed
+        if self._needed > SHARED_BYTES and end < stop:
+            if stop > capacity:
+                self._move(min(self._needed, max(2 * (end - start), capacity)))
                 start, end = self.start, self.end
-            return self._view[end : start + needed]
-        if end == capacity or start + needed > capacity:
-            grown = capacity if start else min(2 * capacity, max(SHARED_BYTES, needed))
-            self._move(max(grown, capacity))
+            return self._view[end : start + self._needed]
+        if end == capacity or stop > capacity:
+            self._move(capacity if start else 2 * capacity)
             end = self.end
         return self._view[end:]
 
@@ -94,6 +97,7 @@ class FrameBuffer:
             self._needed = size + 4
             return None
         self.start = stop = start + 4 + size
+        self._needed = 4
         return start + 4, stop
 
     def shrink(self) -> None:

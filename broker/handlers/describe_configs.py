@@ -34,7 +34,7 @@ def describe_configs(request: Request, ctx: Context) -> DescribeConfigsResponse:
         try:
             wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
             result.configs = [
-                _config(row, request.version, message)
+                _config(row, request.version, message, of_broker=asked.resource_type == BROKER)
                 for row in _rows(asked, ctx)
                 if wanted is None or row.name in wanted
             ]
@@ -71,11 +71,14 @@ def _rows(asked: Asked, ctx: Context) -> list[ConfigRow]:
     )
 
 
-def _config(row: ConfigRow, version: int, message: DescribeConfigsRequest) -> Result.Config:
+def _config(
+    row: ConfigRow, version: int, message: DescribeConfigsRequest, *, of_broker: bool
+) -> Result.Config:
     config = Result.Config(
         name=row.name,
         value=row.value,
-        read_only=row.read_only,
+        # Whatever Kafka can change while it runs: AlterConfigs refuses the broker's settings here.
+        read_only=of_broker or row.read_only,
         config_source=row.source,
         is_default=row.source == DEFAULT_SOURCE,
         is_sensitive=row.sensitive,

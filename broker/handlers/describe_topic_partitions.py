@@ -84,6 +84,9 @@ def _describe(topic: Topic, first: int, end: int, ctx: Context) -> Entry:
                 leader_epoch=partition.log.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
+                # Null is allowed too, but the Java clients (3.9.2, 4.4.0) fail on it.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
                 offline_replicas=[],
             )
             for partition in topic.partitions[first:end]

@@ -206,7 +206,6 @@ def translate_failures(handled: list[tuple[Request, Any]]) -> None:
     for request, result in handled:
         if request.route.api.key != PRODUCE:
             continue
-        response = result if isinstance(result, ProduceResponse) else result.response
-        for topic in response.responses:
-            for entry in topic.partition_responses:
-                entry.error_code = code_for(PRODUCE, request.version, entry.error_code)
+        response = result.response if isinstance(result, Durable | Silent) else result
+        for _, entry in entries_of(response):
+            entry.error_code = code_for(PRODUCE, request.version, entry.error_code)
