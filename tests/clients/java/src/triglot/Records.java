@@ -1,0 +1,86 @@
+package triglot;
+
+import java.io.PrintWriter;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.Future;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Writing and reading records, without a group. */
+final class Records {
+    private Records() {}
+
+    /** Writes the records of a file in their order; answers with the count of acks. */
+    static Object produce(Command command) throws Exception {
+        Properties properties = command.properties();
+        properties.put("acks", "all");
+        properties.put("enable.idempotence", command.text("idempotent"));
+        if (!Boolean.parseBoolean(command.text("idempotent"))) {
+            properties.put("max.in.flight.requests.per.connection", "1");
+        }
+        properties.put("compression.type", command.text("codec"));
+        properties.put("linger.ms", "5");
+        properties.put("max.block.ms", String.valueOf(Command.TIMEOUT_MS));
+        properties.put("request.timeout.ms", String.valueOf(Command.TIMEOUT_MS - 1_000));
+        properties.put("delivery.timeout.ms", String.valueOf(Command.TIMEOUT_MS));
+        List<Future<RecordMetadata>> acks = new ArrayList<>();
+        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(
+                properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            for (String line : Files.readAllLines(Path.of(command.text("file")))) {
+                acks.add(producer.send(RecordLine.parse(command.text("topic"), line)));
+            }
+            producer.flush();
+            for (Future<RecordMetadata> ack : acks) {
+                ack.get();
+            }
+        }
+        return acks.size();
+    }
+
+    /** Reads all partitions from their beginning to their present end, into a file. */
+    static Object consume(Command command) throws Exception {
+        Properties properties = command.properties();
+        properties.put("auto.offset.reset", "none");
+        properties.put("enable.auto.commit", "false");
+        String topic = command.text("topic");
+        long count = 0;
+        try (Consumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+                 properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+             PrintWriter lines = new PrintWriter(command.text("file"), StandardCharsets.UTF_8)) {
+            List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
+                .map(info -> new TopicPartition(topic, info.partition()))
+                .collect(Collectors.toList());
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+            long deadline = System.currentTimeMillis() + Command.TIMEOUT_MS;
+            while (ends.entrySet().stream()
+                    .anyMatch(end -> consumer.position(end.getKey()) < end.getValue())) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw new IllegalStateException("read " + count + " records, ends are " + ends);
+                }
+                for (ConsumerRecord<byte[], byte[]> record
+                        : consumer.poll(Duration.ofMillis(500))) {
+                    lines.print(RecordLine.print(record) + "\n");
+                    count++;
+                }
+            }
+        }
+        return count;
+    }
+}

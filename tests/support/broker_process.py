@@ -1,0 +1,58 @@
+"""Our broker in a process of its own, started as a user starts it.
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+The command runs in the checkout, whatever the current folder of the tests is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.server_process import RunningProcess, ServerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class BrokerProcess(ServerProcess):
+    """`python -m broker serve` on a free loopback port."""
+
+    READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(data, settings=settings)
+        self.arguments = arguments
+
+    def _launch(self) -> RunningProcess:
+        command = [sys.executable, "-m", "broker", "serve", "--data", str(self.data.resolve())]
+        command += ["--listen", self.bootstrap]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return RunningProcess(
+            [*command, *self.arguments],
+            cwd=CHECKOUT,
+            environ=_without_settings(os.environ),
+            ready_line=self.READY_LINE,
+        )
+
+    def _ready(self, line: re.Match[str]) -> None:
+        self.port = int(line["port"])
+
+
+def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment less what the broker would take for its settings; tests have some too."""
+    return {key: value for key, value in environ.items() if not key.startswith("TRIGLOT_")}

@@ -1,0 +1,127 @@
+"""Programs of other people that some tests run, fetched once into a cache of the checkout.
+
+Maven resolves jars by the coordinates of a `pom.xml`, npm packages by a lock file. Each result
+lies in a folder named by the digest of its inputs, so a changed input is fetched anew and an
+interrupted fetch is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TESTS = Path(__file__).resolve().parents[1]
+
+#: The first fetch of all jars takes some ten seconds on an ordinary line.
+FETCH_TIMEOUT_S = 240.0
+
+
+class NotAvailable(Exception):
+    """A runtime or a download is missing on this machine. The text says which and why."""
+
+
+def cache_dir() -> Path:
+    """Where fetched things lie; `TEST_CACHE_DIR` moves it out of the checkout."""
+    return Path(os.environ.get("TEST_CACHE_DIR", TESTS / "clients" / ".cache"))
+
+
+def runtime(name: str) -> str:
+    """The path of a program. Raises `NotAvailable` when it is not installed."""
+    path = shutil.which(name)
+    if path is None:
+        raise NotAvailable(f"{name} is not installed")
+    return path
+
+
+def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
+    """The folder with every run-time jar that `pom` asks for, with these Maven properties."""
+    defines = [f"-D{name}={value}" for name, value in sorted((properties or {}).items())]
+    with _made_once("jars", [pom.read_bytes(), *map(str.encode, defines)]) as (folder, missing):
+        if missing:
+            command = [
+                runtime("mvn"),
+                "--batch-mode",
+                "--quiet",
+                "--file",
+                str(pom.resolve()),
+                *defines,
+            ]
+            command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+            _fetch([*command, f"-DoutputDirectory={folder}"], cwd=pom.parent)
+    return folder
+
+
+def classes(sources: Path, classpath: Path) -> Path:
+    """The folder with the classes of every `.java` file under `sources`."""
+    files = sorted(sources.rglob("*.java"))
+    inputs = [classpath.name.encode(), *(file.read_bytes() for file in files)]
+    with _made_once("classes", inputs) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            command = [runtime("javac"), "-Xlint:all,-processing", "-Werror", "--release", "11"]
+            command += ["-encoding", "UTF-8", "-cp", f"{classpath}/*", "-d", str(folder)]
+            ended = _run([*command, *(str(file.resolve()) for file in files)], cwd=sources)
+            # Not a lack of this machine: our own source is wrong.
+            assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def node_modules(package: Path) -> Path:
+    """A folder with the packages that the lock file in the folder `package` names."""
+    inputs = [package / "package.json", package / "package-lock.json"]
+    with _made_once("node", [file.read_bytes() for file in inputs]) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            for file in inputs:
+                shutil.copy(file, folder)
+            command = [runtime("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            _fetch(command, cwd=folder)
+    return folder / "node_modules"
+
+
+@contextmanager
+def _made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]]:
+    """A folder for these inputs, and whether the caller has to fill it.
+
+    A file lock keeps two test runs from filling it at the same time; a fill that fails leaves
+    nothing behind.
+    """
+    digest = hashlib.sha256()
+    for data in inputs:
+        digest.update(len(data).to_bytes(8, "big") + data)
+    folder = cache_dir() / kind / digest.hexdigest()[:16]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder.with_suffix(".done")
+        if done.exists():
+            yield folder, False
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        yield folder, True
+        done.touch()
+
+
+def _fetch(command: Sequence[str], *, cwd: Path) -> None:
+    ended = _run(command, cwd=cwd)
+    if ended.returncode != 0:
+        last_lines = (ended.stdout + ended.stderr)[-2000:]
+        raise NotAvailable(f"{command[0]} ended with {ended.returncode}: {last_lines}")
+
+
+def _run(command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise NotAvailable(f"{command[0]} did not end within {FETCH_TIMEOUT_S} s") from None
