@@ -1,15 +1,16 @@
 """The small text files at the top of a data directory that say how far things are.
 
-Offset checkpoints (storage.md 2.3): version `0`, the number of entries, then
+Offset checkpoints (docs/formats/offset-checkpoints.md): version `0`, the number of entries, then
 `topic partition offset` per line.
     recovery-point-offset-checkpoint   everything below is on the disk
     replication-offset-checkpoint      high watermark
+    cleaner-offset-checkpoint          compaction has been up to here
     log-start-offset-checkpoint        where a log starts, if not at its first segment
 
 What if one is lost: recovery reads logs from their start; the high watermark is the log's end
 anyway; deleted records come back.
 
-Clean shutdown marker (`.kafka_cleanshutdown`, storage.md 2.2): one line of JSON. It promises
+Clean shutdown marker (docs/formats/clean-shutdown.md): one line of JSON. It promises
 that every file of the directory is whole; it is written last and removed before logs are opened.
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 VERSION = 0
 OFFSET_MAX = 2**63 - 1
+OFFSET_DIGITS = 19
 
 Partition = tuple[str, int]
 
@@ -47,7 +49,9 @@ def read_entries(data: bytes, path: str, *, field_count: int) -> list[list[str]]
         lines.pop()
     if lines[0].strip() != str(VERSION):
         raise MalformedFile(path, f"line 1 is {lines[0]!r}, wanted version {VERSION}")
-    count = _number(lines[1], path, 2) if len(lines) > 1 else -1
+    if len(lines) < 2:
+        raise MalformedFile(path, "line 2, the number of entries, is missing")
+    count = _number(lines[1].strip(), path, 2)
     if count != len(lines) - 2:
         raise MalformedFile(path, f"line 2 promises {count} entries, {len(lines) - 2} follow")
     entries = []
@@ -64,10 +68,10 @@ def read_entries(data: bytes, path: str, *, field_count: int) -> list[list[str]]
 
 
 def _number(text: str, path: str, line: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise MalformedFile(path, f"line {line}: {text!r} is not a number") from None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise MalformedFile(path, f"line {line}: {text!r} is not a number")
+    number = int(text) if len(digits) <= OFFSET_DIGITS else OFFSET_MAX + 1
     if abs(number) > OFFSET_MAX:
         raise MalformedFile(path, f"line {line}: {text} does not fit 64 bits")
     return number

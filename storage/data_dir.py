@@ -20,6 +20,7 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.clean_state import CleanState
+from storage.closing import store_for_recovery
 from storage.errors import LockHeld, MalformedFile
 from storage.filesystem import parent_of
 from storage.identity import (
@@ -31,7 +32,9 @@ from storage.identity import (
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
+    LARGEST_OFFSET,
     LOCK,
     LOG_STARTS,
     OTHER_SUFFIXES,
@@ -45,14 +48,14 @@ from storage.layout import (
 from storage.log import Log
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
-from storage.syncing import SyncFolder
+from storage.syncing import SyncFile, SyncFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.filesystem import File, Filesystem, Lock
+    from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
-    from storage.log import LogSettings
+    from storage.settings import LogSettings
     from storage.syncing import SyncStep
     from storage.topics import Topic, TopicStore
 
@@ -125,11 +128,12 @@ class DataDirectory:
         reports: list[RecoveryReport] = []
         self._leader_epoch = max(topics.leader_epoch, 0)
         clean = self._take_clean_state(reports)
-        points, points_whole = self._read_offsets(RECOVERY_POINTS, reports)
-        watermarks, _ = self._read_offsets(HIGH_WATERMARKS, reports)
-        starts, _ = self._read_offsets(LOG_STARTS, reports)
-        if not points_whole:
-            clean = {}
+        points = self._read_offsets(RECOVERY_POINTS, reports)
+        watermarks = self._read_offsets(HIGH_WATERMARKS, reports) or {}
+        starts = self._read_offsets(LOG_STARTS, reports) or {}
+        compacted = self._read_offsets(CLEANER_OFFSETS, reports)
+        if points is None:
+            points, clean = {}, {}
         names = self._sort_out(topics, reports)
         for topic in topics.topics():
             settings = settings_of(topic)
@@ -140,6 +144,9 @@ class DataDirectory:
                     high_watermark=watermarks.get(partition, 0),
                     start_offset=starts.get(partition),
                     clean=clean.get(partition_directory(topic.name, number)),
+                    compacted_below=compacted.get(partition, 0)
+                    if compacted is not None
+                    else LARGEST_OFFSET,
                 )
                 found = partition_directory(topic.name, number) in names
                 if not found and known.high_watermark:
@@ -151,6 +158,8 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
+        # If only the process died, folders it made are here, but may not be on the disk.
+        self._files.sync_dir(self.path)
         return reports
 
     def _take_clean_state(self, reports: list[RecoveryReport]) -> dict[str, CleanState]:
@@ -170,16 +179,16 @@ class DataDirectory:
 
     def _read_offsets(
         self, name: str, reports: list[RecoveryReport]
-    ) -> tuple[dict[Partition, int], bool]:
-        """A checkpoint's content, and whether the file was not malformed."""
+    ) -> dict[Partition, int] | None:
+        """A checkpoint's content; None if the file is malformed."""
         path = f"{self.path}/{name}"
         try:
-            return decode_offsets(self._files.read_bytes(path), path), True
+            return decode_offsets(self._files.read_bytes(path), path)
         except FileNotFoundError:
-            return {}, True
+            return {}
         except MalformedFile as error:
             reports.append(_top(name, f"{error}; taken for absent"))
-            return {}, False
+            return None
 
     def _sort_out(self, topics: TopicStore, reports: list[RecoveryReport]) -> set[str]:
         """Remove what waits to be removed, and report what is nobody's. Returns all names."""
@@ -271,11 +280,11 @@ class DataDirectory:
             pass
         except MalformedFile as error:
             reports.append(RecoveryReport(folder.rpartition("/")[2], f"{error}; written again"))
-        file: File = self._files.open_file(path, create=True)
-        data = encode_partition_metadata(topic.topic_id)
+        file = self._files.open_file(path, create=True)
         file.truncate(0)
-        file.write_at([data], 0)
-        return [file, SyncFolder(self._files, folder)]
+        file.write_at([encode_partition_metadata(topic.topic_id)], 0)
+        file.close()
+        return [SyncFile(self._files, path), SyncFolder(self._files, folder)]
 
     # Changing
 
@@ -334,12 +343,11 @@ class DataDirectory:
         """The steps that note how far all logs are; to be taken in order, in any thread.
 
         Every minute will do: what is above the noted recovery point is read again after a crash.
-        Raises OSError if index files cannot be stored.
         """
-        points = encode_offsets({key: log.recovery_point for key, log in self.logs.items()})
+        points = encode_offsets({key: log.covered_point for key, log in self.logs.items()})
         steps: list[SyncStep] = []
         for log in self.logs.values():
-            steps += log.store_for_recovery()
+            steps += store_for_recovery(log)
         steps.append(self._recovery_points.holding(points))
         steps.append(self._high_watermarks.holding(self._encode_watermarks()))
         steps.append(self._log_starts.holding(self._encode_starts()))
@@ -368,13 +376,13 @@ class DataDirectory:
         """Close every log, note that the stop was clean if it was, and unlock.
 
         Returns whether it was: a log that failed, or a disk that refuses, leaves the marker out,
-        and the next start looks through the logs. The order is that of storage.md 13.2.
+        and the next start looks through the logs. The marker comes last of all.
         """
         states = {log.name: log.close(clean=True) for log in self.logs.values()}
         whole = {name: state for name, state in states.items() if state is not None}
         clean = len(whole) == len(states)
         try:
-            points = encode_offsets({key: log.recovery_point for key, log in self.logs.items()})
+            points = encode_offsets({key: log.covered_point for key, log in self.logs.items()})
             self._recovery_points.holding(points).sync()
             self._high_watermarks.holding(self._encode_watermarks()).sync()
             self._log_starts.holding(self._encode_starts()).sync()

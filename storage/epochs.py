@@ -4,7 +4,7 @@ A client that remembers the epoch of the last record it read can ask where that 
 answer below its own position tells it that the log was cut (KIP-101, KIP-320).
 
 File (`leader-epoch-checkpoint`), text: `0`, the number of entries, then `epoch start_offset` per
-line, rising in both (storage.md 3.2).
+line, rising in both (docs/formats/leader-epochs.md).
 
 What if it is lost: it is made again from the epochs in the batches' headers.
 """
@@ -77,18 +77,22 @@ class LeaderEpochs:
         del self._epochs[keep:], self._starts[keep:]
         return changed
 
-    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, *, log_end: int, leading: int) -> tuple[int, int]:
         """The largest epoch at or below `epoch`, and the offset at which it ended.
 
-        (-1, -1) if `epoch` is above all that are known, or negative. An epoch below all of them
-        is answered with itself and the start of the oldest, as Apache Kafka does.
+        `leading` is the present epoch; it may not have an entry yet, and then begins at the log's
+        end. (-1, -1) if `epoch` is above all that are known, or negative. An epoch below all of
+        them is answered with itself and the start of the oldest, as Apache Kafka does.
         """
-        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+        epochs, starts = self._epochs, self._starts
+        if leading > self.latest:
+            epochs, starts = [*epochs, leading], [*starts, log_end]
+        if epoch < 0 or not epochs or epoch > epochs[-1]:
             return UNKNOWN
-        if epoch == self._epochs[-1]:
+        if epoch == epochs[-1]:
             return epoch, log_end
-        higher = bisect_right(self._epochs, epoch)
-        return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
+        higher = bisect_right(epochs, epoch)
+        return (epochs[higher - 1] if higher else epoch), starts[higher]
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which an offset was written, -1 if unknown."""

@@ -29,7 +29,7 @@ class LogFailed(StorageError):
 
 
 class BatchTooLarge(KafkaError):
-    """One batch is larger than a whole segment may be (storage.md 4.1)."""
+    """One batch is larger than a whole segment may be."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 

@@ -178,7 +178,7 @@ class DiskFile:
 
 
 class DiskLock:
-    """A POSIX record lock, the kind Apache Kafka's JVM takes (storage.md 1.3).
+    """A POSIX record lock, the kind Apache Kafka's JVM takes.
 
     `flock` would not conflict with it: two brokers could then share a directory. POSIX locks do
     not conflict within one process either, so the files this process holds are remembered.

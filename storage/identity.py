@@ -1,10 +1,10 @@
 """Who a data directory and a partition are: `meta.properties` and `partition.metadata`.
 
-`meta.properties` (storage.md 2.1): Java properties with node id, cluster id and directory id.
+`meta.properties`: Java properties with node id, cluster id and directory id.
 What if it is lost: the directory would be taken for a new one; the broker does not start on a
 directory that has topics without it.
 
-`partition.metadata` (storage.md 3.1): two lines, version and topic id. It tells a partition from
+`partition.metadata`: two lines, version and topic id. It tells a partition from
 one of a deleted topic of the same name. What if it is lost: it is written again if the
 topic is known.
 """

@@ -1,4 +1,4 @@
-"""Names of folders and files, as Apache Kafka names them (storage.md 1).
+"""Names of folders and files, as Apache Kafka names them (docs/formats).
 
 A partition lives in `<topic>-<partition>/`. Its files are named by an offset in twenty decimal
 digits and a suffix; the suffix says what the file promises.
@@ -13,6 +13,7 @@ META_PROPERTIES = "meta.properties"
 TOPICS = "triglot-topics.json"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 
 PARTITION_METADATA = "partition.metadata"

@@ -5,7 +5,8 @@
 `next_offset` is the one the next record will get. Batches are appended in two steps: `append`
 gives a batch its offsets, in the memory it was received in, and queues it; `write` puts everything
 queued into the file with one call. Below `written_offset` all batches are in the file, so on a
-single node that is the high watermark; below `recovery_point` they are on the disk.
+single node that is the high watermark; below `recovery_point` they are on the disk. Below
+`covered_point` so are the index files; that is what a checkpoint may call the recovery point.
 
 Positions are bytes in a file and are never called offsets.
 """
@@ -13,7 +14,7 @@ Positions are bytes in a file and are never called offsets.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from protocol.records.layout import (
     ENTRY_OVERHEAD,
@@ -23,29 +24,25 @@ from protocol.records.layout import (
     PRODUCER_ID,
     Header,
 )
+from storage.clean_state import CleanState
+from storage.closing import bring_to_rest
 from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageError
 from storage.filesystem import IOV_MAX
 from storage.layout import (
-    DELETED,
-    INDEX,
     LEADER_EPOCHS,
-    LOG,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT,
-    TIME_INDEX,
-    file_name,
-    offset_of,
 )
 from storage.producers import ProducerStates
-from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.rolling import is_index_full, must_roll, store_snapshot
+from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
 from storage.segments import Segments
+from storage.settings import LogSettings
 from storage.slices import FileSlice
-from storage.syncing import PutFile, SyncFolder, SyncQueue, SyncStep
+from storage.syncing import NotPut, PutFile, SyncFolder, SyncQueue, SyncStep
 from storage.timestamps import TimestampOffset, first_at_or_after, largest
 
 if TYPE_CHECKING:
-    from storage.filesystem import File, Filesystem
+    from storage.filesystem import Filesystem
 
 PLACE = Struct(">qii")
 """Base offset, length, leader epoch: the first 16 bytes of a batch, none under its checksum."""
@@ -56,30 +53,10 @@ QUEUE_BYTES_MAX = 64 * 1024 * 1024
 QUEUE_BATCHES_MAX = IOV_MAX
 """Batches queued likewise: what one system call takes."""
 
-INDEX_LAG_ENTRIES = 256
-"""Index entries that may be missing in the active segment's files at a checkpoint: about 1 MiB of
-batches whose headers are walked after a crash."""
-
 NEVER = 2**63 - 1
 ALWAYS = -(2**63)
 
 assert PLACE.size == 16
-
-
-class LogSettings(Protocol):
-    """What a log is told about its segments; a topic's settings have these fields."""
-
-    @property
-    def segment_bytes(self) -> int: ...
-
-    @property
-    def segment_ms(self) -> int: ...
-
-    @property
-    def segment_index_bytes(self) -> int: ...
-
-    @property
-    def index_interval_bytes(self) -> int: ...
 
 
 class Log:
@@ -90,30 +67,11 @@ class Log:
     """
 
     __slots__ = (
-        "_failure",
-        "_files",
-        "_mark",
-        "_queue",
-        "_refused",
-        "_roll_after_ms",
-        "_room",
-        "_syncs",
-        "active",
-        "clean_state",
-        "epochs",
-        "epochs_stored",
-        "folder",
-        "index_interval_bytes",
-        "leader_epoch",
-        "name",
-        "next_offset",
-        "producers",
-        "recovery_point",
-        "segments",
-        "settings",
-        "start_offset",
-        "written_offset",
-    )
+        "_failure", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
+        "_syncs", "active", "clean_state", "covered_point", "epochs", "epochs_stored", "files",
+        "folder", "index_interval_bytes", "leader_epoch", "name", "next_offset", "producers",
+        "recovery_point", "segments", "settings", "start_offset", "written_offset",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -137,13 +95,13 @@ class Log:
         self.index_interval_bytes = settings.index_interval_bytes
         self.start_offset = start_offset
         self.next_offset = self.written_offset = next_offset
-        self.recovery_point = recovery_point
+        self.recovery_point = self.covered_point = recovery_point
         self.leader_epoch = leader_epoch
         self.epochs = epochs
         self.epochs_stored = False
         self.producers = producers
         self.clean_state: CleanState | None = None
-        self._files = files
+        self.files = files
         self._queue: list[memoryview] = []
         self._mark = self.active.mark()
         self._syncs = SyncQueue()
@@ -151,7 +109,7 @@ class Log:
         self._refused: StorageError | None = None
         # Bytes that may be appended before somebody has to look at the limits; -1: look at once.
         self._room = -1
-        self._roll_after_ms = NEVER
+        self._last_offset_max = self._roll_after_ms = NEVER
 
     # Appending
 
@@ -166,15 +124,16 @@ class Log:
         the queue is in the log, and `write` will say so again to those who queued it.
         """
         size = header[LENGTH] + ENTRY_OVERHEAD
+        base_offset = self.next_offset
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
         if (
             size > self._room
+            or last_offset > self._last_offset_max
             or header[MAX_TIMESTAMP] > self._roll_after_ms
             or len(self._queue) >= QUEUE_BATCHES_MAX
         ):
             self._make_room(size, header, now_ms)
-        base_offset = self.next_offset
         PLACE.pack_into(view, 0, base_offset, header[LENGTH], self.leader_epoch)
-        last_offset = base_offset + header[LAST_OFFSET_DELTA]
         segment = self.active
         position = segment.size
         if header[MAX_TIMESTAMP] > segment.max_timestamp:
@@ -242,9 +201,9 @@ class Log:
             raise LogFailed(self._failure)
         if self._refused is not None:
             raise self._refused
-        if size > self.settings.segment_bytes:
-            raise BatchTooLarge(size, self.settings.segment_bytes)
-        segment = self.active
+        segment, settings = self.active, self.settings
+        if size > settings.segment_bytes:
+            raise BatchTooLarge(size, settings.segment_bytes)
         try:
             segment.load()
             if not self._queue:
@@ -255,7 +214,10 @@ class Log:
                 or len(self._queue) >= QUEUE_BATCHES_MAX
             ):
                 self._write_early()
-            if self._must_roll(size, header, now_ms):
+            base_offset = self.next_offset
+            if must_roll(
+                segment, settings, header, size=size, base_offset=base_offset, now_ms=now_ms
+            ):
                 self.roll(now_ms=now_ms)
         except OSError as error:
             raise StorageError(f"{self.name}: {error}") from error
@@ -272,34 +234,11 @@ class Log:
             self._refused = error
             raise
 
-    def _must_roll(self, size: int, header: Header, now_ms: int) -> bool:
-        """The conditions of storage.md 5.2."""
-        segment, settings = self.active, self.settings
-        if segment.size <= 0:
-            return False
-        if segment.size + size > settings.segment_bytes:
-            return True
-        if segment.first_timestamp >= 0:
-            aged = header[MAX_TIMESTAMP] - segment.first_timestamp > settings.segment_ms
-        else:
-            aged = now_ms - segment.opened_ms > settings.segment_ms
-        last_offset = self.next_offset + header[LAST_OFFSET_DELTA]
-        return (
-            aged or self._is_index_full() or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        )
-
-    def _is_index_full(self) -> bool:
-        limit = self.settings.segment_index_bytes
-        segment = self.active
-        return len(segment.offsets) >= limit // 8 or len(segment.times) >= limit // 12 - 1
-
     def _set_room(self) -> None:
         segment, settings = self.active, self.settings
         queued = segment.size - segment.written_size
-        # An offset is at most one per byte away, far below the limit of an index, unless the
-        # segment has covered 2^31 offsets already; a full index can only come with a new entry.
-        near_limit = self.next_offset - segment.base_offset > RELATIVE_OFFSET_MAX // 2
-        if segment.size == 0 or near_limit or not segment.loaded or self._is_index_full():
+        self._last_offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        if segment.size == 0 or not segment.loaded or is_index_full(segment, settings):
             self._room = -1
         else:
             self._room = min(settings.segment_bytes - segment.size, QUEUE_BYTES_MAX - queued)
@@ -319,9 +258,13 @@ class Log:
         if self.epochs.assign(self.leader_epoch, self.next_offset):
             self.epochs_stored = False
         if not self.epochs_stored:
-            path = f"{self.folder}/{LEADER_EPOCHS}"
-            self._syncs.add(PutFile(self._files, path, self.epochs.encode()))
-            self.epochs_stored = True
+            self.store_epochs()
+
+    def store_epochs(self) -> None:
+        """Have the leader epochs put into their file by the next sync."""
+        data = self.epochs.encode()
+        self._syncs.add(PutFile(self.files, f"{self.folder}/{LEADER_EPOCHS}", data))
+        self.epochs_stored = True
 
     def set_leader_epoch(self, epoch: int) -> None:
         """From now on batches carry this epoch."""
@@ -346,37 +289,27 @@ class Log:
         old, base_offset = self.active, self.next_offset
         if base_offset == old.base_offset:
             return
-        snapshot_path = f"{self.folder}/{file_name(base_offset, SNAPSHOT)}"
         self.clean_state = None
         try:
             old.load()
             new = Segment.create(
-                self._files,
+                self.files,
                 self.folder,
                 base_offset,
                 interval_bytes=self.index_interval_bytes,
                 opened_ms=now_ms,
             )
-            self._files.remove(snapshot_path)
-            snapshot = self._files.open_file(snapshot_path, create=True)
-            snapshot.write_at([self.producers.encode()], 0)
+            snapshot = store_snapshot(self.files, self.folder, base_offset, self.producers)
             old.finish_times()
             indexes = old.store_indexes()
         except OSError as error:
-            self._remove_left_overs(base_offset)
+            remove_left_overs(self.files, self.folder, base_offset)
             raise StorageError(f"{self.name}: rolling at {base_offset}: {error}") from error
-        self._syncs.add(old.file, *indexes, snapshot, SyncFolder(self._files, self.folder))
+        self._syncs.add(old.file, *indexes, snapshot, SyncFolder(self.files, self.folder))
         self.segments.append(new)
         self.active = new
         self._mark = new.mark()
         self._set_room()
-
-    def _remove_left_overs(self, base_offset: int) -> None:
-        for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT):
-            try:
-                self._files.remove(f"{self.folder}/{file_name(base_offset, suffix)}")
-            except OSError:
-                continue  # the disk is in trouble; a start finds an empty segment, which is legal
 
     # Failing
 
@@ -454,33 +387,25 @@ class Log:
         return sum(segment.byte_size() for segment in self.segments)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time, in offset order (records.md 10.3): its timestamp,
-        offset and leader epoch."""
+        """Timestamp, offset and leader epoch of the first record at or after a time."""
         return first_at_or_after(self, timestamp_ms)
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp (ListOffsets -3, records.md 10.4)."""
+        """The same of the first record with the largest timestamp (ListOffsets -3)."""
         return largest(self)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch` and its end offset; (-1, -1) if it is above all
-        (OffsetForLeaderEpoch)."""
-        latest = self.epochs.latest
-        if epoch > latest and epoch <= self.leader_epoch:
-            # Led, but nothing appended yet: the present epoch begins where the log ends.
-            known = epoch if epoch == self.leader_epoch else latest
-            return (known, self.written_offset) if known >= 0 else (epoch, self.start_offset)
-        return self.epochs.end_offset_for(epoch, self.written_offset)
+        """The largest epoch at or below `epoch` and its end offset; (-1, -1) if there is none."""
+        end, leading = self.written_offset, self.leader_epoch
+        return self.epochs.end_offset_for(epoch, log_end=end, leading=leading)
 
     # Syncing
 
     def unsynced(self) -> tuple[list[SyncStep], int]:
         """What has to be synced so that everything below the returned offset is on the disk.
 
-        Call `sync()` on each, in order, in any thread, then `synced(offset)` here. Appends and
-        rolls may go on meanwhile. After an OSError call `fail`: the kernel may have dropped what
-        it could not write, so trying again would report bytes that are not there.
-        """
+        Call `sync()` on each, in order, in any thread, then `synced(offset)` here; appends and
+        rolls may go on meanwhile. After an OSError call `sync_failed`."""
         up_to = self.written_offset
         if up_to == self.recovery_point and not len(self._syncs):
             return [], up_to
@@ -496,6 +421,22 @@ class Log:
         """The steps that `unsynced` gave for this offset have been taken."""
         if self._failure is None and self._syncs.confirm(up_to):
             self.recovery_point = max(self.recovery_point, up_to)
+            base_offset = self.active.base_offset
+            if self.recovery_point > base_offset > self.covered_point:
+                # Only a round that began after the roll, and took its steps, can come so far.
+                self.covered_point = base_offset
+
+    def sync_failed(self, error: OSError) -> StorageError:
+        """A step could not be taken: what it covers is not on the disk, and may never be.
+
+        The kernel forgets what it could not write, so the next sync would report success for bytes
+        that are gone. The log fails, unless the step was one that starts afresh (`NotPut`).
+        Returns the error to answer with.
+        """
+        if isinstance(error, NotPut):
+            return StorageError(f"{self.name}: {error}")
+        self.fail(f"{self.name}: sync failed: {error}")
+        return LogFailed(self._failure or "")
 
     def sync(self) -> None:
         """Write and sync everything, here and now. Raises StorageError."""
@@ -505,25 +446,8 @@ class Log:
             for step in steps:
                 step.sync()
         except OSError as error:
-            self.fail(f"{self.name}: sync failed: {error}")
-            raise LogFailed(self._failure or "") from error
+            raise self.sync_failed(error) from error
         self.synced(up_to)
-
-    def store_for_recovery(self) -> list[SyncStep]:
-        """Store the active segment's indexes and a producer snapshot, if they lag.
-
-        With them a start after a crash need not read what lies below the recovery point. The
-        returned files must be synced before a recovery point taken now is checkpointed. Raises
-        OSError.
-        """
-        segment = self.active
-        if self._failure or not segment.loaded or self._queue:
-            return []
-        if len(segment.offsets) - segment.offsets.stored < INDEX_LAG_ENTRIES:
-            return []
-        # This snapshot is of use once the recovery point has passed it. Until then the one
-        # before it is, so that one stays.
-        return [*segment.store_indexes(), *self._store_snapshot(keep=1)]
 
     # The start of the log
 
@@ -551,19 +475,9 @@ class Log:
         """
         count = 0
         while (segment := self.segments.pop_below(self.start_offset)) is not None:
-            self._remove_files(segment)
+            segment.delete()
             count += 1
         return count
-
-    def _remove_files(self, segment: Segment) -> None:
-        """Rename, then remove: a crash in between leaves names that a start clears away."""
-        segment.unload()
-        names = [segment.path(suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)]
-        present = [name for name in names if self._files.exists(name)]
-        for name in present:
-            self._files.rename(name, name + DELETED)
-        for name in present:
-            self._files.remove(name + DELETED)
 
     # Closing
 
@@ -575,61 +489,12 @@ class Log:
         """
         state = None
         if clean and self._failure is None:
-            state = self._finish()
+            state = bring_to_rest(self)
         for segment in self.segments:
             segment.release_file()
         if self._failure is None:
             self.fail(f"{self.name} is closed")
         return state
-
-    def _finish(self) -> CleanState | None:
-        """Bring the files into the state in which Kafka wants them after a clean stop."""
-        if self.clean_state is not None:
-            return self.clean_state  # not touched since it was opened clean
-        try:
-            self.write()
-            segment = self.active
-            segment.load()
-            segment.finish_times()
-            self._syncs.add(*segment.store_indexes(), *self._store_snapshot(keep=0))
-            if not self.epochs_stored:
-                self.epochs.assign(self.leader_epoch, self.next_offset)
-                path = f"{self.folder}/{LEADER_EPOCHS}"
-                self._syncs.add(PutFile(self._files, path, self.epochs.encode()))
-                self.epochs_stored = True
-            self._syncs.add(SyncFolder(self._files, self.folder))
-            self.sync()
-        except (OSError, StorageError):
-            return None
-        return CleanState(
-            self.next_offset,
-            segment.size,
-            len(segment.offsets) * 8,
-            len(segment.times) * 12,
-            file_name(self.next_offset, SNAPSHOT) if self.next_offset else "",
-        )
-
-    def _store_snapshot(self, *, keep: int) -> list[File]:
-        """Put the producers' state at the end of the log into a file, which is not synced yet.
-
-        Of the snapshots that belong to no segment's base the newest `keep` stay. An empty log has
-        no snapshot, as with Kafka.
-        """
-        bases = set(self.segments.base_offsets)
-        loose = sorted(
-            offset
-            for name in self._files.list_dir(self.folder)
-            if (offset := offset_of(name, SNAPSHOT)) is not None and offset not in bases
-        )
-        for offset in loose[: len(loose) - keep]:
-            self._files.remove(f"{self.folder}/{file_name(offset, SNAPSHOT)}")
-        if not self.next_offset:
-            return []
-        path = f"{self.folder}/{file_name(self.next_offset, SNAPSHOT)}"
-        self._files.remove(path)
-        file = self._files.open_file(path, create=True)
-        file.write_at([self.producers.encode()], 0)
-        return [file]
 
     def __repr__(self) -> str:
         return f"Log({self.name}, {self.start_offset}..{self.next_offset})"

@@ -5,7 +5,7 @@ File (`.index`), no header, no checksum, one entry of 8 bytes after the other:
     4..7    int32   position in the log file at which that batch starts
 
 A batch gets an entry when it starts more than `index.interval.bytes` after the last batch that
-got one (storage.md 4.2). Hence every entry's position is a batch boundary, and between two
+got one. Hence every entry's position is a batch boundary, and between two
 entries no batch starts further than one interval from the first of them.
 
 What if it is lost: it is built again from the log file's headers. Lookups in a log without it

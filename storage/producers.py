@@ -2,7 +2,7 @@
 
 A producer numbers its records. Per producer id the log remembers the epoch, the last sequence
 and the last five batches, five being the client's limit of requests in flight: a batch that
-comes twice is answered with the offset it got the first time (protocol.md 8.1).
+comes twice is answered with the offset it got the first time.
 
 Snapshot file (`<offset>.snapshot`): the state after all records below the offset in its name.
     0..1    int16   version, 1

@@ -3,7 +3,7 @@
 After a clean stop nothing is scanned: the facts noted when the log was closed are compared with
 the sizes of its last files, and that is all.
 
-Otherwise the log is read from its recovery point on (storage.md 6.5): headers and checksums of
+Otherwise the log is read from its recovery point on: headers and checksums of
 every batch, to the first that is not whole, not intact, or repeats offsets. The log ends there.
 Below the recovery point everything was synced once; damage there is not a crash's doing. It is
 never cut: the log is opened as failed, serves what comes before the damage and says so.
@@ -19,6 +19,7 @@ from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.layout import (
     INDEX,
+    LARGEST_OFFSET,
     LEADER_EPOCHS,
     LOG,
     SEGMENT_SUFFIXES,
@@ -28,29 +29,37 @@ from storage.layout import (
     file_name,
     offset_of,
 )
-from storage.log import Log, LogSettings
+from storage.log import Log
 from storage.producers import ProducerStates
 from storage.reports import RecoveryReport
 from storage.scan import Entry, Scan
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.segments import Segments
 from storage.swaps import finish_renames
-from storage.syncing import SyncFolder
+from storage.syncing import SyncFile, SyncFolder
 
 if TYPE_CHECKING:
     from storage.clean_state import CleanState
     from storage.filesystem import Filesystem
+    from storage.settings import LogSettings
 
 QUARANTINED = ".damaged"
 """Appended to the name of a segment file that contradicts the ones before it; never deleted."""
 
 
 class LastKnown:
-    """What the checkpoints say of one partition: the recovery point, the high watermark, the log
-    start if it is not the first segment's base, and the state at the last clean stop if the stop
-    was clean."""
+    """What the checkpoints say of one partition.
 
-    __slots__ = ("clean", "high_watermark", "recovery_point", "start_offset")
+    `recovery_point` and `high_watermark`; `start_offset`, if the log does not start at its first
+    segment; `clean`, the state in which the last stop left it, if that was in good order.
+
+    `compacted_below` is the offset up to which compaction has been: only there may offsets be
+    missing between two segments. A gap above it and above the recovery point means that the end of
+    a segment never reached the disk while the next segment did; the log ends before the gap, so
+    that it stays a prefix of what was appended. Unknown means that every gap has to be believed.
+    """
+
+    __slots__ = ("clean", "compacted_below", "high_watermark", "recovery_point", "start_offset")
 
     def __init__(
         self,
@@ -59,11 +68,13 @@ class LastKnown:
         high_watermark: int = 0,
         start_offset: int | None = None,
         clean: CleanState | None = None,
+        compacted_below: int = LARGEST_OFFSET,
     ) -> None:
         self.recovery_point = recovery_point
         self.high_watermark = high_watermark
         self.start_offset = start_offset
         self.clean = clean
+        self.compacted_below = compacted_below
 
 
 def open_log(
@@ -105,9 +116,9 @@ class Opening:
         self.next_offset = 0
         self.damage: str | None = None
         self.epochs = LeaderEpochs()
+        self.epochs_stored = False
+        self.stored: list[SyncFile] = []
         self.clean = False
-        self.tidied = False
-        """Whether names were removed, and must not come back after a power cut."""
 
     def run(self) -> Log:
         names = finish_renames(self.files, self.folder, self.files.list_dir(self.folder))
@@ -116,14 +127,13 @@ class Opening:
         if created:
             self._create_first()
         self.clean = not created and self._is_as_it_was_left(names)
-        epochs_stored = self._load_epochs(names)
+        self.epochs_stored = self._load_epochs(names)
         if self.clean and self.known.clean is not None:
             self.next_offset = self.known.clean.next_offset
         elif not created:
             self._recover()
         start_offset = self._start_offset()
         if not len(self.epochs) and self.next_offset > start_offset:
-            epochs_stored = False
             self._rebuild_epochs()
         self.epochs.cut_end(self.next_offset)
         self.epochs.cut_start(start_offset)
@@ -140,18 +150,26 @@ class Opening:
             epochs=self.epochs,
             producers=self._load_producers(names, start_offset),
         )
-        log.epochs_stored = epochs_stored
-        self._hand_over(log, created=created)
+        log.epochs_stored = self.epochs_stored
+        self._hand_over(log)
         return log
 
-    def _hand_over(self, log: Log, *, created: bool) -> None:
+    def _hand_over(self, log: Log) -> None:
+        """Give the log what it has to know, and what it has to sync before it promises anything.
+
+        If only the process died, all it wrote is there to be read, and none of it may be on the
+        disk: not the names of its files, nor the segments that it sealed.
+        """
         if self.clean:
             log.clean_state = self.known.clean
-        steps = [segment.file for segment in self.scanned if segment is not log.active]
-        if steps or created or self.tidied:
-            log.owe(*steps, SyncFolder(self.files, self.folder))
+        else:
+            sealed = [segment.file for segment in self.scanned if segment is not log.active]
+            log.owe(*sealed, *self.stored, SyncFolder(self.files, self.folder))
+            if len(log.epochs) and not log.epochs_stored:
+                log.store_epochs()
         if self.damage is not None:
             log.fail(self.damage)
+        log.active.release_file()  # opened again when needed; there may be thousands of logs
 
     # Finding the files
 
@@ -171,7 +189,6 @@ class Opening:
                 base = offset_of(name, suffix)
                 if base is not None and base not in bases:
                     self.files.remove(f"{self.folder}/{name}")
-                    self.tidied = True
         self.segments = [self._segment(base) for base in sorted(bases)]
 
     def _create_first(self) -> None:
@@ -237,28 +254,56 @@ class Opening:
         """Read from the recovery point to the end and cut what is not whole."""
         point = self.known.recovery_point
         bases = [segment.base_offset for segment in self.segments]
-        first = max(bisect_right(bases, point) - 1, 0)
+        # The segment that ends just at the recovery point may have been sealed after it was
+        # reached; its indexes are then not to be believed to their end.
+        first = max(bisect_right(bases, point - 1) - 1, 0)
         self.next_offset = bases[first]
         kept = self.segments[:first]
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
-            if kept and segment.base_offset < self.next_offset and index > first:
+            if index > first and segment.base_offset < self.next_offset:
                 self._quarantine(segment)
                 continue
-            kept.append(segment)
-            self.scanned.append(segment)
-            self.next_offset = max(self.next_offset, segment.base_offset)
-            trouble = self._recover_segment(segment, point)
+            trouble = self._gap_before(segment, kept[-1]) if index > first else None
             if trouble is not None:
+                segment = kept[-1]
+            else:
+                kept.append(segment)
+                self.scanned.append(segment)
+                self.next_offset = max(self.next_offset, segment.base_offset)
+                trouble = self._recover_segment(segment, point)
+            if trouble is not None:
+                later = [other for other in self.segments[index:] if other not in kept]
                 if self.next_offset < point:
                     self._damaged(segment, trouble)
                 else:
-                    self._cut(segment, trouble, self.segments[index + 1 :])
+                    self._cut(segment, trouble, later)
                 break
             if index + 1 < len(self.segments):
                 segment.finish_times()
-                segment.store_indexes()
+                self._store_indexes(segment)
+        # The active segment's index files may go on with entries of batches that were cut. They
+        # must be gone before the recovery point passes their offsets, or they will be believed.
+        self._store_indexes(kept[-1])
         self.segments = kept
+        if self.next_offset < point and self.damage is None:
+            self._report(f"the recovery point {point} is above the log's end")
+
+    def _store_indexes(self, segment: Segment) -> None:
+        below = self.known.recovery_point - segment.base_offset
+        if segment.offsets.count_below(below, segment.size) > segment.offsets.stored:
+            segment.replace_indexes()
+        else:
+            self.stored += segment.store_indexes()
+
+    def _gap_before(self, segment: Segment, previous: Segment) -> Scan | None:
+        """The trouble with a segment that does not begin where the one before it ends."""
+        base, known = segment.base_offset, self.known
+        if base <= max(self.next_offset, known.recovery_point, known.compacted_below):
+            return None
+        scan = Scan(previous.file, previous.written_size, previous.written_size)
+        scan.trouble = f"offsets {self.next_offset}..{base - 1} are missing"
+        return scan
 
     def _recover_segment(self, segment: Segment, point: int) -> Scan | None:
         """Read one segment; returns the scan that met trouble, None if it is whole to its end."""
@@ -290,6 +335,7 @@ class Opening:
     def _note_epoch(self, entry: Entry) -> None:
         if entry.leader_epoch > self.epochs.latest:
             self.epochs.assign(entry.leader_epoch, entry.first_offset)
+            self.epochs_stored = False
 
     def _cut(self, segment: Segment, scan: Scan, later: list[Segment]) -> None:
         """End the log where the scan stopped.
@@ -297,15 +343,20 @@ class Opening:
         Segments after that go first, and durably: if they outlived the cut, the next start would
         take it for a gap and serve them, with offsets that were given out again meanwhile.
         """
-        self._note_loss(segment, scan.trouble or "", scan.position)
+        if scan.position < segment.byte_size() or not later:
+            self._note_loss(segment, scan.trouble or "", scan.position)
+        reason = f"follows a cut: {scan.trouble}"
         for other in later:
             if other.byte_size():
-                self._note_loss(other, "the segment follows a cut", 0)
+                self._note_loss(other, reason, 0)
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(other.path(suffix))
         if later:
             self.files.sync_dir(self.folder)
         segment.file.truncate(scan.position)
+        # Durably too: new batches of the same sizes as the old would end where an old one begins,
+        # and after another crash that old one would follow them as if it belonged there.
+        segment.file.sync()
         segment.size = segment.written_size = scan.position
 
     def _note_loss(self, segment: Segment, reason: str, position: int) -> None:
@@ -344,7 +395,6 @@ class Opening:
     def _quarantine(self, segment: Segment) -> None:
         """Put aside a file whose offsets the segment before it holds already."""
         path = segment.path()
-        self.tidied = True
         self.files.rename(path, path + QUARANTINED)
         for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
             self.files.remove(segment.path(suffix))
@@ -378,21 +428,19 @@ class Opening:
                 segment.release_file()
 
     def _load_producers(self, names: list[str], start_offset: int) -> ProducerStates:
-        """The newest snapshot that can be read, and what the log says after it (storage.md 4.5)."""
+        """The newest snapshot that can be read, and what the log says after it."""
         producers, scanned_to = ProducerStates(), start_offset
         offsets = [offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None]
         for offset in sorted(offsets, reverse=True):
             path = f"{self.folder}/{file_name(offset, SNAPSHOT)}"
             if offset > self.next_offset:
                 self.files.remove(path)  # of a log that was longer
-                self.tidied = True
                 continue
             try:
                 producers = ProducerStates.decode(self.files.read_bytes(path), path)
             except MalformedFile as error:
                 self._report(f"{error}; removed", file=file_name(offset, SNAPSHOT))
                 self.files.remove(path)
-                self.tidied = True
                 continue
             scanned_to = offset
             break

@@ -100,7 +100,7 @@ class Scan:
 
     `position` is then the end of the last whole entry, and `trouble` is None if that is `end`,
     else a sentence. With `checked`, the checksum of every entry is compared. Offsets must rise:
-    an entry that starts at or below `last_offset` is trouble (storage.md 4.1).
+    an entry that starts at or below `last_offset` is trouble.
 
     An entry is read whole only when its sum is checked, and only if the file has all its bytes,
     so a wrong length cannot make this allocate more than the segment's size.

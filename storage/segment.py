@@ -3,7 +3,7 @@
 The last segment of a log takes appends; the others are sealed. A segment is opened in name only:
 its file and its indexes are read when first needed, so a log with thousands of segments starts
 as quickly as one with a single one. An index that cannot be the one of this file is built again
-from the headers (storage.md 17, S6 to S9).
+from the headers.
 
 The indexes of the active segment live in memory and are appended to their files when the log is
 checkpointed, rolled or closed; files on disk are never longer than their content.
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import NO_TIMESTAMP
-from storage.layout import INDEX, LOG, TIME_INDEX, file_name
+from storage.layout import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, file_name
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.offset_index import OffsetIndex
 from storage.scan import Entry, Scan, first_entry
+from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 from storage.time_index import TimeIndex
 
@@ -91,7 +92,7 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
-        """Max timestamp of the first batch; by it the segment ages (storage.md 5.2)."""
+        """Max timestamp of the first batch; by it the segment ages."""
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(self.base_offset, suffix)}"
@@ -115,9 +116,8 @@ class Segment:
         )
         for suffix in (LOG, INDEX, TIME_INDEX):
             files.remove(segment.path(suffix))
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in (INDEX, TIME_INDEX, LOG):
             files.open_file(segment.path(suffix), create=True).close()
-        segment._file = files.open_file(segment.path(), create=True)
         segment.size = segment.written_size = 0
         segment.loaded = True
         return segment
@@ -150,7 +150,7 @@ class Segment:
         if offsets is None or times is None:
             self.rebuild()
             try:
-                self.store_indexes()
+                self.replace_indexes()
             except OSError:
                 return  # what is in memory serves; the next start builds it again
             return
@@ -211,7 +211,7 @@ class Segment:
         """Load what the index files say of batches wholly below `offset`, and nothing else.
 
         Returns the position from which the log file has to be read. For recovery: index entries
-        below the recovery point were synced before it was; later ones are anybody's guess.
+        below the recovery point were synced before it was noted; later ones are anybody's guess.
         """
         file = self.file
         offsets = self._read_offset_index(file)
@@ -226,7 +226,7 @@ class Segment:
         if len(offsets):
             entry = first_entry(file, offsets.last_position, self.written_size)
             last = self.base_offset + offsets.last_relative_offset
-            if entry is None or entry.first_offset > last or not len(times):
+            if entry is None or entry.first_offset > last:
                 offsets.cut(0)
         # With every offset entry a time entry was tried, so up to the last offset entry the time
         # index knows the largest timestamp. A later time entry comes from a clean stop.
@@ -268,12 +268,9 @@ class Segment:
         self.max_timestamp_offset = mark.max_timestamp_offset
         self.size = self.written_size
 
-    def store_indexes(self) -> list[File]:
-        """Append what the index files lack and cut them to size. They are not synced yet.
-
-        Returns the files that were touched, for the sync to come.
-        """
-        touched: list[File] = []
+    def store_indexes(self) -> list[SyncFile]:
+        """Append what the index files lack and cut them to size. Returns what is to be synced."""
+        steps = []
         columns = (
             (INDEX, INDEX_ENTRY_SIZE, self.offsets),
             (TIME_INDEX, TIME_INDEX_ENTRY_SIZE, self.times),
@@ -288,9 +285,20 @@ class Segment:
             size = len(index) * entry_size
             if file.size() != size:
                 file.truncate(size)
+            file.close()
             index.stored = len(index)
-            touched.append(file)
-        return touched
+            steps.append(SyncFile(self._files, self.path(suffix)))
+        return steps
+
+    def replace_indexes(self) -> None:
+        """Put rebuilt indexes in place, each as a whole. Raises OSError.
+
+        They hold entries below the recovery point, which a start after a crash believes: a file
+        that is half written would be worse than none.
+        """
+        for suffix, index in ((INDEX, self.offsets), (TIME_INDEX, self.times)):
+            self._files.write_atomic(self.path(suffix), index.encode())
+            index.stored = len(index)
 
     # Lookups
 
@@ -320,9 +328,34 @@ class Segment:
         self.offsets, self.times = OffsetIndex(), TimeIndex()
         self.loaded = False
 
+    def delete(self) -> None:
+        """Remove the files; slices of them that are being sent keep what they need.
+
+        They are renamed first: a crash in between leaves names that a start clears away.
+        """
+        self.unload()
+        names = [self.path(suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)]
+        present = [name for name in names if self._files.exists(name)]
+        for name in present:
+            self._files.rename(name, name + DELETED)
+        for name in present:
+            self._files.remove(name + DELETED)
+
     def release_file(self) -> None:
         """Give back the file alone; used when the log is closed."""
         self._file = None
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"
+
+
+def remove_left_overs(files: Filesystem, folder: str, base_offset: int) -> None:
+    """Remove what a failed roll made, as far as the disk lets us.
+
+    What stays is an empty segment, which is legal, and a snapshot that is true.
+    """
+    for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT):
+        try:
+            files.remove(f"{folder}/{file_name(base_offset, suffix)}")
+        except OSError:
+            continue

@@ -2,7 +2,7 @@
 
 Compaction writes `.cleaned` files, renames them to `.swap` when all are on the disk, renames the
 old segments to `.deleted`, and gives the new ones their names. Whatever the crash left, either all
-old or all new segments are there after `finish_renames` (storage.md 6.2, 6.4).
+old or all new segments are there after `finish_renames`.
 """
 
 from __future__ import annotations

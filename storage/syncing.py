@@ -35,8 +35,36 @@ class SyncFolder:
         self._files.sync_dir(self._path)
 
 
+class SyncFile:
+    """Makes the content of a small file last, if it is still there.
+
+    It is opened only then: thousands of partitions that wait for their first batch must not hold a
+    descriptor each.
+    """
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: Filesystem, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def sync(self) -> None:
+        try:
+            file = self._files.open_file(self._path)
+        except FileNotFoundError:
+            return  # removed with its segment or its topic
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+class NotPut(OSError):
+    """A control file could not be put in place. Nothing is lost: the step can be taken again."""
+
+
 class PutFile:
-    """Puts a control file in place, whole or not at all."""
+    """Puts a control file in place, whole or not at all. A full disk raises NotPut."""
 
     __slots__ = ("_data", "_files", "_path")
 
@@ -46,7 +74,10 @@ class PutFile:
         self._data = data
 
     def sync(self) -> None:
-        self._files.write_atomic(self._path, self._data)
+        try:
+            self._files.write_atomic(self._path, self._data)
+        except OSError as error:
+            raise NotPut(error.errno, error.strerror, self._path) from error
 
 
 class SyncQueue:

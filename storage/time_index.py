@@ -5,7 +5,7 @@ File (`.timeindex`), no header, no checksum, one entry of 12 bytes after the oth
     8..11   int32   last offset of the first batch that has it, minus the segment's base offset
 
 An entry is tried whenever the offset index gets one, and once more when the segment is rolled or
-closed; it is added only if its timestamp exceeds the last entry's (storage.md 4.3). The last entry
+closed; it is added only if its timestamp exceeds the last entry's. The last entry
 of a closed segment therefore holds the segment's largest timestamp.
 
 What if it is lost: it is built again from the headers of the log file.

@@ -1,4 +1,4 @@
-"""From a point in time to an offset (records.md 10.3 and 10.4).
+"""From a point in time to an offset.
 
 The answer is the first record in offset order whose timestamp is at or after the one asked for.
 Timestamps come from producers and need not rise, so earlier records may be newer still.

@@ -324,6 +324,7 @@ class MemoryFilesystem:
 
     def sync_all(self) -> None:
         """Make everything durable."""
+
         def walk(folder: Folder) -> None:
             folder.sync()
             for node in folder.names.values():

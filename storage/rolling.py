@@ -1,0 +1,79 @@
+"""When a log begins a new segment, and the producer snapshots that go with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.records.layout import LAST_OFFSET_DELTA, MAX_TIMESTAMP, Header
+from storage.layout import SNAPSHOT, file_name, offset_of
+from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from storage.segment import RELATIVE_OFFSET_MAX
+from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.filesystem import File, Filesystem
+    from storage.producers import ProducerStates
+    from storage.segment import Segment
+    from storage.settings import LogSettings
+
+
+def must_roll(
+    segment: Segment,
+    settings: LogSettings,
+    header: Header,
+    *,
+    size: int,
+    base_offset: int,
+    now_ms: int,
+) -> bool:
+    """Whether a batch of `size` bytes at `base_offset` belongs into a new segment.
+
+    As in docs/formats/log.md: bytes, age, a full index, or an offset that would not fit an
+    index. Age is counted in the batches' own timestamps, from the first batch's largest one; only
+    a segment without timestamps ages by the clock, from the time it was opened.
+    """
+    if segment.size <= 0:
+        return False
+    if segment.size + size > settings.segment_bytes:
+        return True
+    if segment.first_timestamp >= 0:
+        age_ms = header[MAX_TIMESTAMP] - segment.first_timestamp
+    else:
+        age_ms = now_ms - segment.opened_ms
+    if age_ms > settings.segment_ms or is_index_full(segment, settings):
+        return True
+    return base_offset + header[LAST_OFFSET_DELTA] - segment.base_offset > RELATIVE_OFFSET_MAX
+
+
+def is_index_full(segment: Segment, settings: LogSettings) -> bool:
+    """One slot of the time index is kept for the segment's final entry."""
+    limit = settings.segment_index_bytes
+    return (
+        len(segment.offsets) >= limit // INDEX_ENTRY_SIZE
+        or len(segment.times) >= limit // TIME_INDEX_ENTRY_SIZE - 1
+    )
+
+
+def store_snapshot(files: Filesystem, folder: str, offset: int, producers: ProducerStates) -> File:
+    """Write the producers' state as of `offset`; the file is not synced yet. Raises OSError."""
+    path = f"{folder}/{file_name(offset, SNAPSHOT)}"
+    files.remove(path)  # an older file of that name may be longer
+    file = files.open_file(path, create=True)
+    file.write_at([producers.encode()], 0)
+    return file
+
+
+def thin_snapshots(
+    files: Filesystem, folder: str, base_offsets: Iterable[int], *, keep: int
+) -> None:
+    """Remove snapshots that belong to no segment's base, but for the newest `keep`."""
+    bases = set(base_offsets)
+    loose = sorted(
+        offset
+        for name in files.list_dir(folder)
+        if (offset := offset_of(name, SNAPSHOT)) is not None and offset not in bases
+    )
+    for offset in loose[: len(loose) - keep]:
+        files.remove(f"{folder}/{file_name(offset, SNAPSHOT)}")

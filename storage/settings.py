@@ -1,0 +1,25 @@
+"""What a log is told about its segments."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class LogSettings(Protocol):
+    """A topic's settings have these fields, under Kafka's names."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """A segment is never larger (segment.bytes)."""
+
+    @property
+    def segment_ms(self) -> int:
+        """How far its timestamps may spread (segment.ms)."""
+
+    @property
+    def segment_index_bytes(self) -> int:
+        """A segment ends when an index would be larger (segment.index.bytes)."""
+
+    @property
+    def index_interval_bytes(self) -> int:
+        """Bytes of batches between two index entries (index.interval.bytes)."""

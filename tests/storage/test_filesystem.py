@@ -1,0 +1,159 @@
+"""The door to the disk, and that its twin in memory behaves alike."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage import filesystem
+from storage.filesystem import DiskFilesystem
+from tests.support.memory_filesystem import MemoryFilesystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from storage.filesystem import Filesystem
+
+
+@pytest.fixture(params=["disk", "memory"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Filesystem, str]:
+    if request.param == "disk":
+        return DiskFilesystem(), str(tmp_path)
+    files = MemoryFilesystem()
+    files.make_dir("/root")
+    return files, "/root"
+
+
+def test_files_are_written_and_read_at_positions(both: tuple[Filesystem, str]) -> None:
+    files, root = both
+    file = files.open_file(f"{root}/a", create=True)
+
+    file.write_at([b"hello ", bytearray(b"wide "), memoryview(b"world")], 0)
+    file.write_at([b"HE"], 0)
+    file.write_at([b"!"], 20)
+    file.sync()
+
+    assert file.pread(100, 0) == b"HEllo wide world\0\0\0\0!"
+    assert file.pread(4, 6) == b"wide"
+    assert file.pread(4, 99) == b""
+    assert (file.size(), files.size_of(f"{root}/a")) == (21, 21)
+    file.truncate(5)
+    assert files.read_bytes(f"{root}/a") == b"HEllo"
+    again = files.open_file(f"{root}/a", create=True)
+    assert again.size() == 5, "an existing file keeps its content"
+
+
+def test_names_come_and_go(both: tuple[Filesystem, str]) -> None:
+    files, root = both
+    files.make_dir(f"{root}/x/y")
+    files.make_dir(f"{root}/x/y")
+    files.write_atomic(f"{root}/x/a", b"one")
+    files.write_atomic(f"{root}/x/a", b"two")
+    files.rename(f"{root}/x/a", f"{root}/x/b")
+    files.sync_dir(f"{root}/x")
+
+    assert sorted(files.list_dir(f"{root}/x")) == ["b", "y"]
+    assert files.read_bytes(f"{root}/x/b") == b"two"
+    assert files.is_dir(f"{root}/x/y")
+    assert not files.is_dir(f"{root}/x/b")
+    assert files.exists(f"{root}/x/b")
+    assert files.modified_ms(f"{root}/x/b") > 1_600_000_000_000
+    files.remove(f"{root}/x/b")
+    files.remove(f"{root}/x/b")
+    files.remove_tree(f"{root}/x")
+    assert not files.exists(f"{root}/x")
+    for missing in (files.read_bytes, files.size_of, files.open_file, files.list_dir):
+        with pytest.raises(FileNotFoundError):
+            missing(f"{root}/x")
+
+
+def test_a_lock_is_exclusive_until_it_is_released(both: tuple[Filesystem, str]) -> None:
+    files, root = both
+    lock = files.lock(f"{root}/.lock")
+
+    with pytest.raises(BlockingIOError):
+        files.lock(f"{root}/.lock")
+    lock.release()
+    assert not files.exists(f"{root}/.lock")
+    files.lock(f"{root}/.lock").release()
+
+
+def test_another_process_with_a_posix_lock_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    code = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(BlockingIOError, match="another process"):
+            DiskFilesystem().lock(str(path))
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait()
+    DiskFilesystem().lock(str(path)).release()
+
+
+def test_a_holder_of_the_other_kind_of_lock_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """`flock` says nothing about Kafka's lock, in either direction."""
+    path = tmp_path / ".lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    lock = DiskFilesystem().lock(str(path))
+
+    lock.release()
+    os.close(descriptor)
+
+
+def test_a_short_write_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_most_seven(descriptor: int, buffers: list[bytes], position: int) -> int:
+        return os.pwrite(descriptor, b"".join(buffers)[:7], position)
+
+    monkeypatch.setattr(os, "pwritev", at_most_seven)
+    file = DiskFilesystem().open_file(str(tmp_path / "a"), create=True)
+
+    file.write_at([b"abc", b"", b"defghijklm", b"nopqrstuvwxyz"], 3)
+
+    assert file.pread(100, 3) == b"abcdefghijklmnopqrstuvwxyz"
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    with pytest.raises(OSError, match="no more bytes") as raised:
+        file.write_at([b"x"], 0)
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_more_buffers_than_one_call_takes_are_all_written(tmp_path: Path) -> None:
+    file = DiskFilesystem().open_file(str(tmp_path / "a"), create=True)
+    buffers = [b"%04d" % number for number in range(2 * filesystem.IOV_MAX + 7)]
+
+    file.write_at(buffers, 0)
+
+    assert file.pread(1 << 20, 0) == b"".join(buffers)
+
+
+def test_a_file_is_closed_when_nobody_has_it_any_more(tmp_path: Path) -> None:
+    file = DiskFilesystem().open_file(str(tmp_path / "a"), create=True)
+    descriptor = file.fileno()
+    os.fstat(descriptor)
+
+    del file
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_files_are_not_inherited_by_other_programs(tmp_path: Path) -> None:
+    file = DiskFilesystem().open_file(str(tmp_path / "a"), create=True)
+
+    assert not os.get_inheritable(file.fileno())

@@ -1,0 +1,241 @@
+"""The power fails at every call that changes anything; what was synced is there afterwards."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from protocol.records.walk import walk
+from storage import closing
+from storage.closing import store_for_recovery
+from storage.data_dir import DataDirectory
+from storage.recovery import LastKnown, open_log
+from storage.topics import JsonTopicStore
+from tests.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    Settings,
+    append,
+    batch,
+    batches_in,
+    everything,
+    header_of,
+    taken,
+    values_in,
+)
+from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+
+if TYPE_CHECKING:
+    from storage.log import Log
+    from storage.producers import Duplicate
+
+SETTINGS = Settings(segment_bytes=1100, index_interval_bytes=200)
+PRODUCER_ID = 9
+
+
+@pytest.fixture(autouse=True)
+def _store_indexes_at_every_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 0)
+
+
+def filler(number: int) -> bytes:
+    """Batches of different sizes."""
+    return bytes(30 + number * 37 % 90)
+
+
+class History:
+    """What was put into a log, how much of it was promised to be there for ever, and what a
+    checkpoint may note."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.promised = 0
+        self.noted = 0
+
+    def sent(self, number: int) -> bytearray:
+        return batch(b"%05d" % number + filler(number), producer=(PRODUCER_ID, 0, number))
+
+
+def work(log: Log, history: History, *, count: int, rng: random.Random) -> None:
+    """Append, write and sync at whim; offsets are numbers, since each batch has one record."""
+    for _ in range(count):
+        number = len(history.batches)
+        raw = history.sent(number)
+        assert log.producers.check(header_of(raw)) is None
+        assert append(log, raw) == number
+        history.batches.append(bytes(raw))
+        if rng.random() < 0.6:
+            log.write()
+        if rng.random() < 0.3:
+            log.sync()
+            history.promised = log.recovery_point
+        if rng.random() < 0.2:
+            steps = store_for_recovery(log)
+            if rng.random() < 0.5:
+                for step in steps:
+                    step.sync()
+        history.noted = log.covered_point
+
+
+def expect_a_prefix(log: Log, history: History) -> None:
+    """The log holds the first batches of the history, all promised ones among them, once."""
+    found = batches_in(everything(log))
+    count = len(found)
+    assert found == [(n, n) for n in range(count)]
+    assert history.promised <= count <= len(history.batches)
+    values = values_in(everything(log))
+    assert values == [b"%05d" % n + filler(n) for n in range(count)]
+    assert log.next_offset == count
+    assert log.recovery_point <= count
+
+
+def expect_the_indexes_to_be_right(log: Log) -> None:
+    """Every offset is found, and every index is one that its file can have."""
+    for offset in range(log.start_offset, log.next_offset):
+        assert batches_in(taken(log.read(offset, 1))) == [(offset, offset)]
+    for segment in log.segments.loaded():
+        log_file = segment.file.pread(segment.written_size, 0)
+        boundaries = {position: size for position, size, _ in walk(log_file)}
+        assert len(segment.offsets) <= len(boundaries)
+        for position in range(0, segment.written_size, 50):
+            assert segment.offsets.boundary(position) in boundaries
+        assert segment.max_timestamp == (1000 if boundaries else -1)
+
+
+def expect_producers_to_be_known(log: Log, history: History) -> None:
+    count = log.next_offset
+    following = history.sent(count)
+    assert log.producers.check(header_of(following)) is None
+    if count:
+        repeated: Duplicate | None = log.producers.check(header_of(history.sent(count - 1)))
+        assert repeated is not None
+        assert repeated.base_offset == count - 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) -> None:
+    calls = calls_of_a_run(seed)
+    for cut_at in range(calls):
+        rng = random.Random(f"{seed} {cut_at}")
+        files, history = MemoryFilesystem(), History()
+        files.make_dir(FOLDER)
+        files.sync_all()
+        files.cut_at = cut_at + len(files.calls)
+        with pytest.raises(PowerCut):
+            one_run(files, history, random.Random(seed))
+
+        for _ in range(3):
+            power_failed = rng.random() < 0.7
+            if power_failed:
+                files = files.power_cut(rng)
+            else:  # only the process died: what was written is there, synced or not
+                files.cut_at = None
+            point = rng.choice((0, history.noted))
+            known = LastKnown(recovery_point=point, compacted_below=0)
+            log, _ = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
+            expect_a_prefix(log, history)
+            expect_the_indexes_to_be_right(log)
+            expect_producers_to_be_known(log, history)
+            del history.batches[log.next_offset :]
+            if power_failed:  # what is found after that is on the disk
+                history.promised = log.next_offset
+            work(log, history, count=4, rng=rng)
+
+
+def one_run(files: MemoryFilesystem, history: History, rng: random.Random) -> None:
+    log, _ = open_log(files, FOLDER, SETTINGS, now_ms=NOW_MS)
+    work(log, history, count=25, rng=rng)
+    log.close(clean=True)
+    history.promised = log.recovery_point
+
+
+def calls_of_a_run(seed: int) -> int:
+    files, history = MemoryFilesystem(), History()
+    files.make_dir(FOLDER)
+    before = len(files.calls)
+    one_run(files, history, random.Random(seed))
+    assert history.promised == len(history.batches)
+    return len(files.calls) - before
+
+
+class Broker:
+    """The least that a broker does with a data directory."""
+
+    def __init__(self, files: MemoryFilesystem, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.directory = DataDirectory.take(files, "/data", node_id=1, new_uuid=self.uuid)
+        self.topics = JsonTopicStore.load(files, "/data")
+        self.topics.begin_epoch()
+        self.reports = self.directory.open_logs(self.topics, lambda _: SETTINGS, now_ms=NOW_MS)
+
+    def uuid(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    def create(self, name: str, partitions: int) -> None:
+        topic = self.topics.create(name, self.uuid(), partitions, {})
+        for number in range(partitions):
+            self.directory.create_partition(topic, number, SETTINGS, now_ms=NOW_MS)
+
+
+class Promises:
+    """What clients of `Broker` were told."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.history = History()
+        self.start = 0
+        self.producer_ids: list[int] = []
+
+
+def life(files: MemoryFilesystem, promises: Promises, seed: int) -> None:
+    """Two starts, with everything a directory does in between."""
+    for turn in range(2):
+        broker = Broker(files, seed + turn)
+        if turn == 0:
+            broker.create("a", 1)
+            promises.topics.add("a")
+        log = broker.directory.logs["a", 0]
+        work(log, promises.history, count=9, rng=broker.rng)
+        promises.producer_ids.append(broker.topics.next_producer_id())
+        log.sync()
+        promises.history.promised = log.recovery_point
+        broker.directory.write_checkpoints()
+        work(log, promises.history, count=4, rng=broker.rng)
+        if turn == 1:
+            log.sync()
+            promises.history.promised = log.recovery_point
+            promises.start = broker.directory.delete_records("a", 0, 6)
+        assert broker.directory.close()
+        promises.history.promised = len(promises.history.batches)
+
+
+def test_a_data_directory_keeps_its_promises_wherever_the_power_fails() -> None:
+    whole = MemoryFilesystem()
+    life(whole, Promises(), 1)
+    for cut_at in range(len(whole.calls)):
+        for seed in range(2):
+            rng = random.Random(f"{seed} {cut_at}")
+            files, promises = MemoryFilesystem(), Promises()
+            files.cut_at = cut_at
+            with pytest.raises(PowerCut):
+                life(files, promises, 1)
+
+            files = files.power_cut(rng)
+            broker = Broker(files, 77)
+
+            assert promises.topics <= {topic.name for topic in broker.topics.topics()}
+            assert broker.topics.next_producer_id() not in promises.producer_ids
+            if "a" not in promises.topics:
+                continue
+            log = broker.directory.logs["a", 0]
+            assert promises.start <= log.start_offset <= 6
+            assert log.failed is None
+            found = batches_in(everything(log))
+            assert found == [(n, n) for n in range(log.start_offset, log.next_offset)]
+            assert values_in(everything(log)) == [b"%05d" % n + filler(n) for n, _ in found]
+            assert promises.history.promised <= log.next_offset <= len(promises.history.batches)
+            expect_producers_to_be_known(log, promises.history)
+            assert broker.directory.close()
+            assert Broker(files, 78).reports == []

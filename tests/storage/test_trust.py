@@ -1,0 +1,203 @@
+"""What may be believed when: recovery points, index files, remembered places, rounds of syncing."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage import closing
+from storage.closing import store_for_recovery
+from storage.recovery import LastKnown, open_log
+from storage.segment import Segment
+from tests.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    Settings,
+    append,
+    batch,
+    batches_in,
+    everything,
+    file_of,
+    new_log,
+    opened,
+    produce,
+    taken,
+)
+
+TIME_INDEX_PATH = f"{FOLDER}/{0:020d}.timeindex"
+
+
+def test_a_checkpoint_notes_no_point_whose_index_entries_are_not_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 3)
+    files, log = new_log(Settings(index_interval_bytes=100))
+    for _ in range(3):
+        produce(log, bytes(90))
+    log.sync()
+    assert store_for_recovery(log) == [], "the files lag by two entries only"
+    for _ in range(3):
+        produce(log, bytes(90))
+    log.sync()
+    assert (log.recovery_point, log.covered_point) == (6, 0)
+
+    cover, _ = store_for_recovery(log)
+    produce(log, b"more")
+    log.sync()
+    files.faults = {len(files.calls): errno.EIO}
+    with pytest.raises(OSError, match="Input/output"):
+        cover.sync()
+    assert log.covered_point == 0
+    before = len(files.calls)
+    cover.sync()
+
+    assert log.covered_point == 6, "not 7: its entries may not have been stored"
+    assert f"sync {FOLDER}/{0:020d}.index" in files.calls[before:]
+    assert len(file_of(files, ".index")) == 8 * 5, "of the six batches that were there"
+
+
+def test_a_round_of_syncing_that_began_before_a_roll_does_not_cover_it() -> None:
+    _, log = new_log()
+    produce(log, b"a")
+    steps, up_to = log.unsynced()
+    log.roll(now_ms=NOW_MS)
+    for step in steps:
+        step.sync()
+    log.synced(up_to)
+    assert (log.recovery_point, log.covered_point) == (1, 0)
+
+    produce(log, b"b")
+    log.sync()
+
+    assert (log.recovery_point, log.covered_point) == (2, 1)
+
+
+def test_of_two_rounds_for_one_offset_the_later_is_not_confirmed_by_the_earlier() -> None:
+    _, log = new_log()
+    produce(log, b"a")
+    log.unsynced()
+    log.roll(now_ms=NOW_MS)
+    owed, up_to = log.unsynced()
+
+    log.synced(up_to)
+
+    still_owed, _ = log.unsynced()
+    assert len(still_owed) > 4
+    assert set(map(id, still_owed)) <= set(map(id, owed))
+
+
+def test_the_indexes_of_a_segment_that_ends_at_the_recovery_point_are_checked() -> None:
+    """It may have been sealed after the point was reached."""
+    files, log = new_log(Settings(index_interval_bytes=0))
+    for time in (100, 200, 300):
+        produce(log, b"a", timestamp_ms=time)
+    log.sync()
+    log.roll(now_ms=NOW_MS)
+    entries = file_of(files, ".timeindex")
+    files.write_bytes(TIME_INDEX_PATH, entries[:-12] + (250).to_bytes(8, "big") + entries[-4:])
+
+    log = opened(files, Settings(index_interval_bytes=150), known=LastKnown(recovery_point=3))
+
+    assert log.offset_for_timestamp(260) == (300, 2, 0)
+
+
+def test_index_entries_of_batches_that_were_cut_are_gone_from_the_file() -> None:
+    files, log = new_log(Settings(index_interval_bytes=100))
+    for number in range(20):
+        append(log, batch(bytes(90), timestamp_ms=number))
+    log.close(clean=True)
+    data = bytearray(file_of(files, ".log"))
+    data[len(data) // 2 + 80] ^= 1
+    files.write_bytes(f"{FOLDER}/{0:020d}.log", bytes(data))
+    whole = len(file_of(files, ".index"))
+
+    log, reports = open_log(
+        files, FOLDER, Settings(index_interval_bytes=100), known=LastKnown(recovery_point=3)
+    )
+
+    assert len(reports) == 1
+    segment = Segment(files, FOLDER, 0, interval_bytes=100)
+    assert segment.file.size() == segment.written_size
+    segment.rebuild()
+    assert file_of(files, ".index") == segment.offsets.encode()
+    assert file_of(files, ".timeindex") == segment.times.encode()
+    assert len(file_of(files, ".index")) < whole
+    assert log.next_offset == 10
+
+
+def test_a_sync_is_not_held_up_by_a_segment_that_was_deleted_meanwhile() -> None:
+    _, log = new_log(Settings(segment_bytes=200))
+    for _ in range(4):
+        produce(log, bytes(80))
+    steps, up_to = log.unsynced()
+    log.delete_records(3)
+    assert log.remove_segments_below_start() == 3
+
+    for step in steps:
+        step.sync()
+    log.synced(up_to)
+
+    assert log.recovery_point == 4
+
+
+def test_an_empty_time_index_of_records_with_timestamps_is_built_again() -> None:
+    files, log = new_log(Settings(segment_bytes=200))
+    for time in (5, 9, 7):
+        append(log, batch(bytes(80), timestamp_ms=time))
+    state = log.close(clean=True)
+    for base in range(3):
+        files.write_bytes(f"{FOLDER}/{base:020d}.timeindex", b"")
+    assert state is not None
+    state.time_index_size = 0
+
+    log = opened(files, known=LastKnown(clean=state))
+
+    assert log.max_timestamp() == (9, 1, 0)
+    assert log.offset_for_timestamp(6) == (9, 1, 0)
+
+
+def test_epochs_found_in_batches_are_stored_with_the_next_sync() -> None:
+    files, log = new_log()
+    produce(log, b"a")
+    files.remove(f"{FOLDER}/leader-epoch-checkpoint")
+
+    log = opened(files)
+    log.sync()
+
+    assert files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+
+def test_a_consumer_at_the_end_finds_the_next_batch_without_a_search() -> None:
+    files, log = new_log(Settings(index_interval_bytes=0))
+    for _ in range(10):
+        produce(log, b"a")
+    taken(log.read(5, 10_000))
+    assert log.read(10, 10_000) is None
+    produce(log, b"b")
+    files.reads.clear()
+
+    piece = log.read(10, 10_000)
+
+    assert files.reads == []
+    assert batches_in(taken(piece)) == [(10, 10)]
+
+
+def test_a_consumer_at_the_end_follows_into_the_next_segment() -> None:
+    _, log = new_log()
+    produce(log, b"a")
+    taken(log.read(0, 10_000))
+    log.roll(now_ms=NOW_MS)
+    produce(log, b"b")
+
+    assert batches_in(taken(log.read(1, 10_000))) == [(1, 1)]
+
+
+def test_a_search_by_time_does_not_find_deleted_records_of_a_batch() -> None:
+    _, log = new_log()
+    produce(log, b"a", b"b", b"c", timestamp_ms=40)
+
+    log.delete_records(1)
+
+    assert log.offset_for_timestamp(0) == (40, 1, 0)
+    assert batches_in(everything(log)) == [(0, 2)]
