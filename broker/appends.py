@@ -42,6 +42,11 @@ class Appends:
         partition.unwritten.append(entry)
         partition.unwritten_bytes += size
 
+    @property
+    def pending(self) -> bool:
+        """Something is queued that no reader can see yet."""
+        return bool(self._partitions)
+
     def write(self) -> bool:
         """Write what is queued, make it visible, and wake those who wait for it.
 

@@ -21,7 +21,7 @@ from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
 from broker.sender import Sender
 from broker.waiting import FetchWait
-from protocol.connection import ServerConnection
+from protocol.connection import PRODUCE_KEY, ServerConnection
 from protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:
@@ -162,14 +162,18 @@ class Connection(asyncio.BufferedProtocol):
         wire = self._wire
         context = self._context
         context.now_ms = self._broker.now_ms()
+        appends = self._broker.appends
         handled: list[tuple[Request, Any]] = []
-        more = True
+        more = all_written = True
         try:
             for _ in range(self._max_owed):
                 request = wire.next_request()
                 if request is None:
                     more = False
                     break
+                if appends.pending and request.route.api.key != PRODUCE_KEY:
+                    # It must see what the requests before it have written.
+                    all_written = appends.write() and all_written
                 result = answer(request, context)
                 handled.append((request, result))
                 if isinstance(result, Waiting):
@@ -177,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         except (Malformed, CloseConnection) as error:
             self._refuse(error)
             more = False
-        if not self._broker.appends.write():
+        if not (appends.write() and all_written):
             translate_failures(handled)
         for request, result in handled:
             if result.__class__ in PENDING:

@@ -52,6 +52,7 @@ class GroupCommit:
         waiting, self._again = self._again, []
         wanted, self._wanted = self._wanted, {}
         failed: dict[Log, str] = {}
+        errors: dict[Log, OSError] = {}
         jobs = []
         for log in wanted:
             # A log that failed, or whose topic was deleted meanwhile, will never be synced.
@@ -70,16 +71,17 @@ class GroupCommit:
                     for step in steps:
                         step.sync()
                 except OSError as error:
-                    failed[log] = str(error)
+                    errors[log] = error
 
-        def synced(_: None) -> None:
+        def synced(nothing: None) -> None:
             self._running = False
             for log, _, up_to in jobs:
-                if log in failed:
-                    log.fail(f"{log.name}: sync failed: {failed[log]}")
-                    logs.error("sync failed", log=log.name, reason=failed[log])
-                else:
+                error = errors.get(log)
+                if error is None:
                     log.synced(up_to)
+                else:
+                    failed[log] = str(log.sync_failed(error))
+                    logs.error("sync failed", log=log.name, reason=failed[log])
             if self._again and not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._start)

@@ -160,7 +160,7 @@ class Sender:
             piece.release()
 
     def _give_up(self) -> None:
-        """Nothing more can be sent: the socket failed, or a file is shorter than what was announced.
+        """Nothing more can be sent: the socket failed, or a file is shorter than announced.
 
         The pump rests until the transport says that it is lost.
         """

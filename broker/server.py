@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,13 @@ def _random_uuid() -> bytes:
             return bytes(raw)
 
 
+def _raise_file_limit() -> None:
+    """Each partition in use and each connection holds a descriptor: take all that are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's loop, or the standard one where uvloop has no build."""
     try:
@@ -155,6 +163,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
+    _raise_file_limit()
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:

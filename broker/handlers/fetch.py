@@ -65,6 +65,7 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
         or reading.has_error
         or message.max_wait_ms <= 0
         or not plan.wanted
+        or reading.is_cut_short()
     ):
         return reading.response()
     reading.forget()
@@ -117,6 +118,20 @@ class _Reading:
     def run(self) -> None:
         for wanted in self._plan.wanted:
             self._entries.append((wanted, self._read(wanted)))
+
+    def is_cut_short(self) -> bool:
+        """Whether there is more than the limits, or the end of a segment, let through; to wait
+        would bring nothing then. Asked only when too little was found, and without errors."""
+        for partition, (wanted, entry) in zip(self.watched, self._entries, strict=True):
+            end = entry.last_stable_offset if self._committed_only else entry.high_watermark
+            if wanted.fetch_offset >= end:
+                continue
+            found, active = entry.records, partition.log.active
+            if not found or found.file is not active.file:
+                return True
+            if found.position + found.size < active.written_size:
+                return True
+        return False
 
     def forget(self) -> None:
         """Give back the file slices of an answer that will not be sent."""
