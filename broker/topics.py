@@ -46,7 +46,16 @@ def name_fault(name: str) -> str | None:
 class Topic:
     """A topic that exists, with what the hot path needs computed once per change of settings."""
 
-    __slots__ = ("internal", "name", "overrides", "partitions", "rules", "settings", "topic_id")
+    __slots__ = (
+        "internal",
+        "name",
+        "overrides",
+        "partitions",
+        "rules",
+        "rules_without_zstd",
+        "settings",
+        "topic_id",
+    )
 
     def __init__(
         self, name: str, topic_id: bytes, overrides: dict[str, str], broker: BrokerSettings
@@ -58,6 +67,7 @@ class Topic:
         self.overrides: dict[str, str]
         self.settings: TopicSettings
         self.rules: ProduceRules
+        self.rules_without_zstd: ProduceRules
         self.apply(overrides, broker)
 
     def apply(self, overrides: dict[str, str], broker: BrokerSettings) -> None:
@@ -65,14 +75,18 @@ class Topic:
         settings = TopicSettings.of(broker, overrides)
         self.overrides = overrides
         self.settings = settings
-        self.rules = ProduceRules(
-            max_message_bytes=settings.max_message_bytes,
-            compacted="compact" in settings.cleanup_policy,
-            log_append_time=settings.message_timestamp_type == "LogAppendTime",
-            before_max_ms=settings.message_timestamp_before_max_ms,
-            after_max_ms=settings.message_timestamp_after_max_ms,
-            strict=broker.validation_level == "strict",
-            max_decompressed_bytes=broker.max_decompressed_batch_bytes,
+        self.rules, self.rules_without_zstd = (
+            ProduceRules(
+                max_message_bytes=settings.max_message_bytes,
+                compacted="compact" in settings.cleanup_policy,
+                log_append_time=settings.message_timestamp_type == "LogAppendTime",
+                before_max_ms=settings.message_timestamp_before_max_ms,
+                after_max_ms=settings.message_timestamp_after_max_ms,
+                strict=broker.validation_level == "strict",
+                max_decompressed_bytes=broker.max_decompressed_batch_bytes,
+                zstd_allowed=zstd_allowed,
+            )
+            for zstd_allowed in (True, False)
         )
         for partition in self.partitions:
             partition.log.configure(settings)

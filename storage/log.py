@@ -33,7 +33,7 @@ from storage.layout import (
     LEADER_EPOCHS,
 )
 from storage.producers import ProducerStates
-from storage.rolling import is_index_full, must_roll, store_snapshot
+from storage.rolling import index_entries_left, must_roll, store_snapshot
 from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
 from storage.segments import Segments
 from storage.settings import LogSettings
@@ -177,7 +177,6 @@ class Log:
         self._queue.clear()
         self.producers.settle()
         self._mark = segment.mark()
-        self._set_room()
 
     def _take_back(self, error: OSError) -> StorageError:
         """Undo a write that failed, and the appends it was for."""
@@ -235,13 +234,18 @@ class Log:
             raise
 
     def _set_room(self) -> None:
+        """How far appends may go before somebody has to look again; a write only makes it more."""
         segment, settings = self.active, self.settings
         queued = segment.size - segment.written_size
         self._last_offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
-        if segment.size == 0 or not segment.loaded or is_index_full(segment, settings):
+        if segment.size == 0 or not segment.loaded:
             self._room = -1
         else:
-            self._room = min(settings.segment_bytes - segment.size, QUEUE_BYTES_MAX - queued)
+            self._room = min(
+                settings.segment_bytes - segment.size,
+                QUEUE_BYTES_MAX - queued,
+                index_entries_left(segment, settings) * self.index_interval_bytes,
+            )
         if segment.size == 0:
             self._roll_after_ms = NEVER
         elif segment.first_timestamp >= 0:
@@ -381,10 +385,6 @@ class Log:
     def written_max_timestamp(self) -> int:
         """The largest timestamp (ms) in the active segment's file; -1 for none."""
         return self._mark.max_timestamp if self._queue else self.active.max_timestamp
-
-    def size_bytes(self) -> int:
-        """Bytes of all log files, for DescribeLogDirs."""
-        return sum(segment.byte_size() for segment in self.segments)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Timestamp, offset and leader epoch of the first record at or after a time."""

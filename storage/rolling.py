@@ -42,17 +42,23 @@ def must_roll(
         age_ms = header[MAX_TIMESTAMP] - segment.first_timestamp
     else:
         age_ms = now_ms - segment.opened_ms
-    if age_ms > settings.segment_ms or is_index_full(segment, settings):
+    if age_ms > settings.segment_ms or not index_entries_left(segment, settings):
         return True
     return base_offset + header[LAST_OFFSET_DELTA] - segment.base_offset > RELATIVE_OFFSET_MAX
 
 
-def is_index_full(segment: Segment, settings: LogSettings) -> bool:
-    """One slot of the time index is kept for the segment's final entry."""
+def index_entries_left(segment: Segment, settings: LogSettings) -> int:
+    """How many entries the segment's indexes may still take, 0 if one of them is full.
+
+    One slot of the time index is kept for the segment's final entry.
+    """
     limit = settings.segment_index_bytes
-    return (
-        len(segment.offsets) >= limit // INDEX_ENTRY_SIZE
-        or len(segment.times) >= limit // TIME_INDEX_ENTRY_SIZE - 1
+    return max(
+        0,
+        min(
+            limit // INDEX_ENTRY_SIZE - len(segment.offsets),
+            limit // TIME_INDEX_ENTRY_SIZE - 1 - len(segment.times),
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from protocol.eras import PRODUCE, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
-from protocol.records.layout import ATTRIBUTES, CODEC_MASK, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
+from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
 from protocol.records.validate import InvalidRecord, check_produced
 from protocol.single_produce import SingleAnswer, SingleProduce
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
-ZSTD = 4
 
 Entry = ProduceResponse.Topic.Partition
 Answered = ProduceResponse.Topic
@@ -137,7 +136,7 @@ def _append(
 ) -> None:
     """Queue one batch and fill in its entry of the answer. Raises KafkaError."""
     topic = partition.topic
-    rules = topic.rules
+    rules = topic.rules if version >= ZSTD_SINCE else topic.rules_without_zstd
     if view is None:
         raise InvalidRecord("no records were sent for the partition")
     if topic.internal:
@@ -147,12 +146,7 @@ def _append(
         )
     now_ms = ctx.now_ms
     header = check_produced(view, rules, now_ms)
-    attributes = header[ATTRIBUTES]
-    if attributes & CODEC_MASK == ZSTD and version < ZSTD_SINCE:
-        raise KafkaError(
-            "zstd needs Produce v7 or later", code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        )
-    if attributes & TRANSACTIONAL_BIT:
+    if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
         raise KafkaError(
             "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
         )

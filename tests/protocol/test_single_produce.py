@@ -7,7 +7,7 @@ import random
 import pytest
 
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.single_produce import FIRST_VERSION, SingleAnswer, reader, writer
+from protocol.single_produce import FIRST_VERSION, SingleAnswer, SingleProduce, reader, writer
 
 VERSIONS = range(FIRST_VERSION, 14)
 NAMES = ["t", "orders.v1", "x" * 126, "y" * 127, "z" * 249, "größe"]
@@ -22,7 +22,7 @@ def request(
     return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
 
 
-def read(version: int, body: bytes) -> object:
+def read(version: int, body: bytes) -> SingleProduce | None:
     """With something before and after it, as in a receive buffer."""
     return reader(version)(bytearray(b"\x55" * 7 + body + b"\x66" * 9), 7, 7 + len(body))
 
