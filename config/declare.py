@@ -38,22 +38,27 @@ class Check(Generic[V]):
 
 
 def at_least(low: float) -> Check[float]:
+    """A number not below `low`."""
     return Check(lambda value: value >= low, f"at least {low}")
 
 
 def between(low: float, high: float) -> Check[float]:
+    """A number from `low` to `high`, both included."""
     return Check(lambda value: low <= value <= high, f"{low} to {high}")
 
 
 def minus_one_or(check: Check[float]) -> Check[float]:
+    """-1, which stands for "none" or "for ever", or what `check` accepts."""
     return Check(lambda value: value == -1 or check.accepts(value), f"{check.wish}, or -1")
 
 
 def one_of(*allowed: str) -> Check[str]:
+    """One of these words, in this spelling."""
     return Check(lambda value: value in allowed, "one of " + ", ".join(allowed))
 
 
 def each_of(*allowed: str) -> Check[tuple[str, ...]]:
+    """A list, empty or not, of these words."""
     return Check(
         lambda value: all(entry in allowed for entry in value), "a list of " + ", ".join(allowed)
     )

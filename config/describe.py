@@ -3,6 +3,11 @@
 Sources and types have Kafka's numbers. Synonyms are in the order in which they would hold:
 the topic's own value, what was set at run time for this broker, for all brokers, what was
 given at the start, the default; within each in the order of the keys a value falls back to.
+
+Where a topic's time comes from a broker key in hours or minutes, its row says so. Kafka 3.9
+gives no synonyms then and calls the value a default, because it looks for the key in
+milliseconds alone. For the broker's own keys we do as Kafka does: a key that nobody gave has
+no synonyms of other names.
 """
 
 from __future__ import annotations
@@ -27,13 +32,9 @@ DEFAULT = 5
 # What a broker key's value falls back to, beside the key itself.
 FALL_BACKS = {
     "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
     "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
     "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    "log.dirs": ("log.dirs", "log.dir"),
-    "node.id": ("node.id", "broker.id"),
-    "broker.id": ("broker.id", "node.id"),
 }
 
 
@@ -94,6 +95,8 @@ def broker_rows(broker: BrokerSettings) -> list[ConfigRow]:
             continue
         value = key.format(broker.value(name))
         synonyms = list(_broker_synonyms(broker, FALL_BACKS.get(name, (name,))))
+        while synonyms and synonyms[0].name != name:
+            del synonyms[0]
         rows.append(_row(key, value, synonyms, read_only=not key.dynamic))
     return rows
 

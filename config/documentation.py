@@ -135,7 +135,6 @@ def _default(key: Key) -> str:
     text = key.format(key.default)
     if text is None:
         return "-"
-    # Long lists break between entries; the page is read in a browser.
     return f"`{text}`" if text else "empty"
 
 

@@ -122,18 +122,14 @@ READ_HERE = frozenset(
 )
 
 _REASONS = {name: reason for reason, names in NOT_YET.items() for name in names}
+_TOPIC_KEYS = {name: key.name for key in TopicSettings.KEYS.values() for name in key.broker}
 
 
 def why_not_yet(key: Key) -> str:
     """Why a key has no effect yet, or "". A broker key waits where the topic's key does."""
     if key.unused:
         return ""
-    if key.name in _REASONS or TopicSettings.KEYS.get(key.name) is key:
-        return _REASONS.get(key.name, "")
-    for topic_key in TopicSettings.KEYS.values():
-        if key.name in topic_key.broker:
-            return _REASONS.get(topic_key.name, "")
-    return ""
+    return _REASONS.get(key.name) or _REASONS.get(_TOPIC_KEYS.get(key.name, ""), "")
 
 
 def unread(source: str) -> list[str]:
@@ -141,8 +137,7 @@ def unread(source: str) -> list[str]:
 
     A broker key that a topic key falls back to is read through it, and is not looked for.
     """
-    inherited = {name for key in TopicSettings.KEYS.values() for name in key.broker}
-    keys = [key for name, key in BrokerSettings.KEYS.items() if name not in inherited]
+    keys = [key for name, key in BrokerSettings.KEYS.items() if name not in _TOPIC_KEYS]
     names = _words(source)
     return sorted(
         key.name

@@ -118,6 +118,28 @@ def test_an_id_given_by_its_older_name_is_shown_under_both() -> None:
         assert (row.value, row.source) == ("7", STATIC)
 
 
+def test_a_broker_key_that_nobody_gave_has_no_synonyms_of_other_names() -> None:
+    broker = load(overrides={"log.retention.hours": "24"})
+    row = broker_row(broker, "log.retention.ms")
+    assert (row.value, row.source, row.synonyms) == (None, DEFAULT, [])
+    row = broker_row(broker, "log.retention.hours")
+    assert row.synonyms == [
+        ("log.retention.hours", "24", STATIC),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+def test_a_broker_key_shows_what_holds_without_it() -> None:
+    # As a broker of Kafka 3.9 answered for the same settings.
+    broker = load().with_dynamic(all_brokers={}, this_broker={"log.retention.ms": "3000"})
+    row = broker_row(broker, "log.retention.ms")
+    assert (row.value, row.source) == ("3000", THIS_BROKER)
+    assert row.synonyms == [
+        ("log.retention.ms", "3000", THIS_BROKER),
+        ("log.retention.hours", "168", DEFAULT),
+    ]
+
+
 def test_keys_of_one_listener_are_shown_where_they_are_given() -> None:
     name = "listener.name.internal.ssl.keystore.location"
     assert name not in [row.name for row in broker_rows(load())]

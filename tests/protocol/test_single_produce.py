@@ -17,7 +17,8 @@ TOPIC_ID = bytes(range(16))
 def request(
     name: str = "t", records: bytes | None = b"r" * 70, acks: int = 1, index: int = 3
 ) -> ProduceRequest:
-    partition = ProduceRequest.Topic.Partition(index=index, records=records)
+    view = None if records is None else memoryview(records)
+    partition = ProduceRequest.Topic.Partition(index=index, records=view)
     topic = ProduceRequest.Topic(name=name, topic_id=TOPIC_ID, partition_data=[partition])
     return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
 

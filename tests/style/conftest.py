@@ -1,19 +1,26 @@
-"""The distribution, built from a copy of the checkout and installed as a user installs it."""
+"""The distribution, built from a copy of the checkout, installed and started as users do it."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.style.dockerfile import stages
 from tests.style.sources import CHECKOUT, FLOORS
+from tests.support.server_process import RunningProcess
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
@@ -75,3 +82,34 @@ def installation(
     )
     (installed.site_packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return installed
+
+
+class Started(NamedTuple):
+    port: str
+    bin: Path
+    """The folder with the command that was started."""
+
+
+@pytest.fixture(scope="session")
+def started(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Started]:
+    """The installed broker, run by the command of the container image."""
+    folder = tmp_path_factory.mktemp("container")
+    in_its_place = {"/data": str(folder / "data"), "0.0.0.0:9092": "127.0.0.1:0"}
+    image = stages(CHECKOUT / "Dockerfile")[-1]
+    program, *arguments = (in_its_place.get(word, word) for word in image.only("CMD").command())
+    process = RunningProcess(
+        [str(installation.bin / program), *arguments],
+        cwd=folder,
+        environ={"PYTHONUNBUFFERED": "1"},
+        ready_line=READY_LINE,
+    )
+    try:
+        ready = process.wait_until_ready(timeout_s=20)
+    except BaseException:
+        process.kill()
+        raise
+    yield Started(ready["port"], installation.bin)
+    code = process.terminate()
+    assert code == 0, process.output()

@@ -1,35 +1,27 @@
 """The image and the demo, as far as they can be tried without a container engine.
 
 The files are read and checked, and the very commands that a container would run are run here:
-the image's CMD and HEALTHCHECK by the installed wheel, the demo's by this environment, with
-only the address and the data directory replaced.
+the image's CMD and HEALTHCHECK by the installed wheel, with only the address and the data
+directory replaced. The commands of the demo's clients are run by test_examples.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import yaml
 
 from broker._version import VERSION
 from tests.style.dockerfile import stages
 from tests.style.sources import CHECKOUT, FLOORS
-from tests.support.server_process import RunningProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.style.conftest import Installation
+    from tests.style.conftest import Started
 
 BUILD, DEMO, IMAGE = stages(CHECKOUT / "Dockerfile")
-READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
 
 
 def compose() -> dict[str, Any]:
@@ -124,40 +116,10 @@ def test_nothing_here_names_the_moving_tag_latest() -> None:
         assert ":latest" not in (CHECKOUT / name).read_text(encoding="utf-8")
 
 
-class Started:
-    """The image's CMD as a process: its port, and where its command is installed."""
-
-    def __init__(self, process: RunningProcess, port: str, installed: Path) -> None:
-        self.process = process
-        self.port = port
-        self.installed = installed
-
-
-@pytest.fixture(scope="module")
-def started(
-    installation: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Started]:
-    folder = tmp_path_factory.mktemp("container")
-    in_its_place = {"/data": str(folder / "data"), "0.0.0.0:9092": "127.0.0.1:0"}
-    program, *arguments = (in_its_place.get(w, w) for w in IMAGE.only("CMD").command())
-    process = RunningProcess(
-        [str(installation.bin / program), *arguments],
-        cwd=folder,
-        environ={"PYTHONUNBUFFERED": "1"},
-        ready_line=READY_LINE,
-    )
-    try:
-        ready = process.wait_until_ready(timeout_s=20)
-        yield Started(process, ready["port"], installation.bin)
-    finally:
-        code = process.terminate()
-    assert code == 0, process.output()
-
-
 def health_check(started: Started, port: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = IMAGE.only("HEALTHCHECK").command()
     return subprocess.run(
-        [started.installed / program, *(port if word == "9092" else word for word in arguments)],
+        [started.bin / program, *(port if word == "9092" else word for word in arguments)],
         capture_output=True,
         text=True,
         timeout=10,
@@ -174,37 +136,6 @@ def test_the_command_of_the_image_starts_a_broker_whose_health_check_succeeds(
 
 def test_the_health_check_fails_where_no_broker_answers(started: Started) -> None:
     assert health_check(started, "1").returncode == 1
-
-
-def test_the_clients_of_the_demo_exchange_records(started: Started) -> None:
-    environ = {
-        **os.environ,
-        "BOOTSTRAP": f"127.0.0.1:{started.port}",
-        "COUNT": "5",
-        "EVERY_MS": "10",
-    }
-
-    def run(service: str) -> list[str]:
-        python, *arguments = compose()["services"][service]["command"]
-        assert python == "python"
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=CHECKOUT / "examples",
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
-
-    written = run("producer")
-    read = run("consumer")
-
-    assert written == [f"wrote record {n} to offset {n}" for n in range(5)]
-    assert read[4] == "4: green -> record 4 (number=4 from=producer.py)"
-    assert len(read) == 5
 
 
 def test_the_command_of_a_checkout_is_that_of_the_image() -> None:
