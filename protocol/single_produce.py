@@ -130,13 +130,15 @@ def _with_records(
     if size > 127:
         size &= 127
         while True:
+            if position == end:
+                return None
             byte = buffer[position]
             position += 1
             size |= (byte & 127) << shift
             if byte < 128:
                 break
             shift += 7
-            if shift > 28 or position == end:
+            if shift > 28:
                 return None
     stop = position + size - 1
     if size == 0 or stop + 3 != end or buffer[stop:end] != _NO_TAGS:

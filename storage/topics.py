@@ -121,6 +121,10 @@ class JsonTopicStore:
             raise DataDirectoryError(
                 f"{self._path}, line {error.lineno}, column {error.colno}: {error.msg}"
             ) from error
+        except RecursionError as error:
+            raise DataDirectoryError(
+                f"{self._path}: nested too deeply to be a list of topics"
+            ) from error
         except UnicodeDecodeError as error:
             raise DataDirectoryError(f"{self._path}, byte {error.start}: not UTF-8") from error
         where = "version"

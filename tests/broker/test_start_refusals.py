@@ -1,0 +1,202 @@
+"""A broker that can't start says why in one line, as its user sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.caller import Caller, batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def refusal(data: Path, *arguments: str, listen: str = "127.0.0.1:0", code: int = 1) -> str:
+    """The one line on standard error of a broker that must refuse to start."""
+    command = [sys.executable, "-m", "broker", "serve", "--data", str(data), "--listen", listen]
+    ended = subprocess.run(
+        [*command, *arguments],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr[-3000:]
+    assert ended.stdout == ""
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1, ended.stderr[-3000:]
+    assert lines[0].startswith("triglot: ")
+    assert "Errno" not in lines[0]
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory that a broker has used and left, with one topic of one record."""
+    data = tmp_path_factory.mktemp("left") / "data"
+    with BrokerProcess(data) as broker, Caller(broker.host, broker.port) as caller:
+        caller.create_topic("t")
+        caller.produce("t", batch(b"kept"))
+    return data
+
+
+@pytest.fixture
+def used(left_behind: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoiled."""
+    return shutil.copytree(left_behind, tmp_path / "data")
+
+
+def serves(data: Path) -> bool:
+    """Whether a broker starts there and still has the record."""
+    with BrokerProcess(data) as broker, Caller(broker.host, broker.port) as caller:
+        return caller.values("t") == [b"kept"]
+
+
+def test_a_directory_that_another_broker_uses(used: Path) -> None:
+    with BrokerProcess(used) as broker:
+        line = refusal(used)
+
+        with Caller(broker.host, broker.port) as caller:
+            assert caller.values("t") == [b"kept"]
+    assert str(used) in line
+    assert re.search(r"in use|another|lock", line)
+
+
+def test_a_port_that_is_in_use(tmp_path: Path, used: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        line = refusal(used, listen=address)
+
+    assert address in line
+    assert "in use" in line
+    assert serves(used), "the directory is free again"
+
+
+def test_an_address_that_is_not_this_machines(tmp_path: Path) -> None:
+    line = refusal(tmp_path / "data", listen="192.0.2.1:9092")
+
+    assert "192.0.2.1:9092" in line
+
+
+@pytest.mark.parametrize("listen", ["9092", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
+def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
+    refusal(tmp_path / "data", listen=listen, code=2)
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+
+    assert str(tmp_path / "data") in refusal(tmp_path / "data")
+    assert str(tmp_path / "data") in refusal(tmp_path / "data" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+
+    assert str(tmp_path / "data") in refusal(tmp_path / "data")
+
+
+def test_the_directory_of_another_cluster(used: Path) -> None:
+    line = refusal(used, "--set", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA")
+
+    assert "AAAAAAAAAAAAAAAAAAAAAA" in line
+    assert "meta.properties" in line
+    assert serves(used)
+
+
+def test_the_directory_of_another_node(used: Path) -> None:
+    line = refusal(used, "--set", "node.id=7")
+
+    assert "7" in line
+    assert "node.id" in line
+    assert serves(used)
+
+
+def test_identity_that_can_not_be_read(used: Path) -> None:
+    whole = (used / "meta.properties").read_bytes()
+    for spoiled in (b"", b"\xff\xfe\x00", whole.replace(b"node.id", b"nodeid"), whole[:20]):
+        (used / "meta.properties").write_bytes(spoiled)
+        assert "meta.properties" in refusal(used)
+
+    (used / "meta.properties").unlink()
+    (used / "meta.properties").mkdir()
+    refusal(used)
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b'{"version": 2}',
+        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": 5}',
+        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": [7]}',
+        b'{"version": 1, "leader_epoch": "0", "next_producer_id": 0, "topics": []}',
+        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": [{"name": "t"}]}',
+    ],
+)
+def test_a_list_of_topics_that_can_not_be_read(used: Path, spoiled: bytes) -> None:
+    path = used / "triglot-topics.json"
+    path.write_bytes(spoiled)
+
+    line = refusal(used)
+
+    assert "triglot-topics.json" in line
+    assert path.read_bytes() == spoiled, "the evidence is left alone"
+
+
+def test_a_list_of_topics_that_is_gone_while_its_partitions_are_there(used: Path) -> None:
+    (used / "triglot-topics.json").unlink()
+
+    assert "triglot-topics.json" in refusal(used)
+
+
+def test_stored_settings_of_a_topic_that_are_none(used: Path) -> None:
+    path = used / "triglot-topics.json"
+    content = json.loads(path.read_bytes())
+    content["topics"][0]["configs"] = {"retention.ms": "soon"}
+    path.write_text(json.dumps(content))
+
+    assert "retention.ms" in refusal(used)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [
+        ("log.retention.hour=1", "log.retention.hours"),
+        ("log.retention.hours=soon", "soon"),
+        ("=", ""),
+        ("no-equals-sign", "KEY=VALUE"),
+    ],
+)
+def test_settings_that_are_none(tmp_path: Path, setting: str, wanted: str) -> None:
+    assert wanted in refusal(tmp_path / "data", "--set", setting, code=2)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_properties_file_that_is_missing_or_none(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.properties"
+    assert str(missing) in refusal(tmp_path / "data", "--config", str(missing), code=2)
+
+    wrong = tmp_path / "wrong.properties"
+    wrong.write_text("# fine\nnum.partitions=0\n")
+    line = refusal(tmp_path / "data", "--config", str(wrong), code=2)
+    assert "num.partitions" in line
+    assert "2" in line, "the line in the file"

@@ -1,0 +1,54 @@
+"""Every benchmark runs and gives all of its figures. What they are is not asserted: no timing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.style.sources import CHECKOUT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUPS = ("produce", "fetch", "single", "latency", "startup")
+SERVERS = ("triglot", "floor")
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("gcc") is None and shutil.which("cc") is None,
+    reason="the floor and the raw load are C programs, and no C compiler is installed",
+)
+
+
+def measured(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
+    """The table and the data that `python -m bench` wrote with tiny loads."""
+    table = tmp_path / "table.md"
+    command = [sys.executable, "-m", "bench", "--tiny", "--output", str(table), *arguments]
+    ran = subprocess.run(
+        command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return table.read_text(), json.loads(table.with_suffix(".json").read_text())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_benchmark_gives_all_its_figures_for_both_servers(group: str, tmp_path: Path) -> None:
+    table, data = measured(tmp_path, "--only", group)
+    assert data["figures"]
+    for figure in data["figures"]:
+        for server in SERVERS:
+            # A load of milliseconds may end between two readings of a CPU clock: 0 is a number too.
+            assert len(figure["rounds"][server]) == 1, (figure["load"], figure["figure"], server)
+            assert figure["rounds"][server][0] >= 0
+        assert f"| {figure['load']} | {figure['figure']} |" in table
+    assert "triglot / floor" in table
+
+
+def test_a_report_names_the_machine_and_the_command(tmp_path: Path) -> None:
+    table, data = measured(tmp_path, "--only", "latency", "--against", "floor")
+    assert {"date", "cpu", "cores", "memory", "kernel", "python"} <= set(data["machine"])
+    assert "--only latency" in table
