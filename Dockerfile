@@ -18,9 +18,10 @@ COPY storage/ storage/
 RUN /opt/triglot/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.12-slim-bookworm AS demo
-RUN pip install --no-cache-dir kafka-python==3.0.12
-COPY examples/ /examples/
 WORKDIR /examples
+COPY requirements-examples.lock ./
+RUN pip install --no-cache-dir --requirement requirements-examples.lock
+COPY examples/ ./
 USER 10001:10001
 CMD ["python", "producer.py"]
 

@@ -88,9 +88,10 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
 
 
 def test_the_demo_has_the_client_that_the_tests_use() -> None:
-    (pinned,) = re.findall(r"kafka-python==\S+", DEMO.only("RUN").rest)
+    (lock,) = re.findall(r"--requirement (\S+)", DEMO.only("RUN").rest)
     locked = (CHECKOUT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
-    assert pinned in locked
+    assert f"-r {lock}" in locked
+    assert "kafka-python==" in (CHECKOUT / lock).read_text(encoding="utf-8")
 
 
 def test_the_demo_waits_for_a_healthy_broker_and_publishes_it_on_loopback_only() -> None:
