@@ -82,9 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._wire.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received(nbytes)
         self.last_active_s = self._broker.loop.time()
-        self._handle()
+        if self._received(nbytes):
+            self._handle()
 
     def eof_received(self) -> bool:
         """The peer sends no more; what it is owed is sent before the connection is closed."""
@@ -114,15 +114,11 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing is owed to the peer and nothing of its next request has come."""
         return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
 
-    def finish(self, request: Request, response: Any) -> None:
-        """An answer that was pending is there."""
-        self._wire.respond(request, response)
-        self._flush()
-
     def finish_waiting(self, request: Request, response: Any) -> None:
         """The request that held back the others is answered: send it and go on."""
         self._waiting = None
-        self.finish(request, response)
+        self._wire.respond(request, response)
+        self._flush()
         if self._wire.buffered:
             self._broker.loop.call_soon(self._handle)
 
@@ -178,51 +174,47 @@ class Connection(asyncio.BufferedProtocol):
                 handled.append((request, result))
                 if isinstance(result, Waiting):
                     break
+                if not wire.buffered:
+                    more = False
+                    break
         except (Malformed, CloseConnection) as error:
             self._refuse(error)
             more = False
         if not (appends.write() and all_written):
             translate_failures(handled)
+        durable: list[tuple[Request, Durable]] = []
         for request, result in handled:
-            if result.__class__ in PENDING:
-                self._keep(request, result)
-            else:
+            kind = result.__class__
+            if kind not in PENDING:
                 wire.respond(request, result)
+            elif kind is Durable:
+                durable.append((request, result))
+            elif kind is Silent:
+                wire.respond(request, None)
+                self._close_if_failed(result.response)
+            else:
+                self._waiting = result
+                result.start(self, request)
+        if durable:
+            self._wait_for_disk(durable)
         self._flush()
         return more
 
-    def _keep(self, request: Request, result: Any) -> None:
-        """There is no answer to send yet, or never."""
-        if isinstance(result, Durable):
-            self._wait_for_disk(request, result)
-        elif isinstance(result, Silent):
-            self._wire.respond(request, None)
-            self._close_if_failed(result.response)
-        else:
-            self._waiting = result
-            result.start(self, request)
-
-    def _wait_for_disk(self, request: Request, result: Durable) -> None:
+    def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
+        """Send these answers when all that they acknowledge is on disk."""
         broker = self._broker
-        response = result.response
-        partitions = result.partitions
-        if not partitions:
-            self._wire.respond(request, response)
-            return
+        logs_written = {partition.log for _, result in durable for partition in result.partitions}
 
         def done(failed: dict[Log, str]) -> None:
-            if failed:
-                lost = {
-                    (partition.topic, partition.index)
-                    for partition in partitions
-                    if partition.log in failed
-                }
-                broker.fail_entries(response, lost)
-            self.finish(request, response)
+            for request, result in durable:
+                if failed:
+                    broker.fail_entries(result, failed)
+                self._wire.respond(request, result.response)
+            self._flush()
             if self._wire.buffered:
                 self._handle()
 
-        broker.group_commit.wait([partition.log for partition in partitions], done)
+        broker.group_commit.wait(logs_written, done)
 
     def _flush(self) -> None:
         buffers = self._wire.outgoing()

@@ -34,10 +34,12 @@ from storage.filesystem import DiskFilesystem
 from storage.topics import JsonTopicStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
-    from broker.topics import Topic
+    from broker.partition import Partition
+    from broker.pending import Durable
     from config import BrokerSettings, Listener
+    from storage.log import Log
     from storage.topics import TopicStore
 
 STOP_WITHIN_S = 10.0
@@ -118,20 +120,26 @@ class Broker:
             except OSError as error:
                 logs.warning("a deleted topic was left over", folder=folder, reason=str(error))
 
-    def fail_entries(self, response: Any, lost: set[tuple[Topic, int]]) -> None:
-        """Turn the entries of these partitions into errors: their sync failed."""
-        names = {name for topic, index in lost for name in _names(topic, index)}
-        for topic, entry in entries_of(response):
-            if (topic, entry.index) in names:
+    def fail_entries(self, result: Durable, failed: Container[Log]) -> None:
+        """Turn the entries of partitions whose sync failed into errors."""
+        lost = {
+            name
+            for partition in result.partitions
+            if partition.log in failed
+            for name in _names(partition)
+        }
+        for topic, entry in entries_of(result.response):
+            if (topic, entry.index) in lost:
                 entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 entry.base_offset = -1
 
 
-def _names(topic: Topic, index: int) -> Iterator[tuple[str | bytes, int]]:
+def _names(partition: Partition) -> Iterator[tuple[str | bytes, int]]:
     """How an answer may name a partition."""
-    yield topic.name, index
-    yield topic.name.encode(), index
-    yield topic.topic_id, index
+    topic = partition.topic
+    yield topic.name, partition.index
+    yield topic.name.encode(), partition.index
+    yield topic.topic_id, partition.index
 
 
 def _random_uuid() -> bytes:
