@@ -1,4 +1,4 @@
-"""AlterConfigs (versions 0 to 2) and IncrementalAlterConfigs (0 to 1), protocol section 4.10."""
+"""AlterConfigs (versions 0 to 2) and IncrementalAlterConfigs (0 to 1)."""
 
 from __future__ import annotations
 

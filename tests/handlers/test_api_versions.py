@@ -1,4 +1,4 @@
-"""ApiVersions and what is not served (protocol section 2)."""
+"""ApiVersions and what is not served."""
 
 from __future__ import annotations
 

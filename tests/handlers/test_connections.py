@@ -1,4 +1,4 @@
-"""What a connection may do and what closes it, over a real socket (protocol sections 1 and 12)."""
+"""What a connection may do and what closes it, over a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3 (protocol section 4.9)."""
+"""CreatePartitions, versions 0 to 3."""
 
 from __future__ import annotations
 

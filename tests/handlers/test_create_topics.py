@@ -1,4 +1,4 @@
-"""CreateTopics, versions 0 to 7 (protocol section 4.9)."""
+"""CreateTopics, versions 0 to 7."""
 
 from __future__ import annotations
 

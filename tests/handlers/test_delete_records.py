@@ -1,4 +1,4 @@
-"""DeleteRecords, versions 0 to 2 (protocol section 4.9)."""
+"""DeleteRecords, versions 0 to 2."""
 
 from __future__ import annotations
 

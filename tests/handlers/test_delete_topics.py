@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 0 to 6 (protocol section 4.9)."""
+"""DeleteTopics, versions 0 to 6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 0 to 4 (protocol section 4.10)."""
+"""DescribeConfigs, versions 0 to 4."""
 
 from __future__ import annotations
 

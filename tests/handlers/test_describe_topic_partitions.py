@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions, version 0 (protocol section 4.11)."""
+"""DescribeTopicPartitions, version 0."""
 
 from __future__ import annotations
 

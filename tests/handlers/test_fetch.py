@@ -1,4 +1,4 @@
-"""Fetch over a real socket, versions 4 to 18 (protocol sections 4.2 and 9)."""
+"""Fetch over a real socket, versions 4 to 18."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incremental fetches over a real socket (KIP-227, protocol section 9.2)."""
+"""Incremental fetches over a real socket (KIP-227)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches that wait, versions 4 to 18 (protocol section 9.1)."""
+"""Fetches that wait, versions 4 to 18."""
 
 from __future__ import annotations
 

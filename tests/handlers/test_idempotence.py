@@ -1,4 +1,4 @@
-"""InitProducerId, and the five batches that are remembered (protocol section 8.1)."""
+"""InitProducerId, and the five batches that are remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1 to 11 (protocol section 4.3)."""
+"""ListOffsets, versions 1 to 11."""
 
 from __future__ import annotations
 

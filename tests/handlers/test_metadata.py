@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 13 (protocol section 4.4)."""
+"""Metadata, versions 0 to 13."""
 
 from __future__ import annotations
 

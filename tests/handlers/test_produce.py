@@ -1,4 +1,4 @@
-"""Produce over a real socket, in every version offered (protocol section 4.1)."""
+"""Produce over a real socket, in every version offered."""
 
 from __future__ import annotations
 

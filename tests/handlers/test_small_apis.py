@@ -1,4 +1,4 @@
-"""FindCoordinator, DescribeCluster, OffsetForLeaderEpoch (protocol sections 4.6, 4.11, 9.3)."""
+"""FindCoordinator, DescribeCluster, OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
