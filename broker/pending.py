@@ -26,7 +26,7 @@ class Durable:
 
 class Silent:
     """Produce with acks=0: no answer; `response` only tells whether something failed, and then
-    the connection is closed, the one signal that such a producer can see (protocol section 1.7)."""
+    the connection is closed, the one signal that such a producer can see."""
 
     __slots__ = ("response",)
 

@@ -6,8 +6,8 @@ order can't be lost.
 
 What closes a connection is raised, never returned: `Malformed` when the bytes are not Kafka's, and
 its subclass `UnservedRequest` for a key or a version that is not served, which no layout of an
-answer could tell the client (protocol section 2.3). ApiVersions of a version not known here is the
-one exception: it comes out as a request without a message, to be answered in version 0 (KIP-511).
+answer could tell the client. ApiVersions of a version not known here is the one exception: it comes
+out as a request without a message, to be answered in version 0 (KIP-511).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from protocol.errors import Malformed
 LENGTH = Struct(">i")
 INITIAL_BYTES = 4096
 """An idle connection costs this much; 100,000 of them must be affordable."""
-SHARED_BYTES = 65536
+SHARED_BYTES = 131_072
 """The most that is read at once for small frames: about 5 ms of requests at the very worst."""
 
 _TLS_HELLO = b"\x16\x03"
@@ -73,11 +73,13 @@ class FrameBuffer:
             end = self.end
         return self._view[end:]
 
-    def received(self, count: int) -> None:
-        """`count` bytes were written into the view that `room` gave."""
-        self.end += count
-        if self.end == len(self.data) < SHARED_BYTES and self.start == 0:
-            self._move(2 * len(self.data))
+    def received(self, count: int) -> bool:
+        """`count` bytes were written into the view that `room` gave; whether `next_frame` may find
+        more than it did before."""
+        self.end = end = self.end + count
+        if end == len(self.data) < SHARED_BYTES and self.start == 0:
+            self._move(2 * end)
+        return end - self.start >= self._needed
 
     def next_frame(self) -> tuple[int, int] | None:
         """Start and end in `data` of the next whole frame, or None if more must come first.

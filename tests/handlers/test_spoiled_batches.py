@@ -1,4 +1,4 @@
-"""A batch that is not what it says is refused, and nothing of it is stored (sections 4.1, 12)."""
+"""A batch that is not what it says is refused, and nothing of it is stored."""
 
 from __future__ import annotations
 
