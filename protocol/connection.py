@@ -23,8 +23,8 @@ from protocol.header import (
     API_VERSIONS_KEY,
     REQUEST_START,
     UNKNOWN_VERSION_START,
-    skip_tags,
 )
+from protocol.primitives import skip_tags
 from protocol.single_produce import SingleAnswer
 
 if TYPE_CHECKING:
