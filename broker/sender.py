@@ -2,7 +2,9 @@
 
 - Bytes, and slices small enough to be read into memory, go out by one `writelines`.
 - Larger slices go from file to socket by `sendfile` on a duplicate of the socket, which is allowed
-  only while the transport holds nothing unsent, or it would overtake what was written before.
+  only while the transport holds nothing unsent, or it would overtake what was written before. The
+  bytes in front of one go the same way, and the kernel keeps them until the slice follows: a
+  client that sleeps is woken once for both.
 - Data that is not in the page cache is read on a worker thread, so that a cold read never stalls
   the loop.
 - Nothing more is taken from the queue while the peer does not keep up. The queue itself holds
@@ -14,6 +16,7 @@ Files are never mapped: a file truncated under a mapping kills the process.
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ COLD_PIECE_BYTES = 262_144
 """How much is read at a time from a file that is not in the page cache."""
 
 _READ_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 
 
 class Sender:
@@ -62,7 +66,7 @@ class Sender:
         self._queue: deque[Any] = deque()
         self._paused = False
         self._waiting = False
-        self._duplicate = -1
+        self._duplicate: socket.socket | None = None
         self.closed = False
         # With 0 the transport tells us of every byte that it could not send at once, which is what
         # the rule about sendfile above needs.
@@ -101,9 +105,9 @@ class Sender:
         """Forget what has not been sent; the peer is gone."""
         self.closed = True
         self._stop_watching()
-        if self._duplicate >= 0:
-            os.close(self._duplicate)
-            self._duplicate = -1
+        if self._duplicate is not None:
+            self._duplicate.close()
+            self._duplicate = None
         for item in self._queue:
             if item.__class__ is FileSlice:
                 item.release()
@@ -115,29 +119,49 @@ class Sender:
             ready: list[Any] = []
             while queue and queue[0].__class__ is not FileSlice:
                 ready.append(queue.popleft())
-            short = False
-            if queue and queue[0].size <= SMALL_SLICE_BYTES and self._is_cached(queue[0]):
-                small = queue.popleft()
-                data = small.read()
-                short = len(data) < small.size
-                small.release()
-                ready.append(data)
-            if short:
-                self._give_up()
-            elif ready:
+            if not queue:
                 self._transport.writelines(ready)
-            elif queue:
-                self._send_large(queue[0])
+                return
+            piece = queue[0]
+            if not self._is_cached(piece):
+                if ready:
+                    self._transport.writelines(ready)
+                if not self._paused:
+                    self._read_on_worker(piece)
+            elif piece.size <= SMALL_SLICE_BYTES:
+                queue.popleft()
+                self._send_small(ready, piece)
+            elif not ready or self._send_ahead(b"".join(ready)):
+                self._send_large(piece)
+
+    def _send_small(self, ready: list[Any], piece: FileSlice) -> None:
+        data = piece.read()
+        if len(data) < piece.size:
+            self._give_up()
+        else:
+            ready.append(data)
+            self._transport.writelines(ready)
+        piece.release()
+
+    def _send_ahead(self, data: bytes) -> bool:
+        """Send the bytes in front of a large slice; whether the slice may follow now."""
+        try:
+            sent = self._own_socket().send(data, _MORE_FOLLOWS)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._give_up()
+            return False
+        if sent < len(data):
+            self._queue.appendleft(data[sent:])
+            self._watch()
+            return False
+        return True
 
     def _send_large(self, piece: FileSlice) -> None:
-        if not self._is_cached(piece):
-            self._read_on_worker(piece)
-            return
-        if self._duplicate < 0:
-            socket = self._transport.get_extra_info("socket")
-            self._duplicate = os.dup(socket.fileno())
+        out, file = self._own_socket().fileno(), piece.file.fileno()
         try:
-            sent = os.sendfile(self._duplicate, piece.file.fileno(), piece.position, piece.size)
+            sent = os.sendfile(out, file, piece.position, piece.size)
         except (BlockingIOError, InterruptedError):
             self._watch()
             return
@@ -148,6 +172,14 @@ class Sender:
         if self._queue and self._queue[0] is piece:
             # The socket took less than all of it, so it is full.
             self._watch()
+
+    def _own_socket(self) -> socket.socket:
+        """A duplicate of the transport's socket, which the transport would not let us use."""
+        if self._duplicate is None:
+            original = self._transport.get_extra_info("socket")
+            self._duplicate = socket.socket(fileno=os.dup(original.fileno()))
+            self._duplicate.setblocking(False)
+        return self._duplicate
 
     def _sent(self, piece: FileSlice, count: int) -> None:
         if count == 0:
@@ -169,14 +201,14 @@ class Sender:
 
     def _watch(self) -> None:
         self._waiting = True
-        self._loop.add_writer(self._duplicate, self._writable)
+        self._loop.add_writer(self._own_socket().fileno(), self._writable)
 
     def _stop_watching(self) -> None:
-        if self._waiting and self._duplicate >= 0:
-            self._loop.remove_writer(self._duplicate)
+        if self._waiting and self._duplicate is not None:
+            self._loop.remove_writer(self._duplicate.fileno())
 
     def _writable(self) -> None:
-        self._loop.remove_writer(self._duplicate)
+        self._loop.remove_writer(self._own_socket().fileno())
         self._go_on()
 
     def _go_on(self) -> None:
