@@ -324,23 +324,6 @@ class LogSettings(Settings):
         check=one_of("header", "strict"),
         since="triglot",
     )
-    conversion_cache_max_bytes: int = key(
-        "conversion.cache.max.bytes",
-        int64,
-        67_108_864,
-        "Bytes of batches kept as they were last converted for clients of another age.",
-        check=at_least(0),
-        since="triglot",
-    )
-    disk_reserve_bytes: int = key(
-        "disk.reserve.bytes",
-        int64,
-        4_194_304,
-        "Size of the file that is given up when the disk is full, so that clean-up and a clean "
-        "stop have room; 0 keeps none.",
-        check=at_least(0),
-        since="triglot",
-    )
     compression_type: str = key(
         "compression.type",
         string,

@@ -35,7 +35,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "compression.lz4.level",
         "compression.type",
         "compression.zstd.level",
-        "conversion.cache.max.bytes",
         "message.downconversion.enable",
         "message.format.version",
     ),
@@ -84,7 +83,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
     "it is not looked at yet": (
         "background.threads",
         "default.replication.factor",
-        "disk.reserve.bytes",
         "flush.messages",
         "flush.ms",
         "log.flush.offset.checkpoint.interval.ms",

@@ -85,8 +85,6 @@ def test_the_keys_of_our_own_are_these() -> None:
     ours = set(known_keys()) - {key.name for key in BROKER}
     assert ours == {
         "cluster.id",
-        "conversion.cache.max.bytes",
-        "disk.reserve.bytes",
         "log.flush.policy",
         "max.decompressed.batch.bytes",
         "read.ahead.max.bytes",
