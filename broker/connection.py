@@ -76,7 +76,15 @@ class Connection(asyncio.BufferedProtocol):
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
         self._sender.close()
-        self._broker.gone(self, self._wire.trailing_bytes)
+        if self._wire.trailing_bytes:
+            logs.warn_once_a_minute(
+                "bytes after the last field of requests",
+                "the client and its version of the protocol disagree",
+                self.address,
+                client_id=self._context.client_id,
+                count=self._wire.trailing_bytes,
+            )
+        self._broker.gone(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._wire.room()
@@ -255,7 +263,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading:
             self._reading = False
             self._transport.pause_reading()
-        self._broker.refused_connections += 1
         if not getattr(error, "quiet", False):
             logs.warn_once_a_minute(
                 "connection closed",

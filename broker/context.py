@@ -23,13 +23,12 @@ class Context:
         "local_port",
         "now_ms",
         "peer_host",
-        "peer_port",
     )
 
     def __init__(self, broker: Broker, listener: str, *, peer: Any, local: Any) -> None:
         self.broker = broker
         self._listener = listener
-        self.peer_host, self.peer_port = _host_and_port(peer)
+        self.peer_host, _ = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.client_id: str | None = None
         self.now_ms = 0

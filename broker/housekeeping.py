@@ -1,4 +1,5 @@
-"""The periodic duties: syncing what nobody waits for, checkpoints, idle connections.
+"""The periodic duties: syncing what nobody waits for, checkpoints, idle connections, and producers
+that have fallen silent.
 
 One timer, each duty with its own period. A duty's share of the loop is bounded by what it touches:
 the logs written since it last ran, the connections that exist.
@@ -38,6 +39,7 @@ class Housekeeping:
         duties: list[tuple[float, Callable[[], None]]] = [
             (CHECKPOINT_EVERY_S, self._checkpoint),
             (IDLE_CHECK_EVERY_S, self._close_idle),
+            (broker.settings.producer_id_expiration_ms / 1000, self._forget_producers),
         ]
         if broker.settings.log_flush_policy != "os":
             duties.insert(0, (period_s, self._sync))
@@ -89,6 +91,10 @@ class Housekeeping:
                 logs.error("checkpoints not written", reason=failure)
 
         self._broker.syncer.run(take, taken)
+
+    def _forget_producers(self) -> None:
+        for log in self._broker.directory.logs.values():
+            log.producers.expire()
 
     def _close_idle(self) -> None:
         broker = self._broker

@@ -83,8 +83,6 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.all_gone: asyncio.Event | None = None
         """Set by a stop that waits for the last connection."""
-        self.trailing_bytes = 0
-        self.refused_connections = 0
         self.now_ms = clock.now_ms
 
     def admit(self, connection: Connection) -> bool:
@@ -98,10 +96,9 @@ class Broker:
         )
         return False
 
-    def gone(self, connection: Connection, trailing_bytes: int) -> None:
+    def gone(self, connection: Connection) -> None:
         """A connection is lost or closed."""
         self.connections.pop(connection, None)
-        self.trailing_bytes += trailing_bytes
         if self.all_gone is not None and not self.connections:
             self.all_gone.set()
 

@@ -94,7 +94,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "num.recovery.threads.per.data.dir",
         "preallocate",
         "producer.id.expiration.check.interval.ms",
-        "producer.id.expiration.ms",
         "queued.max.request.bytes",
         "segment.jitter.ms",
         "socket.listen.backlog.size",

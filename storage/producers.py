@@ -76,13 +76,15 @@ class Duplicate:
 
 
 class ProducerStates:
-    """The producers of one partition. Their number is bounded by expiry (`expire`)."""
+    """The producers of one partition. Their number is bounded by expiry (`expire`), which the
+    broker calls once in every `producer.id.expiration.ms`."""
 
-    __slots__ = ("_producers", "_replaced")
+    __slots__ = ("_at_last_expiry", "_producers", "_replaced")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._replaced: list[tuple[int, Producer | None]] = []
+        self._at_last_expiry: dict[int, Producer] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -179,20 +181,23 @@ class ProducerStates:
                 self._producers[producer_id] = before
         self._replaced.clear()
 
-    def expire(self, now_ms: int, *, expiration_ms: int) -> int:
-        """Drop producers silent for longer than that, unless a transaction is open.
+    def expire(self) -> int:
+        """Drop producers that have written nothing since the last call, unless a transaction is
+        open. Returns how many went.
 
-        Returns how many went. `producer.id.expiration.ms`, a day unless configured.
+        Silence is judged by the calls, not by timestamps as Kafka does: those are the producers'
+        own, and a producer that replays old records would be forgotten while it writes.
         """
         gone = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer[5] == NONE and now_ms - producer[3] > expiration_ms
+            if producer[5] == NONE and self._at_last_expiry.get(producer_id) is producer
         ]
         for producer_id in gone:
             del self._producers[producer_id]
         if gone:
             self._replaced = [entry for entry in self._replaced if entry[0] in self._producers]
+        self._at_last_expiry = dict(self._producers)
         return len(gone)
 
     def encode(self) -> bytes:

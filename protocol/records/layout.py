@@ -98,7 +98,6 @@ DELETE_HORIZON_BIT = 0x40
 PRODUCER_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 """Attribute bits a producer's batch may show at all; the others are cleared."""
 
-CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 NO_TIMESTAMP = -1

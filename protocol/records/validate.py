@@ -70,8 +70,6 @@ class ProduceRules:
     before_max_ms           how much older than now a record may be; UNLIMITED_MS for no bound
     after_max_ms            how much newer
     strict                  walk the records of every batch
-    compression_codec       the codec the topic stores, None for the producer's own. Not acted on
-                            here: a batch is checked in the codec it came in
     max_decompressed_bytes  what a batch may expand to when its records are walked
     zstd_allowed            False for Produce below v7, whose consumers may not know zstd (KIP-110)
 
@@ -84,7 +82,6 @@ class ProduceRules:
         "attributes",
         "before_max_ms",
         "compacted",
-        "compression_codec",
         "log_append_time",
         "max_decompressed_bytes",
         "max_message_bytes",
@@ -103,7 +100,6 @@ class ProduceRules:
         before_max_ms: int = UNLIMITED_MS,
         after_max_ms: int = UNLIMITED_MS,
         strict: bool = False,
-        compression_codec: int | None = None,
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
         zstd_allowed: bool = True,
     ) -> None:
@@ -113,7 +109,6 @@ class ProduceRules:
         self.before_max_ms = before_max_ms
         self.after_max_ms = after_max_ms
         self.strict = strict
-        self.compression_codec = compression_codec
         self.max_decompressed_bytes = max_decompressed_bytes
         self.zstd_allowed = zstd_allowed
         self.windowed = not log_append_time and (

@@ -208,16 +208,31 @@ def test_p3_a_snapshot_that_is_damaged_or_missing_costs_a_scan_and_no_state() ->
     assert log.producers.check(header_of(batch(b"x", producer=(7, 0, 1)))) is not None
 
 
-def test_a_silent_producer_is_forgotten_after_its_time() -> None:
+def test_a_producer_that_was_silent_between_two_calls_is_forgotten() -> None:
     states = ProducerStates()
     states.update(header_of(batch(b"x", producer=(1, 0, 0), timestamp_ms=NOW_MS)), 0)
-    states.update(header_of(batch(b"x", producer=(2, 0, 0), timestamp_ms=NOW_MS + 500)), 1)
+    states.update(header_of(batch(b"x", producer=(2, 0, 0), timestamp_ms=NOW_MS)), 1)
+    states.settle()
+    assert states.expire() == 0
+
+    states.update(header_of(batch(b"x", producer=(2, 0, 1), timestamp_ms=NOW_MS)), 2)
     states.settle()
 
-    assert states.expire(NOW_MS + 1000, expiration_ms=1000) == 0
-    assert states.expire(NOW_MS + 1001, expiration_ms=1000) == 1
+    assert states.expire() == 1
     assert 1 not in states
     assert 2 in states
+    assert states.expire() == 1
+    assert 2 not in states
+
+
+def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
+    states = ProducerStates()
+    for sequence in range(5):
+        sent = header_of(batch(b"x", producer=(1, 0, sequence), timestamp_ms=1))
+        states.update(sent, sequence)
+        states.settle()
+        assert states.expire() == 0
+        assert states.check(sent) is not None
 
 
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
@@ -225,14 +240,14 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     opening = batch(b"x", producer=(1, 0, 0), timestamp_ms=1, transactional=True)
     states.update(header_of(opening), 0)
 
-    assert states.expire(NOW_MS, expiration_ms=1000) == 0
-    fields = ProducerStates.decode(states.encode(), "x")
-    assert fields.expire(NOW_MS, expiration_ms=1000) == 0
+    assert (states.expire(), states.expire()) == (0, 0)
+    loaded = ProducerStates.decode(states.encode(), "x")
+    assert (loaded.expire(), loaded.expire()) == (0, 0)
 
     marker = batch(b"x", producer=(1, 0, -1), timestamp_ms=2, transactional=True)
     marker[22] |= 0x20
     states.update(header_of(marker), 1)
-    assert states.expire(NOW_MS, expiration_ms=1000) == 1
+    assert (states.expire(), states.expire()) == (0, 1)
 
 
 def test_going_back_restores_what_was_known() -> None:
