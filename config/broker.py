@@ -14,7 +14,7 @@ from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
 from config.broker_rules import broken_rules
 from config.errors import ConfigError, Problem, nearest_of
-from config.formats import record_format
+from config.formats import record_format, release_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,6 +68,12 @@ class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, GroupSettings):
     def record_format(self) -> int:
         """The magic of records in topics that do not set message.format.version."""
         return record_format(self.log_message_format_version)
+
+    @property
+    def knows_zstd(self) -> bool:
+        """Whether inter.broker.protocol.version admits zstd (KIP-110). One node has no peers; who
+        sets it low has consumers of that age in mind."""
+        return release_of(self.inter_broker_protocol_version) >= (2, 1)
 
     @property
     def served_listeners(self) -> tuple[Listener, ...]:

@@ -315,6 +315,24 @@ class LogSettings(Settings):
         check=between(1, INT_MAX),
         since="triglot",
     )
+    max_decompression_ratio: int = key(
+        "max.decompression.ratio",
+        int32,
+        2_000,
+        "How many times its compressed size a batch may expand to where that is more than 1 MiB. "
+        "A larger one is answered with MESSAGE_TOO_LARGE. gzip reaches 1032, for zeros.",
+        check=at_least(1),
+        since="triglot",
+    )
+    conversion_cache_max_bytes: int = key(
+        "conversion.cache.max.bytes",
+        int64,
+        33_554_432,
+        "Memory for batches converted to an older format, shared by all readers; the least "
+        "recently used go first. 0 keeps none.",
+        check=at_least(0),
+        since="triglot",
+    )
     validation_level: str = key(
         "validation.level",
         string,

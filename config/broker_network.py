@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from config.declare import Settings, at_least, key, minus_one_or
-from config.kinds import INT_MAX, int32, int64, names
+from config.declare import Settings, at_least, between, key, minus_one_or
+from config.kinds import INT_MAX, int32, int64, names, string
 from config.listeners import (
     Listener,
     counts_by_address,
@@ -55,6 +55,22 @@ class NetworkSettings(Settings):
         "Listeners that a Kafka node keeps for its controller. Clients do not use them, so they "
         "are not opened here.",
         since="2.8",
+    )
+    metrics_port: int | None = key(
+        "metrics.port",
+        int32,
+        None,
+        "The port on which GET /metrics answers counters in the text format of Prometheus; 0 "
+        "takes a free one. Unset, there are none.",
+        check=between(0, 65_535),
+        since="triglot",
+    )
+    metrics_host: str = key(
+        "metrics.host",
+        string,
+        "127.0.0.1",
+        "The address of metrics.port; 0.0.0.0 is every interface.",
+        since="triglot",
     )
     socket_send_buffer_bytes: int = key(
         "socket.send.buffer.bytes",

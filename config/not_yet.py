@@ -30,14 +30,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "min.cleanable.dirty.ratio",
         "min.compaction.lag.ms",
     ),
-    "batches are stored as they are sent, in format 2 only": (
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "message.downconversion.enable",
-        "message.format.version",
-    ),
     "there are no consumer groups yet": (
         "group.consumer.assignors",
         "group.consumer.heartbeat.interval.ms",

@@ -85,8 +85,12 @@ def test_the_keys_of_our_own_are_these() -> None:
     ours = set(known_keys()) - {key.name for key in BROKER}
     assert ours == {
         "cluster.id",
+        "conversion.cache.max.bytes",
         "log.flush.policy",
         "max.decompressed.batch.bytes",
+        "max.decompression.ratio",
+        "metrics.host",
+        "metrics.port",
         "read.ahead.max.bytes",
         "read.ahead.max.requests",
         "replication.factor.clamp",
