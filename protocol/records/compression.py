@@ -1,16 +1,19 @@
-"""The four codecs of Kafka, with a bound on what they may expand to.
+"""The four codecs of Kafka, with two bounds on what they may expand to.
 
 Codec  Read                                         Written
-gzip   several members; what follows them is        one member, level 6
+gzip   several members; what follows them is        one member
        ignored unless it begins another
 snappy raw blocks and the xerial framing            xerial framing, blocks of 32 KiB, which
                                                     every client reads
 lz4    the first frame, with independent blocks     FLG 60, BD 40: independent blocks of 64 KiB,
-       (Kafka's own restriction)                    no sizes, no checksums
-zstd   several frames, skippable frames             one frame, level 3
+       (Kafka's own restriction); in format 0 with  no sizes; HC 82, the right checksum of the
+       any header checksum, else with the right one header, or in format 0 the broken one, 1a
+zstd   several frames, skippable frames;            one frame
+       not in formats 0 and 1
 
-A claimed size is used to refuse early and never to allocate: each format can claim gigabytes in
-a few bytes. `limit` is always the setting max.decompressed.batch.bytes.
+A payload may expand to `limit` bytes (max.decompressed.batch.bytes) and, beyond 1 MiB, to `ratio`
+times its own size (max.decompression.ratio). A claimed size is used to refuse early and never to
+allocate: each format can claim gigabytes in a few bytes.
 
 The libraries are imported when a codec is first met. All of them release the interpreter lock, so
 that large payloads may be handled in a thread.
@@ -23,6 +26,7 @@ from struct import error as StructError
 
 from protocol.errors import ErrorCode
 from protocol.records.errors import InvalidRecord
+from protocol.records.lz4_frame import check_header, right_header, with_broken_checksum
 
 NONE = 0
 GZIP = 1
@@ -31,8 +35,25 @@ LZ4 = 3
 ZSTD = 4
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-GZIP_LEVEL = 6
+GZIP_LEVEL = -1
+LZ4_LEVEL = 9
 ZSTD_LEVEL = 3
+"""The levels where none is asked for: Kafka's defaults (KIP-390), and those of our settings."""
+
+DEFAULT_RATIO = 2_000
+"""How many times its size a payload may expand to where the caller has no setting. No gzip payload
+reaches it: deflate makes at most 1032 bytes out of one, and that only of a single repeated byte.
+"""
+ANY_RATIO_BYTES = 1_048_576
+"""What any payload may expand to, whatever its size: no ratio makes so little a danger."""
+
+CALLS = {"compress": dict.fromkeys(NAMES[1:], 0), "decompress": dict.fromkeys(NAMES[1:], 0)}
+"""Calls so far that did work, by codec, for the metrics.
+
+The event loop and one worker thread count here without a lock. CPython changes threads only between
+bytecodes of certain kinds, calls and jumps back, and `counters[name] += 1` has none between its
+reading and its writing. Were that to change, a metric would be one too low once in a while.
+"""
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -55,55 +76,98 @@ _BLOCK_SIZE = Struct(">i")
 _LITTLE_UINT32 = Struct("<I")
 
 
-def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """The payload that `decompress` with the same codec turns back into `data`."""
+class _TooLarge(Exception):
+    """The payload expands beyond the bound; `decompress` knows which setting that came from."""
+
+
+def compress(
+    codec: int, data: bytes | bytearray | memoryview, *, magic: int = 2, level: int | None = None
+) -> bytes:
+    """The payload that `decompress` with the same codec and magic turns back into `data`.
+
+    `magic` is the format the payload is for. `level` is that of the codec's own setting: for gzip
+    -1 or 1..9, for lz4 1..17, for zstd -131072..22; snappy has none and ignores it. As in Kafka,
+    lz4 level 9, the default, means the fast compressor, and 3 or more otherwise the thorough one.
+    Raises InvalidRecord for zstd in format 0 or 1, whose readers do not know it (KIP-110).
+    """
     if codec == NONE:
         return bytes(data)
+    if not 0 <= codec <= ZSTD:
+        raise ValueError(f"codec {codec}, known are 0 to 4")
+    _refuse_old_zstd(codec, magic)
+    CALLS["compress"][NAMES[codec]] += 1
     if codec == GZIP:
         import zlib
 
-        compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 31)
+        compressor = zlib.compressobj(GZIP_LEVEL if level is None else level, zlib.DEFLATED, 31)
         return compressor.compress(data) + compressor.flush()
     if codec == LZ4:
         import lz4.frame
 
         frame: bytes = lz4.frame.compress(
-            data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+            data,
+            compression_level=0 if level is None or level == LZ4_LEVEL else level,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
         )
-        return frame
+        return frame if magic else with_broken_checksum(frame)
     if codec == ZSTD:
         import cramjam
 
-        return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL))
-    if codec == SNAPPY:
-        return _compress_xerial(data)
-    raise ValueError(f"codec {codec}, known are 0 to 4")
+        return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL if level is None else level))
+    return _compress_xerial(data)
 
 
-def decompress(codec: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes:
-    """What `data` expands to, at most `limit` bytes (max.decompressed.batch.bytes).
+def decompress(
+    codec: int,
+    data: bytes | bytearray | memoryview,
+    *,
+    limit: int,
+    ratio: int = DEFAULT_RATIO,
+    magic: int = 2,
+) -> bytes:
+    """What `data`, the payload of an entry of format `magic`, expands to.
 
-    Raises InvalidRecord: with INVALID_RECORD for an unknown codec and for bytes that are not a
-    stream of this codec, with MESSAGE_TOO_LARGE for a stream that expands beyond the limit.
+    That is at most `limit` bytes (max.decompressed.batch.bytes), and at most the larger of 1 MiB
+    and `ratio` times the size of `data` (max.decompression.ratio).
+
+    Raises InvalidRecord: with INVALID_RECORD for an unknown codec, for zstd in format 0 or 1 and
+    for bytes that are not a stream of this codec, with MESSAGE_TOO_LARGE for a stream that expands
+    beyond a bound; the text names the setting.
     """
-    if codec == GZIP:
-        return _decompress_gzip(memoryview(data), limit)
-    if codec == SNAPPY:
-        return _decompress_snappy(memoryview(data), limit)
-    if codec == LZ4:
-        return _decompress_lz4(memoryview(data), limit)
-    if codec == ZSTD:
-        return _decompress_zstd(memoryview(data), limit)
     if codec == NONE:
         return bytes(data)
-    raise InvalidRecord(f"codec {codec}, known are 0 to 4")
+    if not 0 <= codec <= ZSTD:
+        raise InvalidRecord(f"codec {codec}, known are 0 to 4")
+    _refuse_old_zstd(codec, magic)
+    CALLS["decompress"][NAMES[codec]] += 1
+    allowed = max(ANY_RATIO_BYTES, ratio * len(data))
+    bound = min(limit, allowed)
+    view = memoryview(data)
+    try:
+        if codec == GZIP:
+            return _decompress_gzip(view, bound)
+        if codec == SNAPPY:
+            return _decompress_snappy(view, bound)
+        if codec == LZ4:
+            return _decompress_lz4(view, bound, magic)
+        return _decompress_zstd(view, bound)
+    except _TooLarge:
+        setting = (
+            "max.decompressed.batch.bytes"
+            if limit <= allowed
+            else f"max.decompression.ratio {ratio} for {len(data)} bytes"
+        )
+        raise InvalidRecord(
+            f"{NAMES[codec]} payload expands beyond {bound} bytes ({setting})",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        ) from None
 
 
-def _too_large(codec: str, limit: int) -> InvalidRecord:
-    return InvalidRecord(
-        f"{codec} payload expands beyond {limit} bytes (max.decompressed.batch.bytes)",
-        ErrorCode.MESSAGE_TOO_LARGE,
-    )
+def _refuse_old_zstd(codec: int, magic: int) -> None:
+    if codec == ZSTD and magic < 2:
+        raise InvalidRecord(f"zstd in format {magic}, it needs format 2")
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> bytes:
@@ -123,7 +187,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
                 raise InvalidRecord(f"gzip payload is damaged: {error}") from None
             total += len(part)
             if total > limit:
-                raise _too_large("gzip", limit)
+                raise _TooLarge
             if part:
                 parts.append(part)
             position += len(piece) - len(member.unused_data)
@@ -148,7 +212,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     """Either layout. Only the first 8 bytes tell them apart: the version fields that follow are
     written in the wrong byte order by some brokers, and Kafka does not look at them."""
     if bytes(data[:8]) != XERIAL_MAGIC:
-        return _expand_snappy_block(data, limit, limit)
+        return _expand_snappy_block(data, limit)
     if len(data) < len(XERIAL_HEADER):
         raise InvalidRecord(f"snappy payload of {len(data)} bytes ends inside its header")
     position = len(XERIAL_HEADER)
@@ -164,14 +228,14 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         position += 4
         if not 0 < size <= len(data) - position:
             raise InvalidRecord(f"snappy block of {size} bytes with {len(data) - position} left")
-        part = _expand_snappy_block(data[position : position + size], left, limit)
+        part = _expand_snappy_block(data[position : position + size], left)
         left -= len(part)
         parts.append(part)
         position += size
     return b"".join(parts)
 
 
-def _expand_snappy_block(block: memoryview, left: int, limit: int) -> bytes:
+def _expand_snappy_block(block: memoryview, left: int) -> bytes:
     claimed = shift = position = 0
     while True:
         if position == len(block) or position == 5:
@@ -183,7 +247,7 @@ def _expand_snappy_block(block: memoryview, left: int, limit: int) -> bytes:
         if byte < 0x80:
             break
     if claimed > left:
-        raise _too_large("snappy", limit)
+        raise _TooLarge
     if claimed > len(block) * SNAPPY_MAX_RATIO:
         raise InvalidRecord(f"snappy block of {len(block)} bytes claims to expand to {claimed}")
     import cramjam
@@ -194,19 +258,10 @@ def _expand_snappy_block(block: memoryview, left: int, limit: int) -> bytes:
         raise InvalidRecord(f"snappy block is damaged: {error}") from None
 
 
-def _decompress_lz4(data: memoryview, limit: int) -> bytes:
-    """One frame. Kafka's decoder knows only independent blocks and no dictionary, and stops after
-    the first frame; what it would not read must not be stored. Checksums are left to the library.
-    """
-    if len(data) < 7 or bytes(data[:4]) != b"\x04\x22\x4d\x18":
-        raise InvalidRecord("lz4 payload does not begin with a frame")
-    flags, block_descriptor = data[4], data[5]
-    if flags & 0xC3 != 0x40 or not flags & 0x20:
-        raise InvalidRecord(
-            f"lz4 frame flags {flags:#04x}: wanted version 1, independent blocks, no dictionary"
-        )
-    if block_descriptor & 0x8F or block_descriptor >> 4 < 4:
-        raise InvalidRecord(f"lz4 block descriptor {block_descriptor:#04x}: wanted 0x40 to 0x70")
+def _decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
+    """One frame. Kafka's decoder stops after the first frame; what it would not read must not be
+    stored. Checksums are left to the library, but for that of a header in format 0."""
+    header_size = check_header(data)
     import lz4.frame
 
     decoder = lz4.frame.LZ4FrameDecompressor()
@@ -214,11 +269,14 @@ def _decompress_lz4(data: memoryview, limit: int) -> bytes:
     total = 0
     piece: bytes | memoryview = data
     try:
+        if not magic:
+            decoder.decompress(right_header(data, header_size))
+            piece = data[header_size:]
         while not decoder.eof:
             part = decoder.decompress(piece, min(limit - total + 1, LZ4_PIECE_BYTES))
             total += len(part)
             if total > limit:
-                raise _too_large("lz4", limit)
+                raise _TooLarge
             if not part and not decoder.eof and decoder.needs_input:
                 raise InvalidRecord(f"lz4 payload of {len(data)} bytes ends inside its frame")
             parts.append(part)
@@ -248,7 +306,7 @@ def _decompress_zstd(data: memoryview, limit: int) -> bytes:
         size = cramjam.zstd.decompress_into(data, room)
     except cramjam.DecompressionError as error:
         if bound > limit:
-            raise _too_large("zstd", limit) from None
+            raise _TooLarge from None
         raise InvalidRecord(f"zstd payload is damaged: {error}") from None
     del room[size:]
     return bytes(room)
@@ -280,7 +338,7 @@ def _measure_zstd_frame(data: memoryview, position: int, limit: int) -> tuple[in
         if width == 2:
             claimed += 256
         if width and claimed > limit:
-            raise _too_large("zstd", limit)
+            raise _TooLarge
         if single_segment:
             window = claimed
         if window > ZSTD_MAX_WINDOW_BYTES:

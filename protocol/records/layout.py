@@ -5,6 +5,22 @@ Any format
     8..11   length               bytes that follow this field; the whole entry is 12 more
     16      magic                the number of the format
 
+Formats 0 and 1, a message; a message with a codec is a wrapper around a compressed set
+    0..7    offset               of a wrapper: the offset of its last message
+    8..11   size                 bytes that follow: at least 14 in format 0 and 22 in format 1
+    12..15  crc                  CRC-32 from byte 16 to the end of the message
+    16      magic                0 or 1
+    17      attributes           bits below
+    18..25  timestamp (ms)       format 1 only; -1 for none
+    18..    key                  int32 length, negative for null, and bytes; format 1 from byte 26
+    then    value                the same; of a wrapper: the compressed set
+    then    nothing              spare bytes are tolerated and mean nothing
+
+Attributes of formats 0 and 1
+    0..2    codec                0 none, 1 gzip, 2 snappy, 3 lz4
+    3       timestamp type       format 1 only: 0 CreateTime, 1 LogAppendTime
+    4..7    unused
+
 Format 2, a batch
     0..7    base offset          of the first record as first written; kept by compaction
     8..11   length               at least 49
@@ -21,7 +37,7 @@ Format 2, a batch
     57..60  record count         records that are present
     61..    records              compressed as one stream when a codec is set
 
-A broker may write bytes 0..15 without touching the checksum.
+A broker may write bytes 0..15 without touching the checksum, and bytes 0..11 of the older formats.
 
 Attributes of format 2
     0..2    codec                0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
@@ -45,6 +61,25 @@ ENTRY_PREFIX = 17
 """Bytes that must be there to know an entry's size and format."""
 MIN_ENTRY_LENGTH = 14
 """Smallest length field of any format: a format 0 message with null key and null value."""
+
+# Formats 0 and 1. What differs between them is given as a pair, with the magic as its index.
+MESSAGE_CRC_POSITION = 12
+MESSAGE_CHECKED_POSITION = 16
+"""First byte under the checksum."""
+MESSAGE_ATTRIBUTES_POSITION = 17
+MESSAGE_TIMESTAMP_POSITION = 18
+"""In format 1 only."""
+KEY_POSITIONS = (18, 26)
+"""Where the int32 length of the key is."""
+MIN_MESSAGE_LENGTHS = (14, 22)
+"""Smallest length field: key and value null."""
+MESSAGE_OVERHEADS = (26, 34)
+"""Bytes of a message besides key and value; the value of a message with a null key begins here."""
+
+MESSAGE_0 = Struct(">qiIbb")
+"""A format 0 message up to its key: offset, size, crc, magic, attributes."""
+MESSAGE_1 = Struct(">qiIbbq")
+"""A format 1 message up to its key: as MESSAGE_0, then the timestamp."""
 
 # Format 2.
 HEADER = Struct(">qiibIhiqqqhii")
@@ -112,6 +147,15 @@ MIN_RECORD_SIZE = 7
 assert HEADER.size == HEADER_SIZE
 assert ENTRY.size == ENTRY_OVERHEAD == LENGTH_POSITION + INT32.size
 assert ENTRY_PREFIX == MAGIC_POSITION + 1
+assert ENTRY.size == MESSAGE_CRC_POSITION
+assert MESSAGE_CRC_POSITION + UINT32.size == MESSAGE_CHECKED_POSITION == MAGIC_POSITION
+assert MESSAGE_ATTRIBUTES_POSITION == MAGIC_POSITION + 1
+assert MESSAGE_ATTRIBUTES_POSITION + 1 == MESSAGE_TIMESTAMP_POSITION
+assert (MESSAGE_0.size, MESSAGE_1.size) == KEY_POSITIONS
+assert (MESSAGE_TIMESTAMP_POSITION, MESSAGE_TIMESTAMP_POSITION + INT64.size) == KEY_POSITIONS
+assert tuple(position + 2 * INT32.size for position in KEY_POSITIONS) == MESSAGE_OVERHEADS
+assert tuple(size - ENTRY_OVERHEAD for size in MESSAGE_OVERHEADS) == MIN_MESSAGE_LENGTHS
+assert MIN_MESSAGE_LENGTHS[0] == MIN_ENTRY_LENGTH
 assert BATCH_END.size == LAST_OFFSET_DELTA_POSITION + INT32.size
 assert LEADER_EPOCH_POSITION + INT32.size == MAGIC_POSITION
 assert CRC_POSITION + UINT32.size == CHECKED_POSITION == ATTRIBUTES_POSITION

@@ -23,6 +23,12 @@ def vectors(name: str) -> list[dict[str, Any]]:
     return found
 
 
+def sets(*magics: int) -> list[dict[str, Any]]:
+    """Sets of real clients and of Kafka itself, in these formats."""
+    files = ("sets_java.json", "sets_kafka_python.json", "sets_aiokafka_librdkafka.json")
+    return [vector for name in files for vector in vectors(name) if vector["magic"] in magics]
+
+
 def raw(text: str) -> bytearray:
     return bytearray(base64.b64decode(text))
 

@@ -9,5 +9,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record import MemoryRecords
     from kafka.record.default_records import DefaultRecordBatchBuilder
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-__all__ = ["DefaultRecordBatchBuilder", "MemoryRecords"]
+__all__ = ["DefaultRecordBatchBuilder", "LegacyRecordBatchBuilder", "MemoryRecords"]
