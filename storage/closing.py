@@ -49,6 +49,8 @@ def store_for_recovery(log: Log) -> list[SyncStep]:
         return []
     if len(segment.offsets) - segment.offsets.stored < INDEX_LAG_ENTRIES:
         return []
+    if log.recovery_point <= segment.base_offset:
+        return []  # the indexes of the segment before may still wait for the sync they are owed
     try:
         # This snapshot is of use once the recovery point has passed it. Until then the one before
         # it is, so that one stays.

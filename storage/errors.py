@@ -29,12 +29,12 @@ class LogFailed(StorageError):
 
 
 class BatchTooLarge(KafkaError):
-    """One batch is larger than a whole segment may be."""
+    """One batch, or set that is appended as a whole, is larger than a segment may be."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"a batch of {size} bytes does not fit a segment of {limit}")
+        super().__init__(f"a set of {size} bytes does not fit a segment of {limit}")
 
 
 class OutOfOrderSequence(KafkaError):

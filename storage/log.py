@@ -3,10 +3,11 @@
     start_offset <= recovery_point <= written_offset <= next_offset
 
 `next_offset` is the one the next record will get. Batches are appended in two steps: `append`
-gives a batch its offsets, in the memory it was received in, and queues it; `write` puts everything
-queued into the file with one call. Below `written_offset` all batches are in the file, so on a
-single node that is the high watermark; below `recovery_point` they are on the disk. Below
-`covered_point` so are the index files; that is what a checkpoint may call the recovery point.
+gives a batch its offsets, in the memory it was received in, and queues it (`append_batches` and
+`append_messages` do so with a set that must not be torn apart); `write` puts everything queued
+into the file with one call. Below `written_offset` all batches are in the file, so on a single node
+that is the high watermark; below `recovery_point` they are on the disk. Below `covered_point` so
+are the index files; that is what a checkpoint may call the recovery point.
 
 Positions are bytes in a file and are never called offsets.
 """
@@ -21,6 +22,7 @@ from protocol.records.layout import (
     LAST_OFFSET_DELTA,
     LENGTH,
     MAX_TIMESTAMP,
+    NO_TIMESTAMP,
     PRODUCER_ID,
     Header,
 )
@@ -29,19 +31,17 @@ from storage.closing import bring_to_rest
 from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageError
 from storage.filesystem import IOV_MAX
-from storage.layout import (
-    LEADER_EPOCHS,
-)
+from storage.layout import LEADER_EPOCHS
 from storage.producers import ProducerStates
+from storage.reading import ReadableLog
 from storage.rolling import index_entries_left, must_roll, store_snapshot
 from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
 from storage.segments import Segments
 from storage.settings import LogSettings
-from storage.slices import FileSlice
 from storage.syncing import NotPut, PutFile, SyncFolder, SyncQueue, SyncStep
-from storage.timestamps import TimestampOffset, first_at_or_after, largest
 
 if TYPE_CHECKING:
+    from protocol.records.legacy import MessageSet
     from storage.filesystem import Filesystem
 
 PLACE = Struct(">qii")
@@ -59,18 +59,17 @@ ALWAYS = -(2**63)
 assert PLACE.size == 16
 
 
-class Log:
+class Log(ReadableLog):
     """One partition. All methods belong to one thread; only the steps that `unsynced` returns may
-    be run elsewhere.
+    be run elsewhere. What readers call is in `storage.reading`.
 
     Made by `storage.recovery.open_log`.
     """
 
     __slots__ = (
         "_failure", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
-        "_syncs", "active", "clean_state", "covered_point", "epochs", "epochs_stored", "files",
-        "folder", "index_interval_bytes", "leader_epoch", "name", "next_offset", "producers",
-        "recovery_point", "segments", "settings", "start_offset", "written_offset",
+        "_syncs", "clean_state", "covered_point", "epochs_stored", "files", "folder",
+        "index_interval_bytes", "name", "producers", "recovery_point", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -132,7 +131,7 @@ class Log:
             or header[MAX_TIMESTAMP] > self._roll_after_ms
             or len(self._queue) >= QUEUE_BATCHES_MAX
         ):
-            self._make_room(size, header, now_ms)
+            self._make_room(size, last_offset, header[MAX_TIMESTAMP], now_ms)
         PLACE.pack_into(view, 0, base_offset, header[LENGTH], self.leader_epoch)
         segment = self.active
         position = segment.size
@@ -148,6 +147,55 @@ class Log:
         self._room -= size
         self.next_offset = last_offset + 1
         return base_offset
+
+    def append_batches(self, batches: list[tuple[memoryview, Header]], *, now_ms: int = 0) -> int:
+        """Append several batches as one set: all of them or none, in one segment, with offsets
+        that follow each other. Returns the first base offset. Each as in `append`.
+        """
+        base_offset = offset = self.next_offset
+        size, max_timestamp, max_offset = 0, NO_TIMESTAMP, base_offset
+        for _, header in batches:
+            size += header[LENGTH] + ENTRY_OVERHEAD
+            offset += header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP] > max_timestamp:
+                max_timestamp, max_offset = header[MAX_TIMESTAMP], offset - 1
+        self._make_room(size, offset - 1, max_timestamp, now_ms)
+        offset = base_offset
+        for view, header in batches:
+            PLACE.pack_into(view, 0, offset, header[LENGTH], self.leader_epoch)
+            if header[PRODUCER_ID] >= 0:
+                self.producers.update(header, offset)
+            self._queue.append(view[: header[LENGTH] + ENTRY_OVERHEAD])
+            offset += header[LAST_OFFSET_DELTA] + 1
+        self._enter_set(size, offset - 1, max_timestamp, max_offset)
+        return base_offset
+
+    def append_messages(self, messages: MessageSet, *, now_ms: int = 0) -> int:
+        """Append a run of format 0 or 1 messages, or one wrapper. Returns the first offset.
+
+        The set is all of its view, checked, and not touched unless there is room for it; as in
+        `append`, the view must stay as it is until `write`, and the same errors are raised.
+        """
+        base_offset, size = self.next_offset, messages.size
+        last_offset = base_offset + messages.record_count - 1
+        self._make_room(size, last_offset, messages.max_timestamp, now_ms)
+        messages.place(base_offset)
+        self._queue.append(messages.view)
+        max_offset = base_offset + messages.max_timestamp_delta
+        self._enter_set(size, last_offset, messages.max_timestamp, max_offset)
+        return base_offset
+
+    def _enter_set(self, size: int, last_offset: int, max_timestamp: int, max_offset: int) -> None:
+        """What `append` does for its batch, for a set that was queued as a whole."""
+        segment = self.active
+        position = segment.size
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_offset
+        if position - segment.indexed_position > self.index_interval_bytes:
+            segment.add_index_entry(last_offset, position)
+        segment.size = position + size
+        self._room -= size
+        self.next_offset = last_offset + 1
 
     def write(self) -> None:
         """Put everything queued into the file, with one system call.
@@ -194,8 +242,8 @@ class Log:
             return LogFailed(self._failure or "")
         return StorageError(f"{where}: {error}")
 
-    def _make_room(self, size: int, header: Header, now_ms: int) -> None:
-        """Whatever has to happen before this batch can be appended."""
+    def _make_room(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
+        """Whatever has to happen before this set of batches or messages can be appended."""
         if self._failure is not None:
             raise LogFailed(self._failure)
         if self._refused is not None:
@@ -213,15 +261,19 @@ class Log:
                 or len(self._queue) >= QUEUE_BATCHES_MAX
             ):
                 self._write_early()
-            base_offset = self.next_offset
             if must_roll(
-                segment, settings, header, size=size, base_offset=base_offset, now_ms=now_ms
+                segment,
+                settings,
+                size=size,
+                last_offset=last_offset,
+                max_timestamp=max_timestamp,
+                now_ms=now_ms,
             ):
                 self.roll(now_ms=now_ms)
         except OSError as error:
             raise StorageError(f"{self.name}: {error}") from error
         if self.active.size == 0:
-            self.active.first_timestamp = header[MAX_TIMESTAMP]
+            self.active.first_timestamp = max_timestamp
         self._begin_epoch()
         self._set_room()
 
@@ -333,71 +385,9 @@ class Log:
             self.next_offset = self.written_offset
         self._room = -1
 
-    # Reading
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        end_offset: int | None = None,
-        at_least_one: bool = True,
-    ) -> FileSlice | None:
-        """Whole batches, the first of which holds `offset` or the next offset there is.
-
-        At most `max_bytes`, except that a first batch larger than that is returned alone if
-        `at_least_one` (Fetch v3 and later, so that a consumer never gets stuck). Batches with
-        offsets at or above `end_offset` are left out. A slice lies in one segment; a short one
-        does not mean that there is no more. None if there is nothing (that fits).
-
-        Raises OffsetOutOfRange outside start_offset..written_offset, CorruptBatch if there is no
-        batch where one should be.
-        """
-        end = self.written_offset
-        if offset >= end or offset < self.start_offset:
-            if offset == end:
-                return None
-            raise OffsetOutOfRange(offset, self.start_offset, end)
-        if end_offset is not None and offset >= end_offset:
-            return None
-        segments = self.segments
-        place = segments.places.get(offset) or segments.locate(offset)
-        if place is None:
-            return None
-        segment, position = place
-        if segment is not self.active:
-            segments.keep_open(segment)
-        file = segment.file
-        stop = segment.written_size
-        if end_offset is not None and end_offset < end:
-            beyond = segment.find(end_offset)
-            if beyond is not None:
-                stop = beyond.position
-        if stop - position > max_bytes:
-            stop = segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
-        elif segment is self.active and stop == segment.written_size:
-            segments.remember(end, segment, stop)
-        if stop <= position:
-            return None
-        return FileSlice(file, position, stop - position)
-
     @property
     def written_max_timestamp(self) -> int:
-        """The largest timestamp (ms) in the active segment's file; -1 for none."""
         return self._mark.max_timestamp if self._queue else self.active.max_timestamp
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Timestamp, offset and leader epoch of the first record at or after a time."""
-        return first_at_or_after(self, timestamp_ms)
-
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The same of the first record with the largest timestamp (ListOffsets -3)."""
-        return largest(self)
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch` and its end offset; (-1, -1) if there is none."""
-        end, leading = self.written_offset, self.leader_epoch
-        return self.epochs.end_offset_for(epoch, log_end=end, leading=leading)
 
     # Syncing
 

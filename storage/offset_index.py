@@ -1,12 +1,14 @@
 """The offset index of a segment: which batch is where, sparsely.
 
 File (`.index`), no header, no checksum, one entry of 8 bytes after the other:
-    0..3    int32   last offset of a batch, minus the segment's base offset
-    4..7    int32   position in the log file at which that batch starts
+    0..3    int32   last offset of a set, minus the segment's base offset
+    4..7    int32   position in the log file at which that set starts
 
-A batch gets an entry when it starts more than `index.interval.bytes` after the last batch that
-got one. Hence every entry's position is a batch boundary, and between two
-entries no batch starts further than one interval from the first of them.
+A set is what one append brought: one batch nearly always, or a run of messages of format 0 or 1. It
+gets an entry when it starts more than `index.interval.bytes` after the last set that got one. Hence
+every entry's position is where a batch or message starts, and between two entries no set starts
+further than one interval from the first of them. Built from the log file alone, where one cannot
+see what came together, an index has its entries per batch and message; both kinds are right.
 
 What if it is lost: it is built again from the log file's headers. Lookups in a log without it
 are slower, never wrong.

@@ -431,11 +431,11 @@ class Opening:
         """The newest snapshot that can be read, and what the log says after it."""
         producers, scanned_to = ProducerStates(), start_offset
         offsets = [offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None]
+        self._remove_snapshots([offset for offset in offsets if offset > self.next_offset])
         for offset in sorted(offsets, reverse=True):
-            path = f"{self.folder}/{file_name(offset, SNAPSHOT)}"
             if offset > self.next_offset:
-                self.files.remove(path)  # of a log that was longer
                 continue
+            path = f"{self.folder}/{file_name(offset, SNAPSHOT)}"
             try:
                 producers = ProducerStates.decode(self.files.read_bytes(path), path)
             except MalformedFile as error:
@@ -448,6 +448,17 @@ class Opening:
             self._scan_producers(producers, scanned_to)
         producers.settle()
         return producers
+
+    def _remove_snapshots(self, offsets: list[int]) -> None:
+        """Remove the snapshots of a log that was longer.
+
+        Durably: if one came back after another crash, when the log has grown past its offset again
+        with other batches, it would tell of producers what was true of the lost ones.
+        """
+        for offset in offsets:
+            self.files.remove(f"{self.folder}/{file_name(offset, SNAPSHOT)}")
+        if offsets:
+            self.files.sync_dir(self.folder)
 
     def _scan_producers(self, producers: ProducerStates, offset: int) -> None:
         bases = [segment.base_offset for segment in self.segments]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.records.layout import LAST_OFFSET_DELTA, MAX_TIMESTAMP, Header
 from storage.layout import SNAPSHOT, file_name, offset_of
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.segment import RELATIVE_OFFSET_MAX
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 def must_roll(
     segment: Segment,
     settings: LogSettings,
-    header: Header,
     *,
     size: int,
-    base_offset: int,
+    last_offset: int,
+    max_timestamp: int,
     now_ms: int,
 ) -> bool:
-    """Whether a batch of `size` bytes at `base_offset` belongs into a new segment.
+    """Whether a set of `size` bytes, up to `last_offset`, belongs into a new segment.
 
     As in docs/formats/log.md: bytes, age, a full index, or an offset that would not fit an
-    index. Age is counted in the batches' own timestamps, from the first batch's largest one; only
+    index. Age is counted in the batches' own timestamps, from the first set's largest one; only
     a segment without timestamps ages by the clock, from the time it was opened.
     """
     if segment.size <= 0:
@@ -39,12 +38,12 @@ def must_roll(
     if segment.size + size > settings.segment_bytes:
         return True
     if segment.first_timestamp >= 0:
-        age_ms = header[MAX_TIMESTAMP] - segment.first_timestamp
+        age_ms = max_timestamp - segment.first_timestamp
     else:
         age_ms = now_ms - segment.opened_ms
     if age_ms > settings.segment_ms or not index_entries_left(segment, settings):
         return True
-    return base_offset + header[LAST_OFFSET_DELTA] - segment.base_offset > RELATIVE_OFFSET_MAX
+    return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
 
 
 def index_entries_left(segment: Segment, settings: LogSettings) -> int:

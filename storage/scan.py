@@ -7,25 +7,22 @@ pieces and skips payloads, unless it is asked to check their sums.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from protocol.records.crc import crc32, crc32c
 from protocol.records.layout import (
-    BASE_OFFSET,
     CHECKED_POSITION,
-    CRC,
+    CODEC_MASK,
     ENTRY,
     ENTRY_OVERHEAD,
     ENTRY_PREFIX,
     HEADER,
     HEADER_SIZE,
-    LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
     MAGIC_POSITION,
-    MAX_TIMESTAMP,
+    MESSAGE_1,
+    MESSAGE_CHECKED_POSITION,
     MIN_BATCH_LENGTH,
-    MIN_ENTRY_LENGTH,
+    MIN_MESSAGE_LENGTHS,
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
 )
@@ -42,23 +39,17 @@ PIECE_BYTES = 65536
 LARGE_ENTRY_BYTES = 4096
 """From entries of this size on only the next header is read, not the payloads between."""
 
-MESSAGE_PREFIX = Struct(">qiIbbq")
-"""Formats 0 and 1: offset, length, CRC-32, magic, attributes, and (format 1 only) timestamp."""
-
-MIN_STAMPED_LENGTH = 22
-"""Smallest length field of format 1: 8 bytes of timestamp more than format 0."""
-
-MESSAGE_CHECKED_POSITION = 16
-"""First byte under the checksum in formats 0 and 1."""
-
-assert MESSAGE_PREFIX.size == 26
+MIN_LENGTHS = (*MIN_MESSAGE_LENGTHS, MIN_BATCH_LENGTH)
+"""The smallest length field of each format."""
 
 
 class Entry:
     """What one header says. `first_offset` is the batch's base offset; in formats 0 and 1 the
-    first offset is unknown without decompressing, and the entry's own (last) offset stands in."""
+    first offset is unknown without decompressing, and the entry's own (last) offset stands in.
+    `header` is the whole one of a format 2 batch, None for a message."""
 
     __slots__ = (
+        "codec",
         "first_offset",
         "header",
         "last_offset",
@@ -70,24 +61,30 @@ class Entry:
         "stated_crc",
     )
 
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    stated_crc: int
+    header: Header | None
+
     def __init__(self, position: int, size: int, magic: int, buffer: bytes, at: int) -> None:
         self.position = position
         self.size = size
         self.magic = magic
-        self.header: Header | None = None
         if magic == 2:
-            header = self.header = HEADER.unpack_from(buffer, at)
-            self.first_offset: int = header[BASE_OFFSET]
-            self.last_offset: int = self.first_offset + header[LAST_OFFSET_DELTA]
-            self.max_timestamp: int = header[MAX_TIMESTAMP]
-            self.leader_epoch: int = header[LEADER_EPOCH]
-            self.stated_crc: int = header[CRC]
+            # Taken apart at once and not by the names of its indexes: this runs per batch sent.
+            self.header = header = HEADER.unpack_from(buffer, at)
+            (offset, _, self.leader_epoch, _, self.stated_crc, attributes, delta, _,
+             self.max_timestamp, _, _, _, _) = header  # fmt: skip
+            self.first_offset = offset
+            self.last_offset = offset + delta
         else:
-            offset, _, crc, _, _, timestamp = MESSAGE_PREFIX.unpack_from(buffer, at)
-            self.first_offset = self.last_offset = offset
-            self.max_timestamp = timestamp if magic == 1 else NO_TIMESTAMP
+            offset, _, self.stated_crc, _, attributes, timestamp = MESSAGE_1.unpack_from(buffer, at)
+            self.header = None
             self.leader_epoch = NO_LEADER_EPOCH
-            self.stated_crc = crc
+            self.max_timestamp = timestamp if magic else NO_TIMESTAMP
+            self.first_offset = self.last_offset = offset
+        self.codec: int = attributes & CODEC_MASK
 
     @property
     def end(self) -> int:
@@ -143,14 +140,10 @@ class Scan:
         if isinstance(size, str):
             self.trouble = size
             return None
-        if size > left:
+        if size > left or len(buffer) - at < min(size, HEADER_SIZE):
             self.trouble = f"an entry of {size} bytes is cut, {left} are there"
             return None
-        magic = buffer[at + MAGIC_POSITION]
-        # A shortest possible message of format 0 has no bytes where the timestamp would be.
-        if len(buffer) - at < MESSAGE_PREFIX.size:
-            buffer, at = buffer[at:] + bytes(MESSAGE_PREFIX.size), 0
-        entry = Entry(self.position, size, magic, buffer, at)
+        entry = Entry(self.position, size, buffer[at + MAGIC_POSITION], buffer, at)
         if entry.first_offset <= self._last_offset:
             self.trouble = f"offset {entry.first_offset} follows offset {self._last_offset}"
             return None
@@ -180,7 +173,7 @@ def entry_size(buffer: bytes, at: int) -> int | str:
     magic = buffer[at + MAGIC_POSITION]
     if magic > 2:
         return f"magic {magic} is unknown"
-    smallest = (MIN_ENTRY_LENGTH, MIN_STAMPED_LENGTH, MIN_BATCH_LENGTH)[magic]
+    smallest = MIN_LENGTHS[magic]
     if length < smallest:
         return f"length {length} is below {smallest}, the least of format {magic}"
     return length + ENTRY_OVERHEAD
@@ -190,7 +183,41 @@ def first_entry(file: File, position: int, end: int) -> Entry | None:
     """The entry at a position, without looking at its payload; None if there is none whole."""
     buffer = file.pread(min(HEADER_SIZE, max(end - position, 0)), position)
     size = entry_size(buffer, 0)
-    if isinstance(size, str) or size > end - position:
+    if isinstance(size, str) or size > end - position or len(buffer) < min(size, HEADER_SIZE):
         return None
-    magic = buffer[MAGIC_POSITION]
-    return Entry(position, size, magic, buffer + bytes(MESSAGE_PREFIX.size), 0)
+    return Entry(position, size, buffer[MAGIC_POSITION], buffer, 0)
+
+
+def read_headers(
+    file: File, position: int, end: int, *, max_bytes: int, end_offset: int
+) -> list[Entry]:
+    """The entries of file[position:end] below `end_offset` that make up at most `max_bytes`; a
+    first one that is larger comes alone. Stops before whatever a `Scan` would have trouble with.
+
+    It is that walk once more, for the way to a reader: 1 MiB of 16 KiB batches in 0.1 ms.
+    """
+    entries: list[Entry] = []
+    pread, unpack, limit = file.pread, ENTRY.unpack_from, position + max_bytes
+    start, buffer, piece, last_offset = position, b"", LARGE_ENTRY_BYTES, -1
+    while position < end:
+        at = position - start
+        if len(buffer) - at < HEADER_SIZE:
+            buffer = pread(piece, position)
+            if len(buffer) < HEADER_SIZE:
+                buffer += bytes(HEADER_SIZE)  # a short message ends the file
+            start, at = position, 0
+        length = unpack(buffer, at)[1]
+        magic = buffer[at + MAGIC_POSITION]
+        size = length + ENTRY_OVERHEAD
+        if magic > 2 or length < MIN_LENGTHS[magic] or size > end - position:
+            break
+        entry = Entry(position, size, magic, buffer, at)
+        position += size
+        if not last_offset < entry.first_offset <= entry.last_offset < end_offset:
+            break
+        if position > limit and entries:
+            break
+        last_offset = entry.last_offset
+        entries.append(entry)
+        piece = HEADER_SIZE if size >= LARGE_ENTRY_BYTES else PIECE_BYTES
+    return entries

@@ -11,14 +11,16 @@ checkpointed, rolled or closed; files on disk are never longer than their conten
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
+from protocol.records.compression import ZSTD
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import NO_TIMESTAMP
 from storage.layout import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, file_name
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.offset_index import OffsetIndex
-from storage.scan import Entry, Scan, first_entry
+from storage.scan import Entry, Scan, first_entry, read_headers
 from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 from storage.time_index import TimeIndex
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """An offset in an index is an int32 counted from the segment's base."""
+
+ANY_OFFSET = 2**63 - 1
+
+_serials = count()
 
 
 class Mark:
@@ -48,13 +54,15 @@ class Segment:
 
     `size` counts the bytes of all batches, queued ones included; `written_size` those in the
     file. `max_timestamp` (ms, -1 for none) and `max_timestamp_offset` (last offset of the first
-    batch that has it) are known once the indexes are loaded.
+    batch that has it, or what was appended with it) are known once the indexes are loaded. No two
+    segments of a process have the same `serial`.
     """
 
     __slots__ = (
         "_file",
         "_files",
         "_folder",
+        "_without_zstd",
         "base_offset",
         "first_timestamp",
         "indexed_position",
@@ -64,6 +72,7 @@ class Segment:
         "max_timestamp_offset",
         "offsets",
         "opened_ms",
+        "serial",
         "size",
         "times",
         "written_size",
@@ -81,6 +90,8 @@ class Segment:
         self._files = files
         self._folder = folder
         self._file: File | None = None
+        self._without_zstd = (0, 0)
+        self.serial = next(_serials)
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self.opened_ms = opened_ms
@@ -138,6 +149,10 @@ class Segment:
             self.size = self.written_size = self._files.size_of(self.path())
         return self.size
 
+    def modified_ms(self) -> int:
+        """When the log file was last written to. Raises OSError."""
+        return self._files.modified_ms(self.path())
+
     # Indexes
 
     def load(self) -> None:
@@ -189,12 +204,15 @@ class Segment:
         except FileNotFoundError:
             return None
         index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
-        if index is not None and not len(index) and self.written_size:
-            # A closed segment without entries has no timestamps at all, or has lost its index.
-            first = first_entry(file, 0, self.written_size)
-            if first is None or first.max_timestamp > NO_TIMESTAMP:
-                return None
+        if index is not None and not len(index) and self._begins_with_timestamps(file):
+            return None
         return index
+
+    def _begins_with_timestamps(self, file: File) -> bool:
+        """Whether a time index that is empty must have been lost: it has no entries only where
+        there were no timestamps, as with format 0."""
+        first = first_entry(file, 0, self.written_size)
+        return first is not None and first.max_timestamp > NO_TIMESTAMP
 
     def rebuild(self) -> None:
         """Make both indexes from the headers of the written part of the file."""
@@ -217,9 +235,9 @@ class Segment:
         offsets = self._read_offset_index(file)
         try:
             data = self._files.read_bytes(self.path(TIME_INDEX))
+            times = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
         except FileNotFoundError:
-            data = b""
-        times = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+            times = None
         if offsets is None or times is None:
             offsets, times = OffsetIndex(), TimeIndex()
         offsets.cut(offsets.count_below(offset - self.base_offset, self.written_size))
@@ -231,23 +249,31 @@ class Segment:
         # With every offset entry a time entry was tried, so up to the last offset entry the time
         # index knows the largest timestamp. A later time entry comes from a clean stop.
         times.cut(times.count_below(offsets.last_relative_offset + 1))
-        if len(offsets) and not len(times):
+        if len(offsets) and not len(times) and self._begins_with_timestamps(file):
             offsets.cut(0)
         self.offsets, self.times = offsets, times
         self._settle()
         return offsets.last_position
 
     def note(self, entry: Entry) -> None:
-        """Enter a batch that is in the file already."""
+        """Enter an entry that is in the file already.
+
+        Where several were appended as one set, the index then has entries inside the set, as
+        Kafka's has after a recovery: the file does not tell which entries came together.
+        """
         last = entry.last_offset
         if entry.position == 0:
             self.first_timestamp = entry.max_timestamp
         if entry.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, last
-        if entry.position - self.indexed_position > self.interval_bytes:
+        if entry.position - self.indexed_position <= self.interval_bytes:
+            return
+        # The index may name the last offset of a set that is being gone through once more.
+        if last - self.base_offset > self.offsets.last_relative_offset:
             self.add_index_entry(last, entry.position)
 
     def add_index_entry(self, last_offset: int, position: int) -> None:
+        """Enter a set of entries, appended as one, that begins at `position`."""
         self.offsets.add(last_offset - self.base_offset, position)
         self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.indexed_position = position
@@ -317,6 +343,25 @@ class Segment:
             raise CorruptBatch(f"{self.path()}, position {scan.position}: {scan.trouble}")
         return None
 
+    def is_free_of_zstd(self, position: int, end: int) -> bool:
+        """Whether no entry in file[position:end], which begins and ends with one, is of codec zstd.
+
+        The stretch that was found free is remembered and grows as readers follow each other.
+        """
+        first, last = self._without_zstd
+        if first <= position and end <= last:
+            return True
+        if not first <= position <= last:
+            first = last = position
+        size = end - last
+        entries = read_headers(self.file, last, end, max_bytes=size, end_offset=ANY_OFFSET)
+        for entry in entries:
+            if entry.codec == ZSTD:
+                break
+            last = entry.end
+        self._without_zstd = first, last
+        return last >= end
+
     # Letting go
 
     def unload(self) -> None:
@@ -340,6 +385,10 @@ class Segment:
             self._files.rename(name, name + DELETED)
         for name in present:
             self._files.remove(name + DELETED)
+
+    def holds(self, file: File) -> bool:
+        """Whether this is the open log file."""
+        return self._file is file
 
     def release_file(self) -> None:
         """Give back the file alone; used when the log is closed."""

@@ -18,10 +18,12 @@ from protocol.records.layout import (
     LENGTH_POSITION,
     MIN_ENTRY_LENGTH,
 )
+from storage.scan import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from storage.filesystem import File
     from storage.segment import Segment
 
 PLACES_MAX = 64
@@ -104,6 +106,13 @@ class Segments:
         if len(opened) > OPEN_SEALED_MAX:
             opened.pop(0).unload()
 
+    def of_file(self, file: File) -> Segment | None:
+        """The segment that has this file open; None if it has been let go of."""
+        for segment in (self.active, *self._open_sealed):
+            if segment.holds(file):
+                return segment
+        return None
+
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """The next sequential read asks for this offset: spare it the search."""
         places = self.places
@@ -133,8 +142,9 @@ class Segments:
     def cut(self, place: Place, stop: int, max_bytes: int, *, at_least_one: bool) -> int:
         """Where to end a slice from a place that may not go on to `stop`: after a whole batch.
 
-        No walk over the slice: index entries are batch boundaries. From the last one that fits,
-        at most one index interval of headers is looked at, and only if that may gain something.
+        No walk over the slice: index entries are boundaries. From the last one that fits, at most
+        one index interval of headers is looked at, and only if that may gain something. Only in a
+        large set of messages, which has one index entry however long it is, does the walk go on.
         """
         segment, position = place
         if not segment.loaded:
@@ -146,7 +156,14 @@ class Segments:
             wanted += max(min(segment.interval_bytes, limit - cut), 0)
         window = segment.file.pread(min(wanted, stop - cut), cut)
         at, room = 0, limit - cut
-        while len(window) - at >= ENTRY_PREFIX:
+        while True:
+            if len(window) - at < ENTRY_PREFIX:
+                if (room - at) * WALK_WORTHWHILE <= max_bytes or cut + at >= stop:
+                    break
+                cut, room, at = cut + at, room - at, 0
+                window = segment.file.pread(min(PIECE_BYTES, stop - cut), cut)
+                if len(window) < ENTRY_PREFIX:
+                    break
             size = INT32.unpack_from(window, at + LENGTH_POSITION)[0] + ENTRY_OVERHEAD
             if size < SMALLEST_ENTRY:
                 raise CorruptBatch(f"{segment.path()}: no batch at position {cut + at}")

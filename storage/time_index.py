@@ -2,7 +2,10 @@
 
 File (`.timeindex`), no header, no checksum, one entry of 12 bytes after the other:
     0..7    int64   the largest timestamp in the segment up to here (ms)
-    8..11   int32   last offset of the first batch that has it, minus the segment's base offset
+    8..11   int32   an offset that goes with it, minus the segment's base offset
+
+That offset is the last one of the first batch or wrapper that has the timestamp; of plain messages
+of format 1, the first message that has it. No record before the set it belongs to is as late.
 
 An entry is tried whenever the offset index gets one, and once more when the segment is rolled or
 closed; it is added only if its timestamp exceeds the last entry's. The last entry

@@ -3,8 +3,9 @@
 The answer is the first record in offset order whose timestamp is at or after the one asked for.
 Timestamps come from producers and need not rise, so earlier records may be newer still.
 
-Formats 0 and 1 are answered by entry, not by record: a wrapper's own timestamp and last offset.
-Looking into wrappers belongs here once they can be read.
+Headers say which entry to look into; the record itself, with its own timestamp and offset, is
+looked for inside, in a format 1 wrapper as in a batch. Format 0 has no timestamps: nothing of it
+is ever the answer.
 """
 
 from __future__ import annotations
@@ -14,29 +15,40 @@ from typing import TYPE_CHECKING
 from protocol.records.batch import Batch
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import LOG_APPEND_TIME, NO_TIMESTAMP
+from protocol.records.legacy import read_messages
 from storage.scan import Scan
 
 if TYPE_CHECKING:
-    from storage.log import Log
+    from collections.abc import Iterator
+
+    from storage.reading import ReadableLog
     from storage.scan import Entry
     from storage.segment import Segment
 
 TimestampOffset = tuple[int, int, int]
-"""Timestamp (ms), offset and leader epoch of a record."""
+"""Timestamp (ms), offset and leader epoch of a record; the epoch is -1 in formats 0 and 1."""
+
+LATEST = -1
+EARLIEST = -2
 
 
-def first_at_or_after(log: Log, timestamp_ms: int) -> TimestampOffset | None:
-    """The first record with this timestamp or a later one; None if there is none."""
+def first_at_or_after(log: ReadableLog, timestamp_ms: int, limit: int) -> TimestampOffset | None:
+    """The first record with this timestamp or a later one; None if there is none.
+
+    `limit` is what one entry may expand to in bytes; InvalidRecord is raised beyond it.
+    """
     for segment in log.segments.loaded():
         if segment.max_timestamp < max(timestamp_ms, 0):
             continue
-        found = _first_in(log, segment, timestamp_ms)
+        found = _first_in(log, segment, timestamp_ms, limit)
         if found is not None:
             return found
     return None
 
 
-def _first_in(log: Log, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
+def _first_in(
+    log: ReadableLog, segment: Segment, timestamp_ms: int, limit: int
+) -> TimestampOffset | None:
     """As above, in one segment. The time index says where no earlier record can match."""
     relative = max(
         segment.times.floor(timestamp_ms), min(log.start_offset - segment.base_offset, 2**31 - 1)
@@ -47,48 +59,75 @@ def _first_in(log: Log, segment: Segment, timestamp_ms: int) -> TimestampOffset 
             continue
         if entry.max_timestamp == NO_TIMESTAMP:
             continue
-        found = _first_of(log, segment, entry, timestamp_ms)
-        if found is not None:
-            return found
+        for timestamp, offset in _times(segment, entry, limit):
+            if timestamp >= timestamp_ms and offset >= log.start_offset:
+                return timestamp, offset, entry.leader_epoch
     return None
 
 
-def _first_of(
-    log: Log, segment: Segment, entry: Entry, timestamp_ms: int
-) -> TimestampOffset | None:
-    """As above, in one batch. A loop over records: only they know their offsets' timestamps."""
-    if entry.magic < 2:
-        return entry.max_timestamp, entry.last_offset, entry.leader_epoch
+def _times(segment: Segment, entry: Entry, limit: int) -> Iterator[tuple[int, int]]:
+    """Timestamp and offset of each record of one entry: only the records know them."""
+    if entry.magic < 2 and not entry.codec:
+        yield entry.max_timestamp, entry.last_offset
+        return
     data = segment.file.pread(entry.size, entry.position)
     if len(data) != entry.size:
         raise CorruptBatch(f"{segment.path()}, position {entry.position}: cut while being read")
+    if entry.magic < 2:
+        for record in read_messages(data, limit=limit):
+            yield record.timestamp_ms, record.offset
+        return
     batch = Batch(memoryview(data))
     stamped = batch.timestamp_type == LOG_APPEND_TIME
-    for record in batch.records():
-        timestamp = entry.max_timestamp if stamped else record.timestamp_ms
-        if timestamp >= timestamp_ms and record.offset >= log.start_offset:
-            return timestamp, record.offset, entry.leader_epoch
-    return None
+    for record in batch.records(limit=limit):
+        yield entry.max_timestamp if stamped else record.timestamp_ms, record.offset
 
 
-def largest(log: Log) -> TimestampOffset | None:
+def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
     """The first record that has the log's largest timestamp; None if there are no timestamps."""
     best = NO_TIMESTAMP
     for segment in log.segments.loaded():
-        best = max(best, _largest_in(log, segment))
-    return None if best == NO_TIMESTAMP else first_at_or_after(log, best)
+        best = max(best, _largest_in(log, segment, limit))
+    return None if best == NO_TIMESTAMP else first_at_or_after(log, best, limit)
 
 
-def _largest_in(log: Log, segment: Segment) -> int:
+def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
     if log.start_offset <= segment.base_offset:
         return log.written_max_timestamp if segment is log.active else segment.max_timestamp
     # The log starts inside this segment: what it holds below that does not count.
+    best = NO_TIMESTAMP
     position = segment.offsets.floor(log.start_offset - segment.base_offset)
-    return max(
-        (
-            entry.max_timestamp
-            for entry in Scan(segment.file, position, segment.written_size)
-            if entry.last_offset >= log.start_offset
-        ),
-        default=NO_TIMESTAMP,
-    )
+    reached = False
+    for entry in Scan(segment.file, position, segment.written_size):
+        if entry.last_offset < log.start_offset or entry.max_timestamp <= best:
+            continue
+        if reached:
+            best = entry.max_timestamp
+            continue
+        reached = True
+        for timestamp, offset in _times(segment, entry, limit):
+            if offset >= log.start_offset:
+                best = max(best, timestamp)
+    return best
+
+
+def offsets_of_segments(
+    log: ReadableLog, timestamp_ms: int, max_count: int, now_ms: int
+) -> list[int]:
+    """What ListOffsets v0 answers: beginnings of segments, and the end, newest first.
+
+    As Kafka does it: every segment stands for the time at which its file was last written to, and
+    the end of a log whose last segment is not empty stands for now.
+    """
+    segments = list(log.segments)
+    places = [
+        (max(segment.base_offset, log.start_offset), segment.modified_ms()) for segment in segments
+    ]
+    if log.written_offset > segments[-1].base_offset:
+        places.append((log.written_offset, now_ms))
+    if timestamp_ms == EARLIEST:
+        del places[1:]
+    elif timestamp_ms != LATEST:
+        while places and places[-1][1] > timestamp_ms:
+            places.pop()
+    return [offset for offset, _ in reversed(places)][: max(max_count, 0)]

@@ -73,7 +73,7 @@ def test_each_offset_of_a_segment_of_kafka_is_found_where_kafka_finds_it(
         assert batches_in(taken(piece))[-1][1] == wanted["lastOffset"]
 
 
-@pytest.mark.parametrize("vector", FORMAT_2, ids=lambda v: str(v["id"]))
+@pytest.mark.parametrize("vector", vectors(), ids=lambda v: str(v["id"]))
 def test_a_time_is_found_where_kafka_finds_it(vector: Vector) -> None:
     log = opened(kafka_files(vector), Settings(index_interval_bytes=vector["index_interval_bytes"]))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from protocol.records.legacy import build_messages
 from protocol.records.walk import walk
 from storage import closing
 from storage.closing import store_for_recovery
@@ -17,17 +18,16 @@ from tests.storage.logs import (
     FOLDER,
     NOW_MS,
     Settings,
-    append,
     batch,
-    batches_in,
     everything,
     header_of,
     taken,
-    values_in,
 )
+from tests.storage.message_sets import message_set, records_in
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
 
 if TYPE_CHECKING:
+    from protocol.records.layout import Header
     from storage.log import Log
     from storage.producers import Duplicate
 
@@ -45,27 +45,65 @@ def filler(number: int) -> bytes:
     return bytes(30 + number * 37 % 90)
 
 
+FORMS = ("batch", "batches", "plain 0", "plain 1", "wrapper 0", "wrapper 1")
+
+
 class History:
     """What was put into a log, how much of it was promised to be there for ever, and what a
     checkpoint may note."""
 
     def __init__(self) -> None:
-        self.batches: list[bytes] = []
+        self.records: list[tuple[int, bytes]] = []
+        """Timestamp (ms, -1 in format 0) and value of the record at each offset."""
+        self.batches: list[int] = []
+        """The offsets of the producer's records, by sequence: those of format 2."""
         self.promised = 0
         self.noted = 0
 
-    def sent(self, number: int) -> bytearray:
-        return batch(b"%05d" % number + filler(number), producer=(PRODUCER_ID, 0, number))
+    def record(self, offset: int) -> tuple[int, bytes]:
+        return 1000 + offset * 37 % 90, b"%05d" % offset + filler(offset)
+
+    def sent(self, sequence: int, offset: int) -> bytearray:
+        timestamp, value = self.record(offset)
+        return batch(value, timestamp_ms=timestamp, producer=(PRODUCER_ID, 0, sequence))
+
+    def forget_from(self, offset: int) -> None:
+        """What was not promised has gone."""
+        del self.records[offset:]
+        self.batches = [other for other in self.batches if other < offset]
+
+
+def append_some(log: Log, history: History, rng: random.Random) -> None:
+    """Append a set of one to three records, in one form or another."""
+    form, count = rng.choice(FORMS), rng.randrange(1, 4)
+    base = len(history.records)
+    records = [history.record(base + number) for number in range(count)]
+    if not form.startswith("batch"):
+        kind, magic = form.split()
+        rows = [(timestamp, None, value, ()) for timestamp, value in records]
+        codec = 1 if kind == "wrapper" else 0
+        raw = build_messages(rows, magic=int(magic), codec=codec, base_offset=base)
+        assert log.append_messages(message_set(raw)) == base
+        history.records += [(time if magic == "1" else -1, value) for time, value in records]
+        return
+    parts: list[tuple[memoryview, Header]] = []
+    for number in range(count if form == "batches" else 1):
+        sent = history.sent(len(history.batches), base + number)
+        if not parts:
+            assert log.producers.check(header_of(sent)) is None
+        parts.append((memoryview(sent), header_of(sent)))
+        history.batches.append(base + number)
+        history.records.append(records[number])
+    if form == "batch":
+        assert log.append(*parts[0]) == base
+    else:
+        assert log.append_batches(parts) == base
 
 
 def work(log: Log, history: History, *, count: int, rng: random.Random) -> None:
-    """Append, write and sync at whim; offsets are numbers, since each batch has one record."""
+    """Append, write and sync at whim."""
     for _ in range(count):
-        number = len(history.batches)
-        raw = history.sent(number)
-        assert log.producers.check(header_of(raw)) is None
-        assert append(log, raw) == number
-        history.batches.append(bytes(raw))
+        append_some(log, history, rng)
         if rng.random() < 0.6:
             log.write()
         if rng.random() < 0.3:
@@ -80,38 +118,44 @@ def work(log: Log, history: History, *, count: int, rng: random.Random) -> None:
 
 
 def expect_a_prefix(log: Log, history: History) -> None:
-    """The log holds the first batches of the history, all promised ones among them, once."""
-    found = batches_in(everything(log))
+    """The log holds the first records of the history, all promised ones among them, once."""
+    found = records_in(everything(log))
     count = len(found)
-    assert found == [(n, n) for n in range(count)]
-    assert history.promised <= count <= len(history.batches)
-    values = values_in(everything(log))
-    assert values == [b"%05d" % n + filler(n) for n in range(count)]
+    assert [record.offset for record in found] == list(range(count))
+    assert history.promised <= count <= len(history.records)
+    assert [(r.timestamp_ms, r.value) for r in found] == history.records[:count]
     assert log.next_offset == count
     assert log.recovery_point <= count
 
 
-def expect_the_indexes_to_be_right(log: Log) -> None:
-    """Every offset is found, and every index is one that its file can have."""
+def expect_the_indexes_to_be_right(log: Log, history: History) -> None:
+    """Every offset and every time is found, and every index is one that its file can have."""
     for offset in range(log.start_offset, log.next_offset):
-        assert batches_in(taken(log.read(offset, 1))) == [(offset, offset)]
+        assert offset in [r.offset for r in records_in(taken(log.read(offset, 1)))]
     for segment in log.segments.loaded():
         log_file = segment.file.pread(segment.written_size, 0)
         boundaries = {position: size for position, size, _ in walk(log_file)}
         assert len(segment.offsets) <= len(boundaries)
         for position in range(0, segment.written_size, 50):
             assert segment.offsets.boundary(position) in boundaries
-        assert segment.max_timestamp == (1000 if boundaries else -1)
+        times = [record.timestamp_ms for record in records_in(log_file)]
+        assert segment.max_timestamp == max(times, default=-1)
+    times = [timestamp for timestamp, _ in history.records[: log.next_offset]]
+    for wanted in (0, 1030, 1060, 1085):
+        found = log.offset_for_timestamp(wanted)
+        first = next((offset for offset, time in enumerate(times) if time >= wanted), None)
+        assert (found[1] if found else None) == first
 
 
 def expect_producers_to_be_known(log: Log, history: History) -> None:
-    count = log.next_offset
-    following = history.sent(count)
+    kept = [offset for offset in history.batches if offset < log.next_offset]
+    following = history.sent(len(kept), log.next_offset)
     assert log.producers.check(header_of(following)) is None
-    if count:
-        repeated: Duplicate | None = log.producers.check(header_of(history.sent(count - 1)))
+    if kept:
+        again = history.sent(len(kept) - 1, kept[-1])
+        repeated: Duplicate | None = log.producers.check(header_of(again))
         assert repeated is not None
-        assert repeated.base_offset == count - 1
+        assert repeated.base_offset == kept[-1]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,9 +180,9 @@ def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) ->
             known = LastKnown(recovery_point=point, compacted_below=0)
             log, _ = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
             expect_a_prefix(log, history)
-            expect_the_indexes_to_be_right(log)
+            expect_the_indexes_to_be_right(log, history)
             expect_producers_to_be_known(log, history)
-            del history.batches[log.next_offset :]
+            history.forget_from(log.next_offset)
             if power_failed:  # what is found after that is on the disk
                 history.promised = log.next_offset
             work(log, history, count=4, rng=rng)
@@ -156,7 +200,7 @@ def calls_of_a_run(seed: int) -> int:
     files.make_dir(FOLDER)
     before = len(files.calls)
     one_run(files, history, random.Random(seed))
-    assert history.promised == len(history.batches)
+    assert history.promised == len(history.records)
     return len(files.calls) - before
 
 
@@ -208,7 +252,7 @@ def life(files: MemoryFilesystem, promises: Promises, seed: int) -> None:
             promises.history.promised = log.recovery_point
             promises.start = broker.directory.delete_records("a", 0, 6)
         assert broker.directory.close()
-        promises.history.promised = len(promises.history.batches)
+        promises.history.promised = len(promises.history.records)
 
 
 def test_a_data_directory_keeps_its_promises_wherever_the_power_fails() -> None:
@@ -232,10 +276,11 @@ def test_a_data_directory_keeps_its_promises_wherever_the_power_fails() -> None:
             log = broker.directory.logs["a", 0]
             assert promises.start <= log.start_offset <= 6
             assert log.failed is None
-            found = batches_in(everything(log))
-            assert found == [(n, n) for n in range(log.start_offset, log.next_offset)]
-            assert values_in(everything(log)) == [b"%05d" % n + filler(n) for n, _ in found]
-            assert promises.history.promised <= log.next_offset <= len(promises.history.batches)
+            found = [r for r in records_in(everything(log)) if r.offset >= log.start_offset]
+            assert [r.offset for r in found] == list(range(log.start_offset, log.next_offset))
+            kept = promises.history.records[log.start_offset : log.next_offset]
+            assert [(r.timestamp_ms, r.value) for r in found] == kept
+            assert promises.history.promised <= log.next_offset <= len(promises.history.records)
             expect_producers_to_be_known(log, promises.history)
             assert broker.directory.close()
             assert Broker(files, 78).reports == []

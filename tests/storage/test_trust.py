@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 
@@ -55,6 +56,37 @@ def test_a_checkpoint_notes_no_point_whose_index_entries_are_not_on_disk(
     assert log.covered_point == 6, "not 7: its entries may not have been stored"
     assert f"sync {FOLDER}/{0:020d}.index" in files.calls[before:]
     assert len(file_of(files, ".index")) == 8 * 5, "of the six batches that were there"
+
+
+def test_a_checkpoint_notes_no_point_while_a_sealed_segments_indexes_are_owed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 1)
+    _, log = new_log(Settings(index_interval_bytes=0))
+    produce(log, b"a")
+    produce(log, b"b")
+    log.sync()
+    log.roll(now_ms=NOW_MS)
+    produce(log, b"c")
+    produce(log, b"d")
+
+    assert log.recovery_point == 2
+    assert store_for_recovery(log) == [], "the roll's index files are on no disk yet"
+    log.sync()
+    assert store_for_recovery(log) != []
+
+
+def test_a_snapshot_of_batches_that_were_lost_never_comes_back() -> None:
+    files, log = new_log()
+    append(log, batch(b"a", producer=(7, 0, 0)))
+    log.sync()
+    files.write_bytes(f"{FOLDER}/{5:020d}.snapshot", log.producers.encode())
+
+    opened(files)
+
+    for seed in range(20):
+        names = files.power_cut(random.Random(seed)).list_dir(FOLDER)
+        assert f"{5:020d}.snapshot" not in names, f"seed {seed}"
 
 
 def test_a_round_of_syncing_that_began_before_a_roll_does_not_cover_it() -> None:

@@ -36,6 +36,7 @@ class Inode:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
+        self.modified_ms = 0
         self.durable = bytes(data)
         self.changes: list[tuple[int, bytes | None]] = []
         """(position, bytes) for a write, (size, None) for a truncation."""
@@ -55,7 +56,9 @@ class Inode:
                 if rng.random() < 0.3:  # the size is on the disk, the bytes are not
                     kept = kept + bytes(len(written) - len(kept))
             overwrite(data, position, kept)
-        return Inode(bytes(data))
+        survivor = Inode(bytes(data))
+        survivor.modified_ms = self.modified_ms
+        return survivor
 
 
 def change_size(data: bytearray, size: int) -> None:
@@ -146,11 +149,13 @@ class MemoryFile:
 
     def _write(self, data: bytes, position: int) -> None:
         overwrite(self.inode.data, position, data)
+        self.inode.modified_ms = self._files.mtime_ms
         self.inode.changes.append((position, data))
 
     def truncate(self, size: int) -> None:
         self._files.about_to(f"truncate {self.path}")
         change_size(self.inode.data, size)
+        self.inode.modified_ms = self._files.mtime_ms
         self.inode.changes.append((size, None))
 
     def sync(self) -> None:
@@ -192,6 +197,7 @@ class MemoryFilesystem:
         self.faults: dict[int, int] = {}
         self.capacity: int | None = None
         self.mtime_ms = 1_700_000_000_000
+        """What the clock says: files changed now get this modification time."""
 
     def power_cut(self, rng: random.Random) -> MemoryFilesystem:
         """What a start after a power cut at this moment finds."""
@@ -249,6 +255,7 @@ class MemoryFilesystem:
                 raise
             self.about_to(f"create {path}")
             inode = Inode()
+            inode.modified_ms = self.mtime_ms
             self._folder(parent_of(path)).put(path.rpartition("/")[2], inode)
         return MemoryFile(self, path, inode)
 
@@ -313,13 +320,14 @@ class MemoryFilesystem:
         return MemoryLock(self, path)
 
     def modified_ms(self, path: str) -> int:
-        self._inode(path)
-        return self.mtime_ms
+        return self._inode(path).modified_ms
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Put a durable file in place, for tests that begin with files."""
         self.make_dir(parent_of(path))
-        self._folder(parent_of(path)).names[path.rpartition("/")[2]] = Inode(data)
+        inode = Inode(data)
+        inode.modified_ms = self.mtime_ms
+        self._folder(parent_of(path)).names[path.rpartition("/")[2]] = inode
         self.sync_all()
 
     def sync_all(self) -> None:
