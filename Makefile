@@ -17,13 +17,15 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check test-clients test-kill fuzz bench docs format clean
+.PHONY: help run test check compiled test-clients clients-grid test-kill fuzz bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
 	echo "make test          check, then every test"
 	echo "make check         formatting, lint, types, import contracts"
+	echo "make compiled      build the record loops in C; run and test try it by themselves"
 	echo "make test-clients  only the tests with real client libraries"
+	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make bench         measure; results go to bench/results"
@@ -53,9 +55,34 @@ help:
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@
 
+# The record loops in C, beside their twin in Python, which is used where this does not work. The
+# compiler is called as the interpreter itself was built, because .venv may have no setuptools.
+
+define BUILD_LOOPS
+import shlex, subprocess, sysconfig
+config = sysconfig.get_config_vars()
+flags = "-O2 -g0 -DNDEBUG -fPIC -I" + shlex.quote(sysconfig.get_path("include"))
+output = "protocol/records/_loops" + config["EXT_SUFFIX"]
+command = shlex.split(config["LDSHARED"] + " " + flags)
+# It links with nothing, so it should not say where the libraries of this machine are.
+command = [word for word in command if not word.startswith(("-L", "-Wl,-rpath"))]
+subprocess.run([*command, "protocol/records/_loops.c", "-o", output], check=True)
+endef
+export BUILD_LOOPS
+
+compiled: .venv/bin/python
+	$(BIN)/python -c "$$BUILD_LOOPS"
+	touch .venv/.loops-stamp
+
+.venv/.loops-stamp: protocol/records/_loops.c | .venv/bin/python
+	rm -f protocol/records/_loops*.so
+	$(BIN)/python -c "$$BUILD_LOOPS" 2>.venv/loops.txt \
+		|| echo "== no C compiler that works: old clients' formats are converted slowly (make compiled)"
+	touch $@
+
 # The commands.
 
-run: .venv/.run-stamp
+run: .venv/.run-stamp .venv/.loops-stamp
 	exec $(BIN)/python -m broker serve --data "$(DATA)" --listen "$(LISTEN)"
 
 check: .venv/.dev-stamp
@@ -68,20 +95,24 @@ check: .venv/.dev-stamp
 	echo "== import contracts"
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
-test: check
+test: check .venv/.loops-stamp
 	echo "== tests"
 	$(PYTEST) $(PYTEST_ARGS)
 
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
 
+clients-grid: .venv/.dev-stamp
+	TEST_GRID_KEEP=1 $(PYTEST) tests/clients/test_grid.py $(PYTEST_ARGS)
+	$(BIN)/python -m docs.generate
+
 test-kill: .venv/.dev-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)
 
-fuzz: .venv/.dev-stamp
+fuzz: .venv/.dev-stamp .venv/.loops-stamp
 	TEST_FUZZ_FACTOR="$${TEST_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
 
-bench: .venv/.dev-stamp
+bench: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m bench
 
 docs: .venv/.dev-stamp
@@ -92,6 +123,7 @@ format: .venv/.dev-stamp
 	$(BIN)/ruff check --fix --quiet .
 
 clean:
+	rm -f protocol/records/_loops*.so
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

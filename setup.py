@@ -2,11 +2,12 @@
 
 The flat packages of the checkout go to `triglot/_flat/` in the wheel, and `broker/_launch.py`
 becomes the package `triglot` itself, so that an installation adds one name to an environment.
+The one part in C is optional: a build without a compiler lacks it and is slower at converting.
 """
 
 from __future__ import annotations
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_py import build_py
 
 FLAT = ("broker", "config", "protocol", "storage")
@@ -26,9 +27,17 @@ class BuildPy(build_py):  # type: ignore[misc]
         return [module for module in found if module[2] != LAUNCHER]
 
 
+# Without debugging symbols, which would hold the folder of the build.
+record_loops = Extension(
+    "triglot._flat.protocol.records._loops",
+    ["protocol/records/_loops.c"],
+    extra_compile_args=["-O2", "-g0"],
+    optional=True,
+)
 packages = [name for top in FLAT for name in find_packages(include=[top, f"{top}.*"])]
 setup(
     packages=["triglot", *(f"triglot._flat.{name}" for name in packages)],
     package_dir={f"triglot._flat.{top}": top for top in FLAT},
+    ext_modules=[record_loops],
     cmdclass={"build_py": BuildPy},
 )

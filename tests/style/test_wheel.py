@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
+import sysconfig
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,9 @@ from tests.style.sources import CHECKOUT, FLOORS, python_files
 
 if TYPE_CHECKING:
     from tests.style.conftest import Distribution, Installation
+
+COMPILED = "triglot/_flat/protocol/records/_loops"
+"""The extension module, which a build without a compiler lacks, and its stub."""
 
 
 def names_in(wheel: Path) -> list[str]:
@@ -31,10 +37,32 @@ def test_a_wheel_holds_every_module_of_the_floors_and_nothing_else(
     distribution: Distribution,
 ) -> None:
     modules = {name for name in names_in(distribution.wheel) if name.startswith("triglot/")}
+    modules = {name for name in modules if not name.startswith(COMPILED)}
     flat = set(python_files(*FLOORS)) - {"broker/_launch.py"}
     assert modules == {"triglot/__init__.py", "triglot/__main__.py"} | {
         f"triglot/_flat/{path}" for path in flat
     }
+
+
+def test_the_record_loops_are_compiled_where_there_is_a_compiler(
+    distribution: Distribution, installation: Installation
+) -> None:
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None and "TEST_REQUIRE_COMPILED" not in os.environ:
+        pytest.skip(f"no compiler {compiler}")
+    assert COMPILED + sysconfig.get_config_var("EXT_SUFFIX") in names_in(distribution.wheel)
+    flat = installation.site_packages / "triglot" / "_flat"
+    run = subprocess.run(
+        [
+            *(installation.bin / "python", "-c"),
+            "from protocol.records.transcode import IMPLEMENTATION; print(IMPLEMENTATION)",
+        ],
+        cwd=flat,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "compiled\n"
 
 
 def test_a_source_distribution_builds_the_same_wheel(distribution: Distribution) -> None:

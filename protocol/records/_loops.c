@@ -1,0 +1,637 @@
+/* The loops of loops.py in C, byte for byte; transcode.py chooses between the two.
+ *
+ * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
+ * the input, a function returns None, and the caller asks the twin in Python, which has the error
+ * texts. So an error costs time but can never be another error than without this module.
+ *
+ * Input is hostile. Every read is checked against the end of the buffer and every length is widened
+ * to 64 bits before it is added to. The buffer may also change while we read it, because the GIL is
+ * released: a field is read once, and the room for output is checked before every write.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ENTRY_OVERHEAD 12
+#define MAGIC_POSITION 16
+#define CHECKED_POSITION 16
+#define SMALLEST(magic) ((magic) ? 34 : 26)
+#define KEY_POSITION(magic) ((magic) ? 26 : 18)
+#define MIN_RECORD_SIZE 7
+#define MIN_BATCH_SIZE 61
+#define TIMESTAMP_TYPE_BIT 8
+#define NO_TIMESTAMP (-1)
+#define OFFSET_LIMIT (INT64_C(1) << 62)
+#define DATA_LIMIT ((INT64_C(1) << 31) - 64)
+
+/* ---------------------------------------------------------------- numbers */
+
+static uint32_t get32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static int64_t get_size(const uint8_t *p) { return (int32_t)get32(p); }
+
+static int64_t get64(const uint8_t *p) {
+    return (int64_t)((uint64_t)get32(p) << 32 | get32(p + 4));
+}
+
+static void put32(uint8_t *p, uint32_t n) {
+    p[0] = (uint8_t)(n >> 24), p[1] = (uint8_t)(n >> 16), p[2] = (uint8_t)(n >> 8), p[3] = (uint8_t)n;
+}
+
+static void put64(uint8_t *p, int64_t n) {
+    put32(p, (uint32_t)((uint64_t)n >> 32)), put32(p + 4, (uint32_t)n);
+}
+
+/* Java's sums wrap; those of signed numbers in C are undefined. */
+static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static int64_t subtract64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
+/* Eight bytes a step. zlib would do, but needs its headers wherever this is built. */
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++) c = c & 1 ? c >> 1 ^ 0xEDB88320u : c >> 1;
+        crc_table[0][i] = c;
+    }
+    for (int n = 1; n < 8; n++)
+        for (int i = 0; i < 256; i++) {
+            uint32_t c = crc_table[n - 1][i];
+            crc_table[n][i] = c >> 8 ^ crc_table[0][c & 0xFF];
+        }
+}
+
+static uint32_t get32_little(const uint8_t *p) {
+    return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
+}
+
+static uint32_t crc32_of(const uint8_t *p, int64_t size) {
+    uint32_t c = 0xFFFFFFFFu;
+    for (; size >= 8; size -= 8, p += 8) {
+        uint32_t a = c ^ get32_little(p), b = get32_little(p + 4);
+        c = crc_table[7][a & 0xFF] ^ crc_table[6][a >> 8 & 0xFF] ^ crc_table[5][a >> 16 & 0xFF] ^
+            crc_table[4][a >> 24] ^ crc_table[3][b & 0xFF] ^ crc_table[2][b >> 8 & 0xFF] ^
+            crc_table[1][b >> 16 & 0xFF] ^ crc_table[0][b >> 24];
+    }
+    for (; size > 0; size--, p++) c = c >> 8 ^ crc_table[0][(c ^ *p) & 0xFF];
+    return ~c;
+}
+
+/* ---------------------------------------------------------------- varints */
+
+typedef struct {
+    const uint8_t *p, *end;
+} Reader;
+
+static bool read_bits(Reader *in, int max_bytes, uint64_t *bits) {
+    uint64_t found = 0;
+    for (int i = 0; i < max_bytes; i++) {
+        if (in->p == in->end) return false;
+        uint8_t byte = *in->p++;
+        found |= (uint64_t)(byte & 0x7F) << (7 * i);
+        if (byte < 0x80) {
+            *bits = found;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_varint(Reader *in, int64_t *number) {
+    uint64_t bits;
+    if (!read_bits(in, 5, &bits)) return false;
+    uint32_t low = (uint32_t)bits;
+    *number = (int32_t)(low >> 1 ^ (0u - (low & 1)));
+    return true;
+}
+
+static bool read_varlong(Reader *in, int64_t *number) {
+    uint64_t bits;
+    if (!read_bits(in, 10, &bits)) return false;
+    *number = (int64_t)(bits >> 1 ^ (UINT64_C(0) - (bits & 1)));
+    return true;
+}
+
+static uint64_t zigzag(int64_t number) {
+    return (uint64_t)number << 1 ^ (number < 0 ? ~UINT64_C(0) : 0);
+}
+
+static int64_t varint_size(int64_t number) {
+    int64_t size = 1;
+    for (uint64_t bits = zigzag(number); bits > 0x7F; bits >>= 7) size++;
+    return size;
+}
+
+static uint8_t *write_varint(uint8_t *out, int64_t number) {
+    uint64_t bits = zigzag(number);
+    for (; bits > 0x7F; bits >>= 7) *out++ = (uint8_t)(bits | 0x80);
+    *out++ = (uint8_t)bits;
+    return out;
+}
+
+/* ---------------------------------------------------------------- one record, one message */
+
+/* A field of bytes; null when its size is negative. */
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+} Field;
+
+typedef struct {
+    int64_t timestamp_delta, offset_delta, header_count;
+    Field key, value;
+} Record;
+
+static bool read_field(Reader *in, Field *field) {
+    if (!read_varint(in, &field->size)) return false;
+    field->data = in->p;
+    if (field->size > in->end - in->p) return false;
+    if (field->size > 0) in->p += field->size;
+    return true;
+}
+
+static bool read_record(Reader *in, Record *record) {
+    int64_t size;
+    Field field;
+    if (!read_varint(in, &size) || size < 1 || size > in->end - in->p) return false;
+    Reader body = {in->p + 1, in->p + size};
+    in->p += size;
+    if (!read_varlong(&body, &record->timestamp_delta)) return false;
+    if (!read_varint(&body, &record->offset_delta)) return false;
+    if (!read_field(&body, &record->key) || !read_field(&body, &record->value)) return false;
+    if (!read_varint(&body, &record->header_count)) return false;
+    if (record->header_count < 0 || record->header_count > body.end - body.p) return false;
+    for (int64_t i = 0; i < record->header_count; i++) {
+        if (!read_field(&body, &field) || field.size < 0) return false;
+        if (!read_field(&body, &field)) return false;
+    }
+    return body.p == body.end;
+}
+
+typedef struct {
+    int64_t offset, timestamp, size;
+    uint32_t crc;
+    uint8_t attributes;
+    Field key, value;
+} Message;
+
+typedef enum { MESSAGE, END, WRONG } Found;
+
+/* The entry at p, if it is whole. Its magic is not looked at. */
+static Found find_entry(const uint8_t *p, int64_t left, int magic, int64_t *size) {
+    if (left < ENTRY_OVERHEAD) return END;
+    *size = get_size(p + 8) + ENTRY_OVERHEAD;
+    if (*size < SMALLEST(0)) return WRONG;
+    if (*size > left) return END;
+    return *size < SMALLEST(magic) ? WRONG : MESSAGE;
+}
+
+static Found read_message(const uint8_t *p, int64_t left, int magic, Message *message) {
+    Found found = find_entry(p, left, magic, &message->size);
+    if (found != MESSAGE) return found;
+    const uint8_t *end = p + message->size;
+    message->offset = get64(p);
+    message->crc = get32(p + 12);
+    message->attributes = p[17];
+    message->timestamp = magic ? get64(p + 18) : NO_TIMESTAMP;
+    p += KEY_POSITION(magic);
+    for (Field *field = &message->key;; field = &message->value) {
+        if (end - p < 4) return WRONG;
+        field->size = get_size(p);
+        field->data = p += 4;
+        if (field->size > end - p) return WRONG;
+        if (field->size > 0) p += field->size;
+        if (field == &message->value) return MESSAGE;
+    }
+}
+
+/* As read_message, for an entry that may have another magic than it should. Even then it is the
+   end of the run and not an error if it is cut and its length is one that its magic allows. */
+static Found read_message_of_set(const uint8_t *p, int64_t left, int magic, Message *message) {
+    if (left <= MAGIC_POSITION || p[MAGIC_POSITION] == magic)
+        return read_message(p, left, magic, message);
+    int found = p[MAGIC_POSITION];
+    int64_t size = get_size(p + 8) + ENTRY_OVERHEAD;
+    if (found > 2 || size < (found == 2 ? MIN_BATCH_SIZE : SMALLEST(0))) return WRONG;
+    return size > left ? END : WRONG;
+}
+
+static uint8_t *write_field(uint8_t *out, const Field *field) {
+    if (field->size < 0) {
+        put32(out, 0xFFFFFFFFu);
+        return out + 4;
+    }
+    put32(out, (uint32_t)field->size);
+    memcpy(out + 4, field->data, (size_t)field->size);
+    return out + 4 + field->size;
+}
+
+static int64_t bytes_of(const Field *field) { return field->size > 0 ? field->size : 0; }
+
+/* A message at `out`, and the position after it; NULL when it does not fit before `limit`. */
+static uint8_t *write_message(uint8_t *out, const uint8_t *limit, int magic, int64_t offset,
+                              int attributes, int64_t timestamp, const Field *key,
+                              const Field *value) {
+    int64_t size = SMALLEST(magic) + bytes_of(key) + bytes_of(value);
+    if (size > limit - out || size - ENTRY_OVERHEAD > INT32_MAX) return NULL;
+    put64(out, offset);
+    put32(out + 8, (uint32_t)(size - ENTRY_OVERHEAD));
+    out[16] = (uint8_t)magic;
+    out[17] = (uint8_t)attributes;
+    if (magic) put64(out + 18, timestamp);
+    write_field(write_field(out + KEY_POSITION(magic), key), value);
+    put32(out + 12, crc32_of(out + CHECKED_POSITION, size - CHECKED_POSITION));
+    return out + size;
+}
+
+/* ---------------------------------------------------------------- arguments and results */
+
+/* A bound beyond 64 bits is the same as the last number in them, but only on its own side. */
+static int upper_bound(PyObject *object, void *result) {
+    int overflow;
+    int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if ((number == -1 && PyErr_Occurred()) || overflow < 0) return 0;
+    *(int64_t *)result = overflow ? INT64_MAX : number;
+    return 1;
+}
+
+static int lower_bound(PyObject *object, void *result) {
+    int overflow;
+    int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if ((number == -1 && PyErr_Occurred()) || overflow > 0) return 0;
+    *(int64_t *)result = overflow ? INT64_MIN : number;
+    return 1;
+}
+
+static int any_number(PyObject *object, void *result) {
+    int64_t number = PyLong_AsLongLong(object);
+    if (number == -1 && PyErr_Occurred()) return 0;
+    *(int64_t *)result = number;
+    return 1;
+}
+
+static int plain_magic(PyObject *object, void *result) {
+    long number = PyLong_AsLong(object);
+    if (number != 0 && number != 1) return 0;
+    *(int *)result = (int)number;
+    return 1;
+}
+
+typedef struct {
+    bool given;
+    int64_t ms;
+} AppendTime;
+
+static int append_time(PyObject *object, void *result) {
+    AppendTime *time = result;
+    time->given = object != Py_None;
+    return time->given ? any_number(object, &time->ms) : 1;
+}
+
+static int near_zero(PyObject *object, void *result) {
+    int64_t number;
+    if (!any_number(object, &number) || number < -OFFSET_LIMIT || number > OFFSET_LIMIT) return 0;
+    *(int64_t *)result = number;
+    return 1;
+}
+
+static PyObject *bytes_for_output(int64_t most) {
+    return most > PY_SSIZE_T_MAX ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
+}
+
+/* Also for arguments we cannot take: the twin knows better, or raises the error. */
+static PyObject *gives_up(Py_buffer *buffer) {
+    if (buffer->obj != NULL) PyBuffer_Release(buffer);
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* ---------------------------------------------------------------- scans */
+
+static PyObject *scan_messages(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data", "magic", "max_entry_bytes", "oldest_ms", "newest_ms", NULL};
+    Py_buffer data = {0};
+    int magic;
+    int64_t max_entry_bytes, oldest_ms, newest_ms;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&$O&O&O&", names, &data, plain_magic, &magic,
+                                     upper_bound, &max_entry_bytes, lower_bound, &oldest_ms,
+                                     upper_bound, &newest_ms))
+        return gives_up(&data);
+
+    const uint8_t *start = data.buf;
+    int64_t position = 0, index = 0, last_offset = -1, max_timestamp = NO_TIMESTAMP;
+    int64_t max_index = -1, null_key_index = -1, bad_time_index = -1;
+    unsigned codecs = 0, attributes = 0;
+    bool contiguous = true;
+    Found found;
+    Py_BEGIN_ALLOW_THREADS
+    for (;; index++) {
+        const uint8_t *p = start + position;
+        Message message;
+        found = read_message_of_set(p, data.len - position, magic, &message);
+        if (found != MESSAGE) break;
+        if (message.size > max_entry_bytes ||
+            crc32_of(p + CHECKED_POSITION, message.size - CHECKED_POSITION) != message.crc) {
+            found = WRONG;
+            break;
+        }
+        if (message.key.size < 0 && null_key_index < 0) null_key_index = index;
+        if (message.offset != index) contiguous = false;
+        last_offset = message.offset;
+        codecs |= 1u << (message.attributes & 7);
+        attributes |= message.attributes;
+        if (message.timestamp > max_timestamp) max_timestamp = message.timestamp, max_index = index;
+        if (message.timestamp != NO_TIMESTAMP && bad_time_index < 0 &&
+            (message.timestamp < oldest_ms || message.timestamp > newest_ms))
+            bad_time_index = index;
+        position += message.size;
+    }
+    Py_END_ALLOW_THREADS
+    if (found == WRONG) return gives_up(&data);
+    PyBuffer_Release(&data);
+    return Py_BuildValue("(LLINNLLLLL)", (long long)index, (long long)position, codecs,
+                         PyBool_FromLong(attributes & TIMESTAMP_TYPE_BIT),
+                         PyBool_FromLong(contiguous), (long long)last_offset,
+                         (long long)max_timestamp, (long long)max_index, (long long)null_key_index,
+                         (long long)bad_time_index);
+}
+
+static PyObject *scan_records(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data", "count", "base_timestamp", "oldest_ms", "newest_ms", NULL};
+    Py_buffer data = {0};
+    int64_t count, base_timestamp, oldest_ms, newest_ms;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&O&$O&O&", names, &data, any_number, &count, any_number,
+                                     &base_timestamp, lower_bound, &oldest_ms, upper_bound,
+                                     &newest_ms))
+        return gives_up(&data);
+
+    int64_t max_timestamp = NO_TIMESTAMP, null_key_index = -1, bad_time_index = -1;
+    bool contiguous = true, has_headers = false;
+    bool good = count <= data.len / MIN_RECORD_SIZE;
+    Py_BEGIN_ALLOW_THREADS
+    Reader in = {data.buf, (const uint8_t *)data.buf + data.len};
+    for (int64_t index = 0; good && index < count; index++) {
+        Record record;
+        if (!(good = read_record(&in, &record))) break;
+        int64_t timestamp = add64(base_timestamp, record.timestamp_delta);
+        if (record.offset_delta != index) contiguous = false;
+        if (timestamp > max_timestamp) max_timestamp = timestamp;
+        if (timestamp != NO_TIMESTAMP && bad_time_index < 0 &&
+            (timestamp < oldest_ms || timestamp > newest_ms))
+            bad_time_index = index;
+        if (record.key.size < 0 && null_key_index < 0) null_key_index = index;
+        if (record.header_count) has_headers = true;
+    }
+    good = good && in.p == in.end;
+    Py_END_ALLOW_THREADS
+    if (!good) return gives_up(&data);
+    PyBuffer_Release(&data);
+    return Py_BuildValue("(NLLLN)", PyBool_FromLong(contiguous), (long long)max_timestamp,
+                         (long long)null_key_index, (long long)bad_time_index,
+                         PyBool_FromLong(has_headers));
+}
+
+/* ---------------------------------------------------------------- conversions */
+
+static PyObject *messages_from_records(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data",  "count",          "base_offset", "base_timestamp",
+                            "magic", "append_time_ms", "min_offset",  NULL};
+    Py_buffer data = {0};
+    int64_t count, base_offset, base_timestamp, min_offset, kept = 0;
+    int magic;
+    AppendTime append;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&$O&O&O&O&O&", names, &data, any_number, &count,
+                                     near_zero, &base_offset, any_number, &base_timestamp, plain_magic,
+                                     &magic, append_time, &append, lower_bound, &min_offset))
+        return gives_up(&data);
+    if (data.len > DATA_LIMIT || count > data.len / MIN_RECORD_SIZE) return gives_up(&data);
+
+    /* No record grows by more than this, and each has its seven bytes in the input. */
+    int64_t most = data.len + (count > 0 ? count : 0) * (SMALLEST(magic) - MIN_RECORD_SIZE);
+    PyObject *result = bytes_for_output(most);
+    if (result == NULL) return gives_up(&data);
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(result), *out = start;
+    bool good = true;
+    Py_BEGIN_ALLOW_THREADS
+    Reader in = {data.buf, (const uint8_t *)data.buf + data.len};
+    int attributes = append.given ? TIMESTAMP_TYPE_BIT : 0;
+    for (int64_t index = 0; index < count; index++) {
+        Record record;
+        if (!(good = read_record(&in, &record))) break;
+        int64_t offset = base_offset + record.offset_delta;
+        if (offset < min_offset) continue;
+        int64_t timestamp =
+            append.given ? append.ms : add64(base_timestamp, record.timestamp_delta);
+        out = write_message(out, start + most, magic, offset, magic ? attributes : 0, timestamp,
+                            &record.key, &record.value);
+        if (!(good = out != NULL)) break;
+        kept++;
+    }
+    good = good && in.p == in.end;
+    Py_END_ALLOW_THREADS
+    if (!good) {
+        Py_DECREF(result);
+        return gives_up(&data);
+    }
+    PyBuffer_Release(&data);
+    if (_PyBytes_Resize(&result, out - start) < 0) return NULL;
+    return Py_BuildValue("(NL)", result, (long long)kept);
+}
+
+static PyObject *messages_from_messages(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data",     "source_magic",   "magic",      "offset",
+                            "renumber", "append_time_ms", "min_offset", NULL};
+    Py_buffer data = {0};
+    int64_t offset, min_offset, kept = 0;
+    int source_magic, magic, renumber;
+    AppendTime append;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*$O&O&O&pO&O&", names, &data, plain_magic,
+                                     &source_magic, plain_magic, &magic, near_zero, &offset,
+                                     &renumber, append_time, &append, lower_bound, &min_offset))
+        return gives_up(&data);
+    if (data.len > DATA_LIMIT) return gives_up(&data);
+
+    int64_t most = data.len;
+    if (magic > source_magic) most += data.len / SMALLEST(0) * (SMALLEST(1) - SMALLEST(0));
+    PyObject *result = bytes_for_output(most);
+    if (result == NULL) return gives_up(&data);
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(result), *out = start;
+    Found found;
+    Py_BEGIN_ALLOW_THREADS
+    int64_t position = 0;
+    int attributes = magic && append.given ? TIMESTAMP_TYPE_BIT : 0;
+    for (int64_t index = 0;; index++) {
+        Message message;
+        found = read_message((const uint8_t *)data.buf + position, data.len - position,
+                             source_magic, &message);
+        if (found != MESSAGE) break;
+        position += message.size;
+        int64_t placed = add64(offset, renumber ? index : message.offset);
+        if (placed < min_offset) continue;
+        out = write_message(out, start + most, magic, placed, attributes,
+                            append.given ? append.ms : message.timestamp, &message.key,
+                            &message.value);
+        if (out == NULL) {
+            found = WRONG;
+            break;
+        }
+        kept++;
+    }
+    Py_END_ALLOW_THREADS
+    if (found == WRONG) {
+        Py_DECREF(result);
+        return gives_up(&data);
+    }
+    PyBuffer_Release(&data);
+    if (_PyBytes_Resize(&result, out - start) < 0) return NULL;
+    return Py_BuildValue("(NL)", result, (long long)kept);
+}
+
+static uint8_t *write_nullable(uint8_t *out, const Field *field) {
+    out = write_varint(out, field->size < 0 ? -1 : field->size);
+    if (field->size > 0) memcpy(out, field->data, (size_t)field->size);
+    return out + bytes_of(field);
+}
+
+static PyObject *records_from_messages(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data", "position", "magic", "max_bytes", NULL};
+    Py_buffer data = {0};
+    int64_t position, max_bytes, count = 0;
+    int64_t base_timestamp = NO_TIMESTAMP, max_timestamp = NO_TIMESTAMP;
+    int magic;
+    Message message = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&$O&O&", names, &data, any_number, &position,
+                                     plain_magic, &magic, upper_bound, &max_bytes))
+        return gives_up(&data);
+    if (position < 0 || position > data.len) return gives_up(&data);
+
+    const uint8_t *from = data.buf;
+    Found found = read_message(from + position, data.len - position, magic, &message);
+    if (found == WRONG) return gives_up(&data);
+    /* A record is never larger than its message was. A set is taken in pieces of max_bytes, and
+       each piece should cost no more than itself. */
+    int64_t most = data.len - position;
+    if (max_bytes < 0) max_bytes = 0;
+    if (max_bytes < most - message.size) most = max_bytes + message.size;
+    PyObject *result = bytes_for_output(most);
+    if (result == NULL) return gives_up(&data);
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(result), *out = start;
+    Py_BEGIN_ALLOW_THREADS
+    for (; (found = read_message(from + position, data.len - position, magic, &message)) == MESSAGE;
+         count++) {
+        if (count == 0) base_timestamp = message.timestamp;
+        int64_t delta = subtract64(message.timestamp, base_timestamp);
+        int64_t key = bytes_of(&message.key), value = bytes_of(&message.value);
+        int64_t length = 2 + varint_size(delta) + varint_size(count) +
+                         varint_size(message.key.size < 0 ? -1 : key) + key +
+                         varint_size(message.value.size < 0 ? -1 : value) + value;
+        int64_t size = varint_size(length) + length;
+        if (count && size > max_bytes - (out - start)) {
+            found = END;
+            break;
+        }
+        if (size > most - (out - start)) {
+            found = WRONG;
+            break;
+        }
+        out = write_varint(out, length);
+        *out++ = 0;
+        out = write_varint(write_varint(out, delta), count);
+        out = write_nullable(write_nullable(out, &message.key), &message.value);
+        *out++ = 0;
+        if (message.timestamp > max_timestamp) max_timestamp = message.timestamp;
+        position += message.size;
+    }
+    Py_END_ALLOW_THREADS
+    if (found == WRONG) {
+        Py_DECREF(result);
+        return gives_up(&data);
+    }
+    PyBuffer_Release(&data);
+    if (_PyBytes_Resize(&result, out - start) < 0) return NULL;
+    return Py_BuildValue("(NLLLL)", result, (long long)count, (long long)base_timestamp,
+                         (long long)max_timestamp, (long long)position);
+}
+
+/* ---------------------------------------------------------------- offsets */
+
+static PyObject *place_messages(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"view", "base_offset", NULL};
+    Py_buffer view = {0};
+    int64_t base_offset;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "w*O&", names, &view, near_zero, &base_offset))
+        return gives_up(&view);
+    if (view.len > DATA_LIMIT) return gives_up(&view);
+    uint8_t *start = view.buf;
+    int64_t position = 0, size = 0, count = 0;
+    Found found;
+    Py_BEGIN_ALLOW_THREADS
+    for (; (found = find_entry(start + position, view.len - position, 0, &size)) == MESSAGE; count++) {
+        put64(start + position, base_offset + count);
+        position += size;
+    }
+    Py_END_ALLOW_THREADS
+    if (found == WRONG) return gives_up(&view);
+    PyBuffer_Release(&view);
+    return PyLong_FromLongLong(count);
+}
+
+static PyObject *skip_messages(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"data", "min_offset", NULL};
+    Py_buffer data = {0};
+    int64_t min_offset;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O&", names, &data, lower_bound, &min_offset))
+        return gives_up(&data);
+    const uint8_t *start = data.buf;
+    int64_t position = 0, size = 0;
+    Found found;
+    Py_BEGIN_ALLOW_THREADS
+    while ((found = find_entry(start + position, data.len - position, 0, &size)) == MESSAGE &&
+           get64(start + position) < min_offset)
+        position += size;
+    if (found == END) position = data.len;
+    Py_END_ALLOW_THREADS
+    if (found == WRONG) return gives_up(&data);
+    PyBuffer_Release(&data);
+    return PyLong_FromLongLong(position);
+}
+
+/* ---------------------------------------------------------------- the module */
+
+#define METHOD(function) \
+    {#function, (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS, NULL}
+
+static PyMethodDef methods[] = {
+    METHOD(scan_messages),
+    METHOD(scan_records),
+    METHOD(messages_from_records),
+    METHOD(messages_from_messages),
+    METHOD(records_from_messages),
+    METHOD(place_messages),
+    METHOD(skip_messages),
+    {NULL, NULL, 0, NULL},
+};
+
+static int prepare(PyObject *module) {
+    make_crc_table();
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_loops",
+    .m_doc = "The loops of protocol.records.loops in C. None means: ask there.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__loops(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,35 @@
+"""What `_loops.c` has. None is for "something is wrong: ask the twin in `loops`"."""
+
+from protocol.records.loops import Data
+
+def scan_messages(
+    data: Data, magic: int, *, max_entry_bytes: int, oldest_ms: int, newest_ms: int
+) -> tuple[int, int, int, bool, bool, int, int, int, int, int] | None: ...
+def scan_records(
+    data: Data, count: int, base_timestamp: int, *, oldest_ms: int, newest_ms: int
+) -> tuple[bool, int, int, int, bool] | None: ...
+def messages_from_records(
+    data: Data,
+    count: int,
+    *,
+    base_offset: int,
+    base_timestamp: int,
+    magic: int,
+    append_time_ms: int | None,
+    min_offset: int,
+) -> tuple[bytes, int] | None: ...
+def messages_from_messages(
+    data: Data,
+    *,
+    source_magic: int,
+    magic: int,
+    offset: int,
+    renumber: bool,
+    append_time_ms: int | None,
+    min_offset: int,
+) -> tuple[bytes, int] | None: ...
+def records_from_messages(
+    data: Data, position: int, *, magic: int, max_bytes: int
+) -> tuple[bytes, int, int, int, int] | None: ...
+def place_messages(view: memoryview, base_offset: int) -> int | None: ...
+def skip_messages(data: Data, min_offset: int) -> int | None: ...
