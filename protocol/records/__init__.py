@@ -14,11 +14,18 @@ may mix them and a reader can step over entries it does not open (`walk`).
 
 layout       where each field of each format is
 batch        a format 2 batch seen in place, without a copy
+legacy       messages of formats 0 and 1, seen in place, read and made
 record       the records inside a batch, for the few paths that must look at them
 walk         from entry to entry through a buffer of any format
-validate     what is checked before a produced batch may be stored
+validate     what a topic asks of produced records, and the checks of a batch
+prepare      from what a producer sent, in any format, to what a log can append
+rebuild      making a produced set anew where it cannot stay as it came
+loops        what has to go through every record or message: scans and conversions, in Python
+_loops       the same in C, where it could be built
+transcode    whichever of the two is there
 builder      making batches
 compression  gzip, snappy, lz4 and zstd with a bound on what they may expand to
+lz4_frame    the header of an lz4 frame, which format 0 gets wrong
 crc          the two checksums, by the fastest means present
 errors       the two ways in which stored or produced bytes can be wrong
 

@@ -196,7 +196,7 @@ class Batch:
 
         This writes the type bit, the max timestamp and the checksum; the records, compressed or
         not, stay as they are (KIP-32). Whoever appends to a topic of LogAppendTime calls it after
-        `validate.check_produced` and hands the returned header to the log.
+        `validate.quick_header` and hands the returned header to the log; `prepare` does it itself.
         """
         if self.timestamp_type and self.max_timestamp == now_ms:
             return self.header()

@@ -1,27 +1,27 @@
-"""What is checked before a produced batch may be stored, and what is put right.
+"""What a topic asks of produced records, and the checks of a batch of format 2.
 
-The batch of a Produce request v3 or later is read once, from the bytes it arrived in. The order of
-checks, and the code of each, is Kafka's, with these differences: an unknown codec and a payload
-that does not decompress are refused as invalid (87) where Kafka fails with an unknown error,
-expansion is bounded (10), a timestamp type set by the producer is always refused (32), and
-attribute bits that are not a producer's to set are cleared.
+The order of checks, and the code of each, is Kafka's (records.md 6.2, 6.6), with these differences:
+an unknown codec and a payload that does not decompress are refused as invalid (87) where Kafka
+fails with an unknown error, expansion is bounded (10), and a timestamp type set by the producer is
+always refused (32).
 
 Two depths. The header facts and the checksum are always checked, at the price of one `unpack_from`
-and one CRC. The records are walked, which costs about a microsecond each and needs decompression,
-where something depends on them: keys on a compacted topic, a finite window of timestamps, and
+and one CRC; `quick_header` does that for the batches that need nothing else. The records are
+walked, which needs decompression and costs up to a microsecond each, where something depends on
+them: keys on a compacted topic, a finite window of timestamps, a change of codec or format, and
 everywhere when `validation.level` is `strict`.
 
-Offsets, leader epoch and append time are not written here: the log places the batch, and for a
-topic of LogAppendTime the broker calls `Batch.stamp_log_append_time` between check and append.
+Nothing is written here. What `quick_header` leaves, older formats included, goes to `prepare`.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from protocol.errors import ErrorCode
-from protocol.records.batch import MAX_DECOMPRESSED_BYTES, Batch
-from protocol.records.compression import ZSTD
+from protocol.records.batch import MAX_DECOMPRESSED_BYTES
+from protocol.records.compression import DEFAULT_RATIO, ZSTD
 from protocol.records.crc import crc32c
-from protocol.records.errors import CorruptBatch
 from protocol.records.errors import InvalidRecord as InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES,
@@ -35,19 +35,21 @@ from protocol.records.layout import (
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
     LENGTH,
-    MAX_TIMESTAMP,
     MIN_BATCH_LENGTH,
     MIN_RECORD_SIZE,
     NO_TIMESTAMP,
-    PRODUCER_BITS,
     PRODUCER_ID,
     RECORD_COUNT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
-    Header,
 )
-from protocol.records.record import read_fields, wrap_timestamp
+from protocol.records.record import INT64_MAX, INT64_MIN, read_fields, wrap_timestamp
+from protocol.records.transcode import scan_records
 from protocol.records.walk import walk
+
+if TYPE_CHECKING:
+    from protocol.records.layout import Header
+    from protocol.records.loops import RecordScan
 
 UNLIMITED_MS = (1 << 63) - 1
 """The default of both timestamp windows: every timestamp passes."""
@@ -56,37 +58,54 @@ MAX_RECORD_ERRORS = 1_000
 """Records named in one refusal. A small compressed batch can hold millions of bad ones, and the
 answer must stay small."""
 
+BATCHES_SINCE = 3
+"""The first version of Produce that carries nothing but one batch of format 2."""
+ZSTD_SINCE = 7
+"""The first one that may carry zstd (KIP-110)."""
+
 _unpack_header = HEADER.unpack_from
 
 
 class ProduceRules:
-    """What one topic asks of the batches produced to it.
+    """What one topic asks of the records produced to it.
 
-    Made once per change of the topic's settings, and used for every batch.
+    Made once per change of the topic's settings, and used for every set.
 
-    max_message_bytes       largest batch, its 12 bytes of offset and length included
-    compacted               cleanup.policy contains compact: every record needs a key
-    log_append_time         message.timestamp.type is LogAppendTime: producers' times do not matter
-    before_max_ms           how much older than now a record may be; UNLIMITED_MS for no bound
-    after_max_ms            how much newer
-    strict                  walk the records of every batch
-    max_decompressed_bytes  what a batch may expand to when its records are walked
-    zstd_allowed            False for Produce below v7, whose consumers may not know zstd (KIP-110)
+    magic                    the format the topic stores (message.format.version)
+    codec                    the codec it stores, None to keep the producer's (compression.type)
+    level                    of that codec; None for its default
+    max_message_bytes        largest batch or message, its 12 bytes of offset and length included
+    segment_bytes            largest set as it is stored
+    compacted                cleanup.policy contains compact: every record needs a key
+    log_append_time          message.timestamp.type is LogAppendTime: producers' times do not matter
+    before_max_ms            how much older than now a record may be; UNLIMITED_MS for no bound
+    after_max_ms             how much newer
+    strict                   walk the records of every batch
+    max_decompressed_bytes   what a set may expand to when it is opened
+    max_decompression_ratio  and how many times its size, see `compression.decompress`
+    zstd_allowed             False for Produce below v7, whose consumers may not know zstd (KIP-110)
 
-    `simple` tells that no record needs to be looked at; `attributes` are the values of a batch's
-    attributes with which it needs no second look either.
+    `walked` tells that every record has to be looked at, `simple` that a batch of format 2 can be
+    stored on the facts of its header; then `attributes` are the values of its attributes, and
+    `simple_bytes` the size, with which it needs no second look either.
     """
 
     __slots__ = (
         "after_max_ms",
         "attributes",
         "before_max_ms",
+        "codec",
         "compacted",
+        "level",
         "log_append_time",
+        "magic",
         "max_decompressed_bytes",
+        "max_decompression_ratio",
         "max_message_bytes",
+        "segment_bytes",
         "simple",
-        "strict",
+        "simple_bytes",
+        "walked",
         "windowed",
         "zstd_allowed",
     )
@@ -94,48 +113,69 @@ class ProduceRules:
     def __init__(
         self,
         *,
+        magic: int = 2,
+        codec: int | None = None,
+        level: int | None = None,
         max_message_bytes: int = 1_048_588,
+        segment_bytes: int = 1_073_741_824,
         compacted: bool = False,
         log_append_time: bool = False,
         before_max_ms: int = UNLIMITED_MS,
         after_max_ms: int = UNLIMITED_MS,
         strict: bool = False,
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+        max_decompression_ratio: int = DEFAULT_RATIO,
         zstd_allowed: bool = True,
     ) -> None:
+        self.magic = magic
+        self.codec = codec
+        self.level = level
         self.max_message_bytes = max_message_bytes
+        self.segment_bytes = segment_bytes
         self.compacted = compacted
         self.log_append_time = log_append_time
         self.before_max_ms = before_max_ms
         self.after_max_ms = after_max_ms
-        self.strict = strict
         self.max_decompressed_bytes = max_decompressed_bytes
+        self.max_decompression_ratio = max_decompression_ratio
         self.zstd_allowed = zstd_allowed
         self.windowed = not log_append_time and (
             before_max_ms < UNLIMITED_MS or after_max_ms < UNLIMITED_MS
         )
-        self.simple = not (compacted or strict or self.windowed)
+        self.walked = compacted or strict or self.windowed
+        self.simple = magic == 2 and not self.walked
+        self.simple_bytes = min(max_message_bytes, segment_bytes)
         codecs = range(ZSTD + 1 if zstd_allowed else ZSTD)
         self.attributes = frozenset(
-            codec | transactional for codec in codecs for transactional in (0, TRANSACTIONAL_BIT)
+            kept | transactional
+            for kept in codecs
+            if codec is None or codec == kept
+            for transactional in (0, TRANSACTIONAL_BIT)
         )
 
+    def stored_codec(self, sent: int) -> int:
+        """The codec in which a set that came with codec `sent` is stored (records.md 5.6)."""
+        return sent if self.codec is None else self.codec
 
-def check_produced(view: memoryview, rules: ProduceRules, now_ms: int) -> Header:
-    """The header of the one format 2 batch in `view`, if it may be stored.
+    def time_window(self, now_ms: int) -> tuple[int, int]:
+        """The oldest and the newest timestamp that pass, both included; -1 passes besides."""
+        if not self.windowed:
+            return INT64_MIN, INT64_MAX
+        before, after = self.before_max_ms, self.after_max_ms
+        oldest = INT64_MIN if before >= UNLIMITED_MS else max(INT64_MIN, now_ms - before)
+        newest = INT64_MAX if after >= UNLIMITED_MS else min(INT64_MAX, now_ms + after)
+        return oldest, newest
 
-    A cut entry after the batch is ignored, so the batch's size is that of its header. The view must
-    be writable: foreign attribute bits are cleared and, where records are walked, a wrong max
-    timestamp is put right; both with the checksum redone. The header returned is the one after it.
 
-    `now_ms` is what the timestamp window is held against. Raises InvalidRecord with the code for
-    the client: 87 INVALID_RECORD unless said otherwise; 2 CORRUPT_MESSAGE for a bad length, magic
-    or checksum; 10 MESSAGE_TOO_LARGE; 32 INVALID_TIMESTAMP; 76 UNSUPPORTED_COMPRESSION_TYPE.
+def quick_header(view: memoryview, rules: ProduceRules) -> Header | None:
+    """The header of the one format 2 batch that `view` is, if that is all there is to check.
+
+    For the requests that carry only this format, v3 and later. Such a batch is stored as it is.
+    None says nothing against it, only that `prepare` has to look closer.
     """
-    # The common case, in one expression and with the layout's numbers written out, because every
-    # produced batch passes here. What does not pass is examined again, in order, to find out why.
+    # One expression, with the layout's numbers written out, as every produced batch passes here.
     if rules.simple and len(view) > HEADER_SIZE:
-        header = _unpack_header(view)
+        header: Header = _unpack_header(view)
         (
             base_offset,
             length,
@@ -154,7 +194,7 @@ def check_produced(view: memoryview, rules: ProduceRules, now_ms: int) -> Header
         if (
             magic == 2
             and not base_offset
-            and length + 12 == len(view) <= rules.max_message_bytes
+            and length + 12 == len(view) <= rules.simple_bytes
             and attributes in rules.attributes
             and 0 < count == last_offset_delta + 1
             and count * 7 <= (rules.max_decompressed_bytes if attributes & 7 else length - 49)
@@ -162,16 +202,48 @@ def check_produced(view: memoryview, rules: ProduceRules, now_ms: int) -> Header
             and crc32c(view[21:]) == crc
         ):
             return header
-    return _examine(view, rules, now_ms)
+    return None
 
 
-def _examine(view: memoryview, rules: ProduceRules, now_ms: int) -> Header:
-    view = view[: _size_of_the_only_batch(view)]
+def first_magic(view: memoryview, version: int) -> int | None:
+    """The format of a set sent with Produce `version`; None if it has no complete entry.
+
+    From v3 on a set is exactly one complete batch of format 2, which a cut entry may follow. The
+    older requests may also carry that (records.md 6.1). Raises CorruptBatch, InvalidRecord.
+    """
+    entries = walk(view)
+    first = next(entries, None)
+    if first is None:
+        if version >= BATCHES_SINCE:
+            raise InvalidRecord(f"{len(view)} bytes of records hold no complete batch")
+        return None
+    magic = first[2]
+    if magic != 2:
+        if version >= BATCHES_SINCE:
+            raise InvalidRecord(
+                f"records in format {magic}, Produce v{version} carries only format 2"
+            )
+    elif next(entries, None) is not None:
+        raise InvalidRecord("records hold a second batch, only one may be sent")
+    return magic
+
+
+def check_batch(view: memoryview, rules: ProduceRules, version: int) -> Header:
+    """The header of the batch that `view` is, its checksum and all facts of the header checked.
+
+    `version` is that of the Produce request.
+
+    Raises InvalidRecord with the code for the client: 87 INVALID_RECORD unless said otherwise;
+    2 CORRUPT_MESSAGE for a wrong checksum; 10 MESSAGE_TOO_LARGE; 32 INVALID_TIMESTAMP; 76
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
     header: Header = HEADER.unpack_from(view)
-    crc, attributes = header[CRC], header[ATTRIBUTES]
-    if attributes & CODEC_MASK == ZSTD and not rules.zstd_allowed:
+    if header[ATTRIBUTES] & CODEC_MASK == ZSTD and not (
+        rules.zstd_allowed and version >= ZSTD_SINCE
+    ):
         raise InvalidRecord(
-            "zstd needs Produce v7 or later", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            "zstd needs Produce v7 or later, and inter.broker.protocol.version 2.1 or later",
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
     if header[BASE_OFFSET] != 0:
         raise InvalidRecord(
@@ -182,43 +254,17 @@ def _examine(view: memoryview, rules: ProduceRules, now_ms: int) -> Header:
             f"batch of {len(view)} bytes, max.message.bytes allows {rules.max_message_bytes}",
             ErrorCode.MESSAGE_TOO_LARGE,
         )
-    computed = crc32c(view[CHECKED_POSITION:])
+    crc, computed = header[CRC], crc32c(view[CHECKED_POSITION:])
     if computed != crc:
         raise InvalidRecord(
             f"batch states checksum {crc:#010x}, its bytes have {computed:#010x}",
             ErrorCode.CORRUPT_MESSAGE,
         )
-    _check_header(header, rules)
-    max_timestamp = (
-        header[MAX_TIMESTAMP] if rules.simple else _check_records(view, header, rules, now_ms)
-    )
-    if attributes & ~PRODUCER_BITS or max_timestamp != header[MAX_TIMESTAMP]:
-        # A forged delete horizon would let compaction drop tombstones too early (KIP-534).
-        return Batch(view).rewrite(attributes & PRODUCER_BITS, max_timestamp)
+    _check_facts(header, rules)
     return header
 
 
-def _size_of_the_only_batch(view: memoryview) -> int:
-    """Produce v3 and later carry exactly one batch of format 2; a cut entry after it is dropped."""
-    entries: list[tuple[int, int]] = []
-    try:
-        for _, size, magic in walk(view):
-            entries.append((size, magic))
-            if len(entries) == 2:
-                break
-    except CorruptBatch as error:
-        raise InvalidRecord(str(error), ErrorCode.CORRUPT_MESSAGE) from None
-    if not entries:
-        raise InvalidRecord(f"{len(view)} bytes of records hold no complete batch")
-    size, magic = entries[0]
-    if magic != 2:
-        raise InvalidRecord(f"records in format {magic}, this request may carry only format 2")
-    if len(entries) > 1:
-        raise InvalidRecord("records hold a second batch, this request may carry only one")
-    return size
-
-
-def _check_header(header: Header, rules: ProduceRules) -> None:
+def _check_facts(header: Header, rules: ProduceRules) -> None:
     length, attributes = header[LENGTH], header[ATTRIBUTES]
     last_offset_delta = header[LAST_OFFSET_DELTA]
     producer_id, producer_epoch, base_sequence, count = header[PRODUCER_ID:]
@@ -246,43 +292,57 @@ def _check_header(header: Header, rules: ProduceRules) -> None:
         )
 
 
-def _check_records(view: memoryview, header: Header, rules: ProduceRules, now_ms: int) -> int:
-    """Walk every record; returns what the batch's max timestamp has to be.
+def check_records(
+    payload: bytes | memoryview, header: Header, rules: ProduceRules, now_ms: int
+) -> RecordScan:
+    """Walk every record of `payload`, the decompressed records of the batch with this header.
 
-    A loop over records, because a null key, a time outside the window or a wrong offset can be
-    seen in no other way. Offset deltas other than 0, 1, 2, ... are refused. Kafka stores such a
-    batch when it is not compressed, and its consumers then see offsets twice; renumbering it would
-    be kinder to the producer, and needs the batch to be built anew.
+    Returns what `scan_records` found; there `contiguous` is False only if the batch is not
+    compressed. Offset deltas other than 0, 1, 2, ... are refused in a compressed batch. In another
+    one they have to be put right: Kafka stores them, and its consumers see offsets twice
+    (records.md 6.3).
+    Raises InvalidRecord: 32 INVALID_TIMESTAMP for a time outside the window, else 87; keys and
+    times at fault are named one by one.
+    """
+    oldest_ms, newest_ms = rules.time_window(now_ms)
+    scan = scan_records(
+        payload,
+        header[RECORD_COUNT],
+        header[BASE_TIMESTAMP],
+        oldest_ms=oldest_ms,
+        newest_ms=newest_ms,
+    )
+    contiguous, _, null_key_index, bad_time_index, _ = scan
+    if (
+        bad_time_index >= 0
+        or (null_key_index >= 0 and rules.compacted)
+        or not (contiguous or not header[ATTRIBUTES] & CODEC_MASK)
+    ):
+        raise _record_errors(bytes(payload), header, rules, (oldest_ms, newest_ms))
+    return scan
+
+
+def _record_errors(
+    payload: bytes, header: Header, rules: ProduceRules, window: tuple[int, int]
+) -> InvalidRecord:
+    """What is wrong with which records, of a batch that is known to have some at fault.
+
+    If any time is at fault it gives the code for all, as in Kafka.
     """
     base_timestamp = header[BASE_TIMESTAMP]
-    compacted, windowed = rules.compacted, rules.windowed
-    before_max_ms, after_max_ms = rules.before_max_ms, rules.after_max_ms
-    max_timestamp = NO_TIMESTAMP
+    oldest_ms, newest_ms = window
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    payload = Batch(view).payload(limit=rules.max_decompressed_bytes)
     for index, fields in enumerate(read_fields(payload, header[RECORD_COUNT])):
         timestamp_delta, offset_delta, _, key_size, _, _, _ = fields
-        if offset_delta != index:
-            raise InvalidRecord(f"record {index} has offset delta {offset_delta}")
-        timestamp = wrap_timestamp(base_timestamp + timestamp_delta)
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        if compacted and key_size < 0 and len(errors) < MAX_RECORD_ERRORS:
+        if offset_delta != index and header[ATTRIBUTES] & CODEC_MASK:
+            return InvalidRecord(f"record {index} has offset delta {offset_delta}")
+        if rules.compacted and key_size < 0 and len(errors) < MAX_RECORD_ERRORS:
             errors.append((index, "a record of a compacted topic needs a key"))
-        if windowed and timestamp != NO_TIMESTAMP:
-            age_ms = now_ms - timestamp
-            if age_ms > before_max_ms or -age_ms > after_max_ms:
-                code = ErrorCode.INVALID_TIMESTAMP
-                if len(errors) < MAX_RECORD_ERRORS:
-                    errors.append(
-                        (
-                            index,
-                            f"timestamp {timestamp} is outside {before_max_ms} ms before and "
-                            f"{after_max_ms} ms after {now_ms}",
-                        )
-                    )
-    if errors:
-        raise InvalidRecord(f"{errors[0][1]} (record {errors[0][0]})", code, errors)
-    # The append time will replace it anyway, so the checksum need not be computed twice.
-    return header[MAX_TIMESTAMP] if rules.log_append_time else max_timestamp
+        timestamp = wrap_timestamp(base_timestamp + timestamp_delta)
+        if timestamp != NO_TIMESTAMP and not oldest_ms <= timestamp <= newest_ms:
+            code = ErrorCode.INVALID_TIMESTAMP
+            if len(errors) < MAX_RECORD_ERRORS:
+                text = f"timestamp {timestamp} is outside {oldest_ms} to {newest_ms}"
+                errors.append((index, text))
+    return InvalidRecord(f"{errors[0][1]} (record {errors[0][0]})", code, errors)

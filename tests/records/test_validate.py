@@ -25,12 +25,14 @@ from protocol.records.layout import (
     RECORD_COUNT,
     RECORD_COUNT_POSITION,
 )
-from protocol.records.validate import MAX_RECORD_ERRORS, ProduceRules, check_produced
+from protocol.records.prepare import prepare
+from protocol.records.validate import MAX_RECORD_ERRORS, ProduceRules, quick_header
 from tests.records.bombs import BOMBS
 from tests.records.corpus import reseal
 
 if TYPE_CHECKING:
     from protocol.records.builder import RecordFields
+    from protocol.records.layout import Header
 
 NOW_MS = 1_700_000_000_000
 RULES = ProduceRules()
@@ -47,11 +49,30 @@ def batch(records: list[RecordFields] | None = None, codec: int = 0, **ids: Any)
     return bytearray(build_batch(THREE if records is None else records, codec=codec, **ids))
 
 
+def checked(view: memoryview, rules: ProduceRules, now_ms: int) -> Header:
+    """The header of the batch, stored in place. What is quickly told has to be the same."""
+    quick = quick_header(view, rules)
+    before = bytes(view)
+    prepared = prepare(view, rules, version=9, now_ms=now_ms, next_offset=50)
+    assert prepared is not None
+    assert not prepared.rebuilt
+    ((stored, header),) = prepared.batches
+    assert stored.obj is view.obj
+    assert prepared.record_count == header[RECORD_COUNT]
+    if quick is not None and not rules.log_append_time:
+        assert quick == header
+        assert view == before
+    return header
+
+
 def refused(
     data: bytes | bytearray, rules: ProduceRules = RULES, now_ms: int = NOW_MS
 ) -> InvalidRecord:
+    sent = bytearray(data)
+    assert quick_header(memoryview(sent), rules) is None
     with pytest.raises(InvalidRecord) as refusal:
-        check_produced(memoryview(bytearray(data)), rules, now_ms)
+        checked(memoryview(sent), rules, now_ms)
+    assert sent == data, "a refused batch was written to"
     return refusal.value
 
 
@@ -62,7 +83,7 @@ def test_a_good_batch_is_left_as_it_is_and_its_header_returned(
 ) -> None:
     data = batch(codec=codec)
     before = bytes(data)
-    header = check_produced(memoryview(data), rules, NOW_MS)
+    header = checked(memoryview(data), rules, NOW_MS)
     assert header == HEADER.unpack_from(before)
     assert (header[BASE_OFFSET], header[RECORD_COUNT]) == (0, 3)
     assert data == before
@@ -71,7 +92,7 @@ def test_a_good_batch_is_left_as_it_is_and_its_header_returned(
 def test_a_cut_entry_after_the_batch_is_ignored() -> None:
     data = batch()
     for left in (1, 11, 17, 60, len(data) - 1):
-        header = check_produced(memoryview(data + data[:left]), RULES, NOW_MS)
+        header = checked(memoryview(data + data[:left]), RULES, NOW_MS)
         assert header == HEADER.unpack_from(data)
 
 
@@ -103,12 +124,12 @@ def test_size_is_refused_before_the_checksum_is_computed() -> None:
     small = ProduceRules(max_message_bytes=len(data) - 1)
     assert refused(data, small).code == ErrorCode.MESSAGE_TOO_LARGE
     just = ProduceRules(max_message_bytes=len(data))
-    check_produced(memoryview(batch()), just, NOW_MS)
+    checked(memoryview(batch()), just, NOW_MS)
 
 
 def test_what_is_cut_after_the_batch_does_not_count_for_its_size() -> None:
     data = batch()
-    check_produced(memoryview(data + data[:50]), ProduceRules(max_message_bytes=len(data)), NOW_MS)
+    checked(memoryview(data + data[:50]), ProduceRules(max_message_bytes=len(data)), NOW_MS)
 
 
 @pytest.mark.parametrize("offset", [1, -1, 7])
@@ -126,7 +147,7 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
 def test_zstd_is_refused_below_produce_v7() -> None:
     old = ProduceRules(zstd_allowed=False)
     assert refused(batch(codec=4), old).code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    check_produced(memoryview(batch(codec=3)), old, NOW_MS)
+    checked(memoryview(batch(codec=3)), old, NOW_MS)
 
 
 def test_control_batches_are_the_brokers() -> None:
@@ -143,10 +164,10 @@ def test_a_producer_id_needs_epoch_and_sequence(epoch: int, sequence: int) -> No
 def test_epoch_and_sequence_mean_nothing_without_a_producer_id() -> None:
     # kafkajs sends 0 and 0 with producer id -1.
     data = batch(producer_id=-1, producer_epoch=0, base_sequence=0)
-    check_produced(memoryview(data), RULES, NOW_MS)
+    checked(memoryview(data), RULES, NOW_MS)
     INT16.pack_into(data, PRODUCER_EPOCH_POSITION, -5)
     INT32.pack_into(data, BASE_SEQUENCE_POSITION, -5)
-    check_produced(memoryview(reseal(data)), RULES, NOW_MS)
+    checked(memoryview(reseal(data)), RULES, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +195,7 @@ def test_attribute_bits_of_others_are_cleared_and_the_checksum_redone(bits: int)
     data = batch(codec=1)
     wanted = bytes(data)
     INT16.pack_into(data, ATTRIBUTES_POSITION, bits | 1)
-    header = check_produced(memoryview(reseal(data)), RULES, NOW_MS)
+    header = checked(memoryview(reseal(data)), RULES, NOW_MS)
     assert data == wanted
     assert header == HEADER.unpack_from(wanted)
 
@@ -184,7 +205,7 @@ def test_clearing_bits_leaves_what_follows_the_batch_alone() -> None:
     wanted = bytes(data) + b"\x00" * 9
     data[22] = 0x40
     buffer = reseal(data) + b"\x00" * 9
-    check_produced(memoryview(buffer), RULES, NOW_MS)
+    checked(memoryview(buffer), RULES, NOW_MS)
     assert buffer == wanted
 
 
@@ -197,8 +218,8 @@ def test_a_wrong_max_timestamp_is_put_right_where_records_are_walked(
     wanted = bytes(data)
     INT64.pack_into(data, MAX_TIMESTAMP_POSITION, maximum)
     reseal(data)
-    assert check_produced(memoryview(data), RULES, NOW_MS)[MAX_TIMESTAMP] == maximum
-    assert check_produced(memoryview(data), STRICT, NOW_MS)[MAX_TIMESTAMP] == NOW_MS + 5
+    assert checked(memoryview(data), RULES, NOW_MS)[MAX_TIMESTAMP] == maximum
+    assert checked(memoryview(data), STRICT, NOW_MS)[MAX_TIMESTAMP] == NOW_MS + 5
     assert data == wanted
 
 
@@ -209,7 +230,7 @@ def test_a_compacted_topic_needs_a_key_in_every_record(codec: int) -> None:
     assert refusal.code == ErrorCode.INVALID_RECORD
     assert [index for index, _ in refusal.record_errors] == [1]
     assert "needs a key" in str(refusal)
-    check_produced(memoryview(batch(records, codec)), RULES, NOW_MS)
+    checked(memoryview(batch(records, codec)), RULES, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +248,7 @@ def test_the_window_of_timestamps_includes_its_edges(timestamp_ms: int, fits: bo
     rules = ProduceRules(before_max_ms=500, after_max_ms=200)
     data = batch([(NOW_MS, b"k", None, ()), (timestamp_ms, b"k", None, ())])
     if fits:
-        check_produced(memoryview(data), rules, NOW_MS)
+        checked(memoryview(data), rules, NOW_MS)
     else:
         refusal = refused(data, rules)
         assert refusal.code == ErrorCode.INVALID_TIMESTAMP
@@ -237,7 +258,7 @@ def test_the_window_of_timestamps_includes_its_edges(timestamp_ms: int, fits: bo
 def test_log_append_time_has_no_window_and_keeps_the_max_timestamp_for_the_stamp() -> None:
     rules = ProduceRules(log_append_time=True, before_max_ms=5, after_max_ms=5)
     assert rules.simple
-    check_produced(memoryview(batch([(1, b"k", None, ())])), rules, NOW_MS)
+    checked(memoryview(batch([(1, b"k", None, ())])), rules, NOW_MS)
 
 
 def test_a_time_and_a_key_at_fault_are_both_named_and_the_time_gives_the_code() -> None:
@@ -254,11 +275,11 @@ def test_a_refusal_names_a_bounded_number_of_records() -> None:
     assert len(refusal.record_errors) == MAX_RECORD_ERRORS
 
 
-@pytest.mark.parametrize("codec", [0, 1])
-def test_offset_deltas_that_do_not_count_up_are_refused_where_records_are_walked(
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_offset_deltas_of_a_compressed_batch_that_do_not_count_up_are_refused_where_walked(
     codec: int,
 ) -> None:
-    # Kafka stores such a batch when it is not compressed; its consumers then see offsets twice.
+    # Kafka fails with an unknown error. What becomes of them without a codec is in test_prepare.
     plain = bytearray(build_batch(NULL_KEYS))
     record_size = (len(plain) - 61) // 3
     plain[61 + record_size + 3] = 0
@@ -269,7 +290,7 @@ def test_offset_deltas_that_do_not_count_up_are_refused_where_records_are_walked
     refusal = refused(reseal(data), STRICT)
     assert refusal.code == ErrorCode.INVALID_RECORD
     assert "record 1 has offset delta 0" in str(refusal)
-    check_produced(memoryview(data), RULES, NOW_MS)
+    checked(memoryview(data), RULES, NOW_MS)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -307,3 +328,33 @@ def test_rules_that_need_no_look_at_records_say_so() -> None:
     assert not ProduceRules(strict=True).simple
     assert not ProduceRules(before_max_ms=1).simple
     assert not ProduceRules(after_max_ms=1).simple
+    assert not ProduceRules(magic=1).simple
+    assert not ProduceRules(magic=0).simple
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_only_a_batch_in_the_codec_of_the_topic_needs_no_closer_look(codec: int) -> None:
+    data = memoryview(batch(codec=codec))
+    for configured in (None, 0, 1, 2, 3, 4):
+        found = quick_header(data, ProduceRules(codec=configured))
+        assert (found is not None) == (configured in (None, codec))
+
+
+def test_an_unlimited_side_of_the_window_has_no_edge_at_all() -> None:
+    # Now minus the largest number of milliseconds is not the oldest time there is.
+    oldest = batch([(-(2**63), b"k", b"v", ())])
+    newest = batch([(2**63 - 1, b"k", b"v", ())])
+    checked(memoryview(oldest), ProduceRules(after_max_ms=5), NOW_MS)
+    checked(memoryview(newest), ProduceRules(before_max_ms=5), NOW_MS)
+    assert refused(newest, ProduceRules(after_max_ms=5)).code == ErrorCode.INVALID_TIMESTAMP
+    assert refused(oldest, ProduceRules(before_max_ms=5)).code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_set_larger_than_a_segment_has_a_code_of_its_own() -> None:
+    data = batch()
+    just = ProduceRules(segment_bytes=len(data))
+    small = ProduceRules(segment_bytes=len(data) - 1)
+    strict = ProduceRules(segment_bytes=len(data) - 1, strict=True)
+    assert quick_header(memoryview(data), just) is not None
+    for rules in (small, strict):
+        assert refused(data, rules).code == ErrorCode.RECORD_LIST_TOO_LARGE
