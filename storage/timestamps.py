@@ -10,17 +10,24 @@ is ever the answer.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from protocol.records.batch import Batch
 from protocol.records.errors import CorruptBatch
-from protocol.records.layout import LOG_APPEND_TIME, NO_TIMESTAMP
-from protocol.records.legacy import read_messages
+from protocol.records.layout import LOG_APPEND_TIME, MESSAGE_1, NO_TIMESTAMP
+from protocol.records.legacy import Message
+from protocol.records.record import INT64_MAX, INT64_MIN
+from protocol.records.transcode import (
+    messages_from_messages,
+    messages_from_records,
+    scan_messages,
+)
+from protocol.records.walk import walk
 from storage.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from protocol.records.transcode import MessageScan
     from storage.reading import ReadableLog
     from storage.scan import Entry
     from storage.segment import Segment
@@ -59,28 +66,70 @@ def _first_in(
             continue
         if entry.max_timestamp == NO_TIMESTAMP:
             continue
-        for timestamp, offset in _times(segment, entry, limit):
-            if timestamp >= timestamp_ms and offset >= log.start_offset:
-                return timestamp, offset, entry.leader_epoch
+        run = _run_of(segment, entry, log.start_offset, limit)
+        index = _scan(run, before_ms=timestamp_ms).bad_time_index
+        if index >= 0:
+            return *_message_at(run, index), entry.leader_epoch
     return None
 
 
-def _times(segment: Segment, entry: Entry, limit: int) -> Iterator[tuple[int, int]]:
-    """Timestamp and offset of each record of one entry: only the records know them."""
-    if entry.magic < 2 and not entry.codec:
-        yield entry.max_timestamp, entry.last_offset
-        return
+def _run_of(segment: Segment, entry: Entry, start_offset: int, limit: int) -> bytes:
+    """The records of one entry from `start_offset` on as plain messages of format 1, which are
+    quicker to go through than anything else that has offset and timestamp."""
     data = segment.file.pread(entry.size, entry.position)
     if len(data) != entry.size:
         raise CorruptBatch(f"{segment.path()}, position {entry.position}: cut while being read")
-    if entry.magic < 2:
-        for record in read_messages(data, limit=limit):
-            yield record.timestamp_ms, record.offset
-        return
-    batch = Batch(memoryview(data))
-    stamped = batch.timestamp_type == LOG_APPEND_TIME
-    for record in batch.records(limit=limit):
-        yield entry.max_timestamp if stamped else record.timestamp_ms, record.offset
+    view = memoryview(data)
+    if entry.magic == 2:
+        batch = Batch(view)
+        stamped = batch.timestamp_type == LOG_APPEND_TIME
+        run, _ = messages_from_records(
+            batch.payload(limit=limit),
+            batch.record_count,
+            base_offset=batch.base_offset,
+            base_timestamp=batch.base_timestamp,
+            magic=1,
+            append_time_ms=batch.max_timestamp if stamped else None,
+            min_offset=start_offset,
+        )
+        return run
+    message = Message(view)
+    if not message.codec:
+        return data
+    if not message.is_intact():
+        raise CorruptBatch(f"{segment.path()}, position {entry.position}: wrong checksum")
+    payload = message.payload(limit=limit)
+    # A wrapper has the offset of its last message; inside they count from anywhere (KIP-31).
+    base_offset = message.offset - _scan(payload).last_offset if message.offset else 0
+    stamped = message.timestamp_type == LOG_APPEND_TIME
+    run, _ = messages_from_messages(
+        payload,
+        source_magic=1,
+        magic=1,
+        offset=base_offset,
+        renumber=False,
+        append_time_ms=message.timestamp_ms if stamped else None,
+        min_offset=start_offset,
+    )
+    return run
+
+
+def _scan(run: bytes, *, before_ms: int | None = None) -> MessageScan:
+    """With `before_ms`, the first message that is not before it has the "bad" time."""
+    return scan_messages(
+        run,
+        1,
+        max_entry_bytes=2**31 - 1,
+        oldest_ms=INT64_MIN,
+        newest_ms=INT64_MAX if before_ms is None else before_ms - 1,
+    )
+
+
+def _message_at(run: bytes, index: int) -> tuple[int, int]:
+    """Timestamp and offset of one message of a run."""
+    position, _, _ = next(islice(walk(run), index, None))
+    offset, _, _, _, _, timestamp = MESSAGE_1.unpack_from(run, position)
+    return timestamp, offset
 
 
 def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
@@ -105,9 +154,8 @@ def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
             best = entry.max_timestamp
             continue
         reached = True
-        for timestamp, offset in _times(segment, entry, limit):
-            if offset >= log.start_offset:
-                best = max(best, timestamp)
+        run = _run_of(segment, entry, log.start_offset, limit)
+        best = max(best, _scan(run).max_timestamp)
     return best
 
 
