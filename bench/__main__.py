@@ -12,7 +12,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import case, fetch, latency, machine, produce, report, single_records, startup
+from bench import (
+    case,
+    convert,
+    fetch,
+    latency,
+    machine,
+    old_readers,
+    produce,
+    report,
+    single_records,
+    startup,
+)
 from bench.servers import Floor, Running, Server, Started, Triglot
 
 if TYPE_CHECKING:
@@ -23,8 +34,11 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "fetch": fetch.CASES,
     "single": single_records.CASES,
     "latency": latency.CASES,
+    "old-readers": old_readers.CASES,
     "startup": startup.CASES,
 }
+#: What needs no server. The columns of its table are the loops over records, in C and in Python.
+CONVERT = "convert"
 RESULTS = Path(__file__).parent / "results"
 
 #: Apache Kafka is loaded for so long before the first round, or it is measured uncompiled.
@@ -41,10 +55,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add("--tiny", action="store_true", help="proves that everything runs; its figures mean nothing")
     add(
         "--only",
-        choices=GROUPS,
+        choices=(*GROUPS, CONVERT),
         action="append",
         metavar="NAME",
-        help="one of " + ", ".join(GROUPS),
+        help=f"one of {', '.join(GROUPS)}; or {CONVERT}, which is a table of its own",
     )
     add(
         "--against",
@@ -63,6 +77,8 @@ def server_of(name: str, folder: Path) -> Server:
     """Starts the server of this name, or finds a running one. It is ready on return."""
     if "=" in name:
         return Running(name)
+    if name in convert.TWINS:
+        return convert.Twin(name)
     kinds: dict[str, type[Started]] = {"triglot": Triglot, "floor": Floor}
     if name == "kafka":
         from bench.kafka_peer import Kafka
@@ -141,13 +157,19 @@ def main(arguments: Sequence[str]) -> None:
     scale = case.TINY if options.tiny else case.QUICK if options.quick else case.FULL
     rounds = 1 if options.tiny else min(options.rounds, 2) if options.quick else options.rounds
     warm_up_s = WARM_UP_S if options.warm_up is None else options.warm_up
-    cases = [each for name in options.only or GROUPS for each in GROUPS[name]]
+    groups, columns = options.only or list(GROUPS), ["triglot", "floor"]
+    if CONVERT in groups:
+        if groups != [CONVERT] or options.against:
+            raise SystemExit(f"--only {CONVERT} needs no server and goes with no other load")
+        columns = list(convert.TWINS)
+    known = {**GROUPS, CONVERT: convert.CASES}
+    cases = [each for name in groups for each in known[name]]
     command = shlex.join(["python", "-m", "bench", *_without_paths(arguments)])
     run = report.Run(machine.described(), command, rounds)
     machine.pin_load()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as started:
         servers: list[Server] = []
-        for name in options.against or ["triglot", "floor"]:
+        for name in options.against or columns:
             server = server_of(name, Path(folder))
             started.callback(server.stop)
             servers.append(server)
@@ -160,7 +182,8 @@ def main(arguments: Sequence[str]) -> None:
     print(data if options.json else table)
     output = options.output
     if output is None and not (options.tiny or options.quick):
-        output = RESULTS / f"{run.machine['date']}.md"
+        suffix = f"-{CONVERT}" if CONVERT in groups else ""
+        output = RESULTS / f"{run.machine['date']}{suffix}.md"
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(table)

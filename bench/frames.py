@@ -87,6 +87,21 @@ def fetch_error_position(topic: str) -> int:
     return 22 + len(topic)
 
 
+def old_fetch_frame(
+    topic: str, offset: int, *, version: int, max_bytes: int = 1 << 20, wait_ms: int = 500
+) -> bytes:
+    """Fetch 0 to 2 of partition 0: message sets, without a size for the whole answer."""
+    name = topic.encode()
+    body = struct.pack(">iii", -1, wait_ms, 1) + struct.pack(">ih", 1, len(name)) + name
+    body += struct.pack(">iiqi", 1, 0, offset, max_bytes)
+    return frame(FETCH, version, body, flexible=False)
+
+
+def old_fetch_error_position(topic: str, *, version: int) -> int:
+    """As `fetch_error_position`, for `old_fetch_frame`: a throttle time came with version 1."""
+    return (22 if version else 18) + len(topic)
+
+
 def metadata_frame(topic: str) -> bytes:
     """Metadata 4 of one topic, which is created if the server does so."""
     name = topic.encode()

@@ -23,12 +23,14 @@ class Appends:
     """Partitions with queued batches. One object serves all connections: a burst ends before the
     loop turns to the next connection."""
 
-    __slots__ = ("_partitions", "unsynced")
+    __slots__ = ("_partitions", "rebuilt", "unsynced")
 
     def __init__(self) -> None:
         self._partitions: list[Partition] = []
         self.unsynced: dict[Log, None] = {}
         """Logs written since housekeeping last had them synced."""
+        self.rebuilt = 0
+        """Sets so far that were stored in other bytes than they came in, for the metrics."""
 
     def add(
         self,

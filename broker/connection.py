@@ -19,6 +19,7 @@ from broker.context import Context
 from broker.dispatch import CloseConnection, answer
 from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
+from broker.preparing import PrepareWait
 from broker.sender import Sender
 from broker.waiting import FetchWait
 from protocol.connection import PRODUCE_KEY, ServerConnection
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.log import Log
 
-PENDING = frozenset({Durable, Silent, FetchWait})
+PENDING = frozenset({Durable, Silent, FetchWait, PrepareWait})
 """What a handler returns that is not an answer."""
 
 
@@ -122,11 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing is owed to the peer and nothing of its next request has come."""
         return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
 
-    def finish_waiting(self, request: Request, response: Any) -> None:
-        """The request that held back the others is answered: send it and go on."""
+    def finish_waiting(self, request: Request, result: Any) -> None:
+        """The request that held back the others has its result: answer it and go on."""
         self._waiting = None
-        self._wire.respond(request, response)
-        self._flush()
+        self._settle([(request, result)])
         if self._wire.buffered:
             self._broker.loop.call_soon(self._handle)
 
@@ -188,7 +188,13 @@ class Connection(asyncio.BufferedProtocol):
         except (Malformed, CloseConnection) as error:
             self._refuse(error)
             more = False
-        if not (appends.write() and all_written):
+        self._settle(handled, all_written=all_written)
+        return more
+
+    def _settle(self, handled: list[tuple[Request, Any]], *, all_written: bool = True) -> None:
+        """Write what these requests appended, and answer those that can be answered now."""
+        wire = self._wire
+        if not (self._broker.appends.write() and all_written):
             translate_failures(handled)
         durable: list[tuple[Request, Durable]] = []
         for request, result in handled:
@@ -206,7 +212,6 @@ class Connection(asyncio.BufferedProtocol):
         if durable:
             self._wait_for_disk(durable)
         self._flush()
-        return more
 
     def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
         """Send these answers when all that they acknowledge is on disk."""

@@ -61,7 +61,9 @@ class Context:
         """Say in the log that something this client asked for failed on our side."""
         logs.error("request failed", what=what, reason=str(error), address=self.peer_host, **facts)
 
-    def refused_batch(self, topic: str, partition: int, error: KafkaError) -> None:
+    def refused_batch(
+        self, topic: str, partition: int, error: KafkaError, *, client_id: str | None
+    ) -> None:
         """Say in the log, once a minute, that a batch of this client was not stored."""
         logs.warn_once_a_minute(
             "batch refused",
@@ -70,7 +72,7 @@ class Context:
             code=error.code.name,
             topic=topic,
             partition=partition,
-            client_id=self.client_id,
+            client_id=client_id,
         )
 
 

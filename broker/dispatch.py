@@ -45,43 +45,32 @@ class CloseConnection(Exception):
         self.quiet = quiet
 
 
-class Handler:
-    """A handler, and the oldest version it serves (the newest is the registry's)."""
-
-    __slots__ = ("call", "min_version")
-
-    def __init__(self, call: Callable[[Request, Context], Any], *, min_version: int = 0) -> None:
-        self.call = call
-        self.min_version = min_version
-
-
-HANDLERS: dict[int, Handler] = {
-    0: Handler(produce, min_version=3),
-    1: Handler(fetch, min_version=4),
-    2: Handler(list_offsets, min_version=1),
-    3: Handler(metadata),
-    10: Handler(find_coordinator),
-    18: Handler(api_versions),
-    19: Handler(create_topics),
-    20: Handler(delete_topics),
-    21: Handler(delete_records),
-    22: Handler(init_producer_id),
-    23: Handler(offset_for_leader_epoch),
-    32: Handler(describe_configs),
-    33: Handler(alter_configs),
-    37: Handler(create_partitions),
-    44: Handler(incremental_alter_configs),
-    60: Handler(describe_cluster),
-    75: Handler(describe_topic_partitions),
+HANDLERS: dict[int, Callable[[Request, Context], Any]] = {
+    0: produce,
+    1: fetch,
+    2: list_offsets,
+    3: metadata,
+    10: find_coordinator,
+    18: api_versions,
+    19: create_topics,
+    20: delete_topics,
+    21: delete_records,
+    22: init_producer_id,
+    23: offset_for_leader_epoch,
+    32: describe_configs,
+    33: alter_configs,
+    37: create_partitions,
+    44: incremental_alter_configs,
+    60: describe_cluster,
+    75: describe_topic_partitions,
 }
 
 
 def served() -> dict[int, Served]:
     """What is served, for the connections and for ApiVersions."""
+    apis = registry.APIS
     return {
-        key: Served(
-            registry.APIS[key], handler.call, handler.min_version, registry.APIS[key].max_version
-        )
+        key: Served(apis[key], handler, apis[key].min_version, apis[key].max_version)
         for key, handler in HANDLERS.items()
     }
 
@@ -92,8 +81,10 @@ def answer(request: Request, ctx: Context) -> Any:
     A KafkaError becomes the answer in which everything asked for meets its code. Any other
     exception is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR.
     """
+    route = request.route
+    route.requests += 1
     try:
-        return request.route.handler(request, ctx)
+        return route.handler(request, ctx)
     except KafkaError as error:
         return _refused(request, error.code)
     except Exception as error:

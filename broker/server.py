@@ -18,6 +18,7 @@ from broker import clock, logs
 from broker._version import VERSION
 from broker.appends import Appends
 from broker.connection import Connection
+from broker.conversion import Conversions
 from broker.dispatch import served
 from broker.durability import GroupCommit
 from broker.fetch_sessions import FetchSessions
@@ -28,6 +29,7 @@ from broker.workers import Worker
 from config import ConfigError
 from protocol.connection import Routes
 from protocol.errors import ErrorCode
+from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.filesystem import DiskFilesystem
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 STOP_WITHIN_S = 10.0
 """How long a stop waits for answers that are owed before it closes connections all the same."""
 COLD_READERS = 2
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that runs Python code (a conversion without the compiled loops) may keep the
+loop waiting; the interpreter's default is ten times that."""
 ACCEPT_BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
@@ -73,6 +78,14 @@ class Broker:
         self.routes = Routes(served())
         self.syncer = Worker(loop, "sync")
         self.readers = Worker(loop, "read", COLD_READERS)
+        self.converter = Worker(loop, "convert")
+        self.conversions = Conversions(
+            self.converter,
+            ExpansionLimits(
+                settings.max_decompressed_batch_bytes, settings.max_decompression_ratio
+            ),
+            cache_max_bytes=settings.conversion_cache_max_bytes,
+        )
         self.appends = Appends()
         self.group_commit = GroupCommit(loop, self.syncer)
         self.fetch_sessions = FetchSessions(
@@ -169,6 +182,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
     _raise_file_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -214,6 +228,8 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         broker = Broker(settings, loop, directory, store)
         reports = broker.topics.load(now_ms=clock.now_ms())
         servers += [await _listen(broker, listener) for listener in settings.served_listeners]
+        if settings.metrics_port is not None:
+            servers.append(await _listen_for_scrapes(broker))
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
         for server in servers:
             server.close()
@@ -245,6 +261,23 @@ async def _listen(broker: Broker, listener: Listener) -> asyncio.AbstractServer:
         raise StartRefused(
             f"can't listen on {listener}: {reason} (--listen HOST:PORT chooses another address)"
         ) from error
+
+
+async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
+    from broker import metrics  # few brokers are watched, and every import delays the start
+
+    host, port = broker.settings.metrics_host, broker.settings.metrics_port
+    assert port is not None
+    try:
+        server = await metrics.listen(broker, host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StartRefused(
+            f"can't listen on {host}:{port}: {reason} (metrics.port and metrics.host)"
+        ) from error
+    taken = server.sockets[0].getsockname()[1]
+    logs.info("metrics are served", url=f"http://{host}:{taken}/metrics")
+    return server
 
 
 class Running:
@@ -302,5 +335,6 @@ class Running:
                 await asyncio.sleep(0)
         broker.syncer.stop()
         broker.readers.stop()
+        broker.converter.stop()
         clean = broker.directory.close()
         logs.info("stopped", clean=clean)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker.partition import Partition
 from config import TopicSettings
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.compression import NAMES as CODEC_NAMES
 from protocol.records.validate import ProduceRules
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Topic:
         settings = TopicSettings.of(broker, overrides)
         self.overrides = overrides
         self.settings = settings
+        codec, level = _target_codec(settings)
         self.rules, self.rules_without_zstd = (
             ProduceRules(
                 max_message_bytes=settings.max_message_bytes,
@@ -84,12 +86,33 @@ class Topic:
                 after_max_ms=settings.message_timestamp_after_max_ms,
                 strict=broker.validation_level == "strict",
                 max_decompressed_bytes=broker.max_decompressed_batch_bytes,
-                zstd_allowed=zstd_allowed,
+                max_decompression_ratio=broker.max_decompression_ratio,
+                zstd_allowed=zstd_allowed and broker.knows_zstd,
+                magic=settings.record_format,
+                codec=codec,
+                level=level,
+                segment_bytes=settings.segment_bytes,
             )
             for zstd_allowed in (True, False)
         )
         for partition in self.partitions:
             partition.log.configure(settings)
+
+
+def _target_codec(settings: TopicSettings) -> tuple[int | None, int | None]:
+    """The codec that records have to be stored with, None for the producer's own, and its level,
+    None for the codec's default."""
+    name = settings.compression_type
+    if name == "producer":
+        return None, None
+    if name == "uncompressed":
+        return 0, None
+    levels = {
+        "gzip": settings.compression_gzip_level,
+        "lz4": settings.compression_lz4_level,
+        "zstd": settings.compression_zstd_level,
+    }
+    return CODEC_NAMES.index(name), levels.get(name)
 
 
 class Topics:

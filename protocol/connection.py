@@ -72,12 +72,15 @@ class Route:
         "flexible",
         "handler",
         "read_single",
+        "requests",
         "response_start",
         "version",
         "write_single",
     )
 
     def __init__(self, served: Served, version: int) -> None:
+        self.requests = 0
+        """How many there were; whoever handles them counts."""
         api = served.api
         self.api = api
         self.version = version
@@ -104,6 +107,10 @@ class Routes:
         self.served = served
         self._routes: dict[int, Route] = {}
         self.get = self._routes.get
+
+    def used(self) -> list[Route]:
+        """Every route that was ever asked for, by key and version."""
+        return [self._routes[number] for number in sorted(self._routes)]
 
     def find(self, key: int, version: int) -> Route:
         """The route, compiled if this is its first use. Raises UnservedRequest."""

@@ -1,31 +1,49 @@
 """Fetch: read whole batches as they are stored, and wait when there is too little.
 
-Versions 4 to 18. Partitions are read in the order asked for until the sizes are used up; the first
-that has data gives at least one batch. Data is not read here: an answer holds slices of segment
-files, which the connection sends.
+Versions 0 to 18. Partitions are read in the order asked for until the sizes are used up; the first
+that has data gives at least one batch. What the client knows is not read here: an answer holds
+slices of segment files, which the connection sends. From v10 on that is everything; for older
+clients `selection` looks at the headers first, and what they don't know is converted.
 
-Unlike Kafka, batches are never cut off at the end of an answer.
+Versions 0 to 2 have a size for each partition and none for the whole, so no order that a client
+could mean: we begin with another partition each time, that all get their share of what is
+converted for one answer.
+
+Unlike Kafka, batches are never cut off at the end of an answer, except where the first of a
+partition is too large for a client of v0 to v2, which learns from it how much it needs.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker import logs
+from broker.conversion import INLINE_US
 from broker.fetch_sessions import Plan, Wanted
-from broker.waiting import FetchWait
+from broker.selection import READERS, Limits, Selection
+from broker.waiting import FetchWait, Held
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from broker.context import Context
+    from broker.conversion import Outcome, Piece
     from broker.partition import Partition
     from protocol.connection import Request
+    from storage.slices import FileSlice
 
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 ORDINARY_CONSUMER = -1
 DEBUGGING_CONSUMER = -2
+
+CONVERTED_MAX_BYTES = 1_048_576
+"""Converted entries in one answer: they are in memory until they are sent. A first entry of a
+partition may exceed it; the partitions behind come in the next answer. It is what most consumers
+ask of one partition at a time."""
+SHARE_MIN_BYTES = 65_536
+"""The least that a partition gets of it while there is any left."""
 
 Entry = FetchResponse.Topic.Partition
 
@@ -58,30 +76,28 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    reading = _Reading(request, ctx, plan)
-    reading.run()
+    held = Held()
+    reading = _read(request, ctx, plan, held)
     if (
-        reading.found_bytes >= message.min_bytes
-        or reading.has_error
-        or message.max_wait_ms <= 0
-        or not plan.wanted
-        or reading.is_cut_short()
+        not reading.missing
+        and not reading.unfinished
+        and (message.max_wait_ms <= 0 or reading.is_enough())
     ):
         return reading.response()
-    reading.forget()
     return FetchWait(
         ctx.broker.loop,
-        partitions=reading.watched,
-        missing_bytes=message.min_bytes - reading.found_bytes,
+        ctx.broker.conversions.begin,
+        held,
+        lambda: _read(request, ctx, plan, held),
+        reading,
         max_wait_ms=message.max_wait_ms,
-        read=lambda: _read_now(request, ctx, plan),
     )
 
 
-def _read_now(request: Request, ctx: Context, plan: Plan) -> FetchResponse:
-    reading = _Reading(request, ctx, plan)
+def _read(request: Request, ctx: Context, plan: Plan, held: Held) -> _Reading:
+    reading = _Reading(request, ctx, plan, held)
     reading.run()
-    return reading.response()
+    return reading
 
 
 def _wanted(message: FetchRequest, by_id: bool) -> list[Wanted]:
@@ -102,24 +118,59 @@ def _wanted(message: FetchRequest, by_id: bool) -> list[Wanted]:
 class _Reading:
     """One pass over the partitions of a fetch."""
 
-    def __init__(self, request: Request, ctx: Context, plan: Plan) -> None:
+    def __init__(self, request: Request, ctx: Context, plan: Plan, held: Held) -> None:
         message: FetchRequest = request.message
         self._version = request.version
+        self._correlation_id = request.correlation_id
         self._by_id = request.version >= TOPIC_IDS_SINCE
         self._committed_only = message.isolation_level == READ_COMMITTED
+        self._min_bytes = message.min_bytes
         self._ctx = ctx
         self._plan = plan
+        self._held = held
+        self._reader = READERS.get(request.version)
         self._left = min(message.max_bytes, ctx.broker.settings.fetch_max_bytes)
+        self._room = CONVERTED_MAX_BYTES
+        self._lagging = 0
+        self._inline_us: float = INLINE_US
         self._entries: list[tuple[Wanted, Entry]] = []
         self.found_bytes = 0
         self.has_error = False
         self.watched: list[Partition] = []
+        self.missing: list[tuple[list[Piece], int]] = []
+        self.unfinished = False
+        self._has_more = False
 
     def run(self) -> None:
-        for wanted in self._plan.wanted:
-            self._entries.append((wanted, self._read(wanted)))
+        wanted = self._plan.wanted
+        reader = self._reader
+        if reader is not None:
+            self._lagging = sum(map(self._lags, wanted))
+            if reader.cuts and len(wanted) > 1:
+                first = self._correlation_id % len(wanted)
+                wanted = wanted[first:] + wanted[:first]
+        for one in wanted:
+            self._entries.append((one, self._read(one)))
+        if self.unfinished and self.found_bytes:
+            self.unfinished, self._has_more = False, True
 
-    def is_cut_short(self) -> bool:
+    def is_enough(self) -> bool:
+        """Whether the answer need not wait for more bytes."""
+        return (
+            self.found_bytes >= self._min_bytes
+            or self.has_error
+            or self._has_more
+            or not self._plan.wanted
+            or (self._reader is None and self._is_cut_short())
+        )
+
+    @property
+    def missing_bytes(self) -> int:
+        """What an append must bring before it is worth while to look again. An older reader may
+        get more or fewer bytes than are stored, so it looks after each."""
+        return self._min_bytes - self.found_bytes if self._reader is None else 1
+
+    def _is_cut_short(self) -> bool:
         """Whether there is more than the limits, or the end of a segment, let through; to wait
         would bring nothing then. Asked only when too little was found, and without errors."""
         for partition, (wanted, entry) in zip(self.watched, self._entries, strict=True):
@@ -136,7 +187,7 @@ class _Reading:
     def forget(self) -> None:
         """Give back the file slices of an answer that will not be sent."""
         for _, entry in self._entries:
-            if entry.records:
+            if entry.records and entry.records.__class__ is not bytes:
                 entry.records.release()
 
     def response(self) -> FetchResponse:
@@ -165,7 +216,7 @@ class _Reading:
             topic.partitions.append(entry)
         return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
 
-    def _read(self, wanted: Wanted) -> Entry:
+    def _partition(self, wanted: Wanted) -> Partition | None:
         topics = self._ctx.broker.topics
         topic = (
             topics.by_id.get(wanted.topic)
@@ -173,13 +224,18 @@ class _Reading:
             else topics.by_name.get(wanted.topic)
         )
         if topic is None or not 0 <= wanted.index < len(topic.partitions):
+            return None
+        return topic.partitions[wanted.index]
+
+    def _read(self, wanted: Wanted) -> Entry:
+        partition = self._partition(wanted)
+        if partition is None:
             return self._error(
                 wanted,
                 ErrorCode.UNKNOWN_TOPIC_ID
-                if topic is None and self._by_id
+                if self._by_id and wanted.topic not in self._ctx.broker.topics.by_id
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
-        partition = topic.partitions[wanted.index]
         log = partition.log
         epoch = wanted.current_leader_epoch
         if epoch not in (-1, log.leader_epoch):
@@ -192,15 +248,19 @@ class _Reading:
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         diverging = self._diverging(wanted, partition)
-        found = None
+        found: FileSlice | bytes | None = None
         if diverging is None:
+            end = stable if self._committed_only else high_watermark
             try:
-                found = log.read(
-                    wanted.fetch_offset,
-                    min(wanted.max_bytes, self._left),
-                    end_offset=stable if self._committed_only else high_watermark,
-                    at_least_one=self.found_bytes == 0,
-                )
+                if self._reader is None:
+                    found = log.read(
+                        wanted.fetch_offset,
+                        min(wanted.max_bytes, self._left),
+                        end_offset=end,
+                        at_least_one=self.found_bytes == 0,
+                    )
+                else:
+                    found = self._select(wanted, partition, end)
             except KafkaError as error:
                 return self._error(wanted, error.code)
         entry = Entry(
@@ -218,10 +278,82 @@ class _Reading:
             )
             self.has_error = True
         if found is not None:
-            self.found_bytes += found.size
-            self._left = max(0, self._left - found.size)
+            size = len(found)
+            self.found_bytes += size
+            self._left = max(0, self._left - size)
         self.watched.append(partition)
         return entry
+
+    # Clients that do not know all that may be stored.
+
+    def _lags(self, wanted: Wanted) -> bool:
+        partition = self._partition(wanted)
+        return partition is not None and wanted.fetch_offset < partition.high_watermark
+
+    def _select(self, wanted: Wanted, partition: Partition, end: int) -> FileSlice | bytes | None:
+        """What of this partition there is for an older reader. Raises KafkaError."""
+        reader, log = self._reader, partition.log
+        assert reader is not None
+        hard = wanted.max_bytes
+        if not reader.cuts:
+            hard = min(hard, self._left)
+        elif self._left == 0:
+            # A cut entry would tell the client that its own limit is too small.
+            self._has_more = True
+            return None
+        at_least_one = reader.cuts or self.found_bytes == 0
+        offset = wanted.fetch_offset
+        if offset >= log.start_offset:
+            offset = max(offset, self._held.passed.get(id(wanted), offset))
+        if reader.magic == 2:
+            stored = log.read(offset, hard, end_offset=end, at_least_one=at_least_one)
+            if stored is not None and log.is_free_of_zstd(stored):
+                self._has_more |= stored.end < log.active.written_size or (
+                    stored.file is not log.active.file
+                )
+                return stored
+        share = max(SHARE_MIN_BYTES, self._room // max(1, self._lagging))
+        self._lagging -= 1
+        limits = Limits(hard, min(share, self._room), at_least_one=at_least_one)
+        selected = Selection(
+            log,
+            offset,
+            reader,
+            limits,
+            end_offset=end,
+            find=self._find if partition.topic.settings.message_downconversion_enable else None,
+        )
+        if selected.error is not None:
+            self._report(partition, offset, selected.error)
+            raise selected.error
+        records = selected.records
+        if selected.missing:
+            self.missing.append((selected.missing, limits.enough))
+        if records.__class__ is bytes:
+            self._room -= len(records)
+        self._room -= sum(piece.stored.size for piece in selected.missing)
+        self._held.passed[id(wanted)] = selected.passed
+        self._has_more |= selected.more and not selected.unfinished
+        self.unfinished |= selected.unfinished
+        return records
+
+    def _find(self, piece: Piece, may_convert: bool) -> Outcome | None:
+        found = self._held.converted.get(piece.key) or self._ctx.broker.conversions.find(piece)
+        if found is None and may_convert and (cost_us := piece.cost_us()) <= self._inline_us:
+            self._inline_us -= cost_us
+            found = self._ctx.broker.conversions.convert_now(piece)
+        return found
+
+    def _report(self, partition: Partition, offset: int, error: KafkaError) -> None:
+        logs.warn_once_a_minute(
+            "records not converted",
+            str(error),
+            self._ctx.peer_host,
+            topic=partition.topic.name,
+            partition=partition.index,
+            offset=offset,
+            client_id=self._ctx.client_id,
+        )
 
     def _diverging(self, wanted: Wanted, partition: Partition) -> tuple[int, int] | None:
         """Where the client's log leaves ours (Fetch v12+): the last epoch both know, its end."""

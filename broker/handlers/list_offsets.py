@@ -1,8 +1,11 @@
 """ListOffsets: the offset at the end, at the start, or at a point in time.
 
-Versions 1 to 11. A time after every record gives offset -1, not the log end: Spark, Flink and
+Versions 0 to 11. A time after every record gives offset -1, not the log end: Spark, Flink and
 `offsetsForTimes` depend on it. There is no tiered storage, so the earliest local offset is the log
 start and the tiered ones do not exist.
+
+Version 0 is older than timestamps in records: it answers a list of offsets at which segments begin,
+by the times their files were last changed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD =
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 """The first version that may ask for each of the younger special times."""
 READ_COMMITTED = 1
+SEGMENTS_ONLY = 0
+"""The version that knows no records' timestamps."""
 
 Asked = ListOffsetsRequest.Topic.Partition
 Entry = ListOffsetsResponse.Topic.Partition
@@ -34,7 +39,6 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
         for topic in message.topics
         for asked in topic.partitions
     )
-    committed_only = message.isolation_level == READ_COMMITTED
     answered = []
     for topic in message.topics:
         entries = []
@@ -46,14 +50,14 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
                         code=ErrorCode.INVALID_REQUEST,
                     )
                 partition = ctx.broker.topics.partition(topic.name, asked.partition_index)
-                entries.append(_find(request.version, asked, partition, committed_only))
+                entries.append(_find(request, ctx, asked, partition))
             except KafkaError as error:
                 entries.append(Entry(partition_index=asked.partition_index, error_code=error.code))
         answered.append(ListOffsetsResponse.Topic(name=topic.name, partitions=entries))
     return ListOffsetsResponse(topics=answered)
 
 
-def _find(version: int, asked: Asked, partition: Partition | None, committed_only: bool) -> Entry:
+def _find(request: Request, ctx: Context, asked: Asked, partition: Partition | None) -> Entry:
     if partition is None:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log = partition.log
@@ -64,14 +68,24 @@ def _find(version: int, asked: Asked, partition: Partition | None, committed_onl
             if epoch < log.leader_epoch
             else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
+    committed_only = request.message.isolation_level == READ_COMMITTED
     end = partition.last_stable_offset if committed_only else partition.high_watermark
-    timestamp = asked.timestamp
+    version, timestamp = request.version, asked.timestamp
     if timestamp < PENDING_UPLOAD or version < SINCE.get(timestamp, 0):
         raise KafkaError(
             f"ListOffsets v{version} can't ask for timestamp {timestamp}",
             code=ErrorCode.UNSUPPORTED_VERSION,
         )
     entry = Entry(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
+    if version == SEGMENTS_ONLY:
+        entry.old_style_offsets = log.offsets_before(
+            timestamp, asked.max_num_offsets, now_ms=ctx.now_ms
+        )
+        return entry
+    if timestamp >= 0 and partition.topic.settings.record_format == 0:
+        raise KafkaError(
+            "the topic's format has no timestamps", code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        )
     if timestamp == LATEST:
         entry.offset = end
         entry.leader_epoch = log.leader_epoch
@@ -81,10 +95,11 @@ def _find(version: int, asked: Asked, partition: Partition | None, committed_onl
     elif timestamp in (LATEST_TIERED, PENDING_UPLOAD):
         pass
     else:
+        limit = ctx.broker.settings.max_decompressed_batch_bytes
         found = (
-            log.max_timestamp()
+            log.max_timestamp(limit=limit)
             if timestamp == MAX_TIMESTAMP
-            else log.offset_for_timestamp(timestamp)
+            else log.offset_for_timestamp(timestamp, limit=limit)
         )
         if found is not None and found[1] < end:
             entry.timestamp, entry.offset, entry.leader_epoch = found

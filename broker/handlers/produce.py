@@ -1,12 +1,13 @@
-"""Produce: check each batch, give it its offsets in place, queue it for its log.
+"""Produce: check each set of records, give it its offsets, queue it for its log.
 
-Versions 3 to 13: exactly one batch of format 2 for each partition. One partition's failure is told
-for it alone. A topic is never created here (Metadata does that). Transactional batches are refused
-until there is a transaction coordinator.
+Versions 0 to 13, which carry any record format up to v2 and exactly one batch of format 2 from v3
+on. One partition's failure is told for it alone. A topic is never created here (Metadata does
+that). Transactional batches are refused until there is a transaction coordinator.
 
-The bytes of a batch are checked (header facts, CRC-32C), patched in the 12 bytes that lie outside
-the checksum, and written from the buffer that the kernel filled. Answers are encoded after the
-write, see broker.appends.
+The commonest set, a batch that can be stored as it is, is checked (header facts, CRC-32C), patched
+in the 12 bytes that lie outside the checksum, and written from the buffer that the kernel filled.
+Every other set passes through `protocol.records.prepare`, here if that is quick, else on a worker
+thread (`PrepareWait`). Answers are encoded after the write, see broker.appends.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, Silent
+from broker.preparing import Deferred, PrepareWait, append_prepared
 from protocol.eras import PRODUCE, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
+from protocol.records.errors import InvalidRecord
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
-from protocol.records.validate import InvalidRecord, check_produced
+from protocol.records.prepare import TooMuch, prepare
+from protocol.records.validate import quick_header
 from protocol.single_produce import SingleAnswer, SingleProduce
 
 if TYPE_CHECKING:
@@ -33,6 +37,12 @@ if TYPE_CHECKING:
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
+BATCHES_SINCE = 3
+"""The first version whose records are one batch of format 2."""
+
+PREPARE_ON_LOOP_BYTES = 65_536
+"""A set larger than this, or with a payload to be opened that expands beyond it, is prepared on a
+thread: about a millisecond of work."""
 
 Entry = ProduceResponse.Topic.Partition
 Answered = ProduceResponse.Topic
@@ -43,14 +53,13 @@ def produce(request: Request, ctx: Context) -> Any:
     if message.__class__ is SingleProduce:
         return _produce_single(request, message, ctx)
     assert isinstance(message, ProduceRequest)
-    touched: list[Partition] = []
     if not ACKS_ALL <= message.acks <= ACKS_LEADER:
         response = refused(message, ErrorCode.INVALID_REQUIRED_ACKS)
     elif message.transactional_id is not None:
         response = refused(message, ErrorCode.INVALID_TXN_STATE)
     else:
-        response = _produce_all(request, message, ctx, touched)
-    return _acknowledge(message.acks, response, touched, ctx)
+        return _produce_all(request, message, ctx)
+    return _acknowledge(message.acks, response, [], ctx)
 
 
 def _acknowledge(
@@ -79,24 +88,43 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         partition = topic.partitions[index]
         answer = SingleAnswer(named, index, -1, -1, partition.log.start_offset)
         _append(partition, message.records, answer, version, ctx)
+    except TooMuch:
+        assert topic is not None
+        entry = Entry(
+            index=index,
+            error_code=0,
+            base_offset=-1,
+            log_start_offset=topic.partitions[index].log.start_offset,
+        )
+        deferred = [Deferred(topic.partitions[index], message.records, entry)]
+        response = ProduceResponse(responses=[_answered_single(version, named, entry)])
+        return _wait(request, ctx, acks, response, [], deferred)
     except KafkaError as error:
-        entry = _refused_entry(request, ctx, named, index, error)
-        answered = Answered(partition_responses=[entry])
-        if version >= TOPIC_IDS_SINCE:
-            answered.topic_id = named
-        else:
-            answered.name = named.decode("utf-8", "surrogateescape")
-        return _acknowledge(acks, ProduceResponse(responses=[answered]), [], ctx)
+        entry = _refused_entry(request, ctx, _name_of(topic, named), index, error)
+        response = ProduceResponse(responses=[_answered_single(version, named, entry)])
+        return _acknowledge(acks, response, [], ctx)
     return answer if acks == ACKS_LEADER else _acknowledge(acks, answer, [partition], ctx)
 
 
-def _produce_all(
-    request: Request, message: ProduceRequest, ctx: Context, touched: list[Partition]
-) -> ProduceResponse:
+def _answered_single(version: int, named: bytes, entry: Entry) -> Answered:
+    if version >= TOPIC_IDS_SINCE:
+        return Answered(topic_id=named, partition_responses=[entry])
+    name = named.decode("utf-8", "surrogateescape")
+    return Answered(name=name, partition_responses=[entry])
+
+
+def _name_of(topic: Topic | None, named: bytes | str) -> str:
+    """What the log calls a topic that may not exist."""
+    return str(named) if topic is None else topic.name
+
+
+def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any:
     topics = ctx.broker.topics
     version = request.route.version
     by_id = version >= TOPIC_IDS_SINCE
     answered = []
+    touched: list[Partition] = []
+    deferred: list[Deferred] = []
     for data in message.topic_data:
         topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
         entries = []
@@ -110,15 +138,23 @@ def _produce_all(
                 entry = Entry(
                     index=index, error_code=0, base_offset=-1, log_start_offset=start_offset
                 )
+                if deferred and any(one.partition is partition for one in deferred):
+                    raise TooMuch  # a partition named twice gets its sets in their order
                 _append(partition, sent.records, entry, version, ctx)
                 touched.append(partition)
+            except TooMuch:
+                assert sent.records is not None
+                deferred.append(Deferred(partition, sent.records, entry))
             except KafkaError as error:
-                entry = _refused_entry(request, ctx, data.name, index, error)
+                entry = _refused_entry(request, ctx, _name_of(topic, data.name), index, error)
             entries.append(entry)
         answered.append(
             Answered(topic_id=data.topic_id, name=data.name, partition_responses=entries)
         )
-    return ProduceResponse(responses=answered)
+    response = ProduceResponse(responses=answered)
+    if deferred:
+        return _wait(request, ctx, message.acks, response, touched, deferred)
+    return _acknowledge(message.acks, response, touched, ctx)
 
 
 def _unknown(topic: Topic | None, version: int) -> ErrorCode:
@@ -130,26 +166,35 @@ def _unknown(topic: Topic | None, version: int) -> ErrorCode:
 def _append(
     partition: Partition,
     view: memoryview | None,
-    entry: ProduceResponse.Topic.Partition | SingleAnswer,
+    entry: Entry | SingleAnswer,
     version: int,
     ctx: Context,
 ) -> None:
-    """Queue one batch and fill in its entry of the answer. Raises KafkaError."""
+    """Queue one set and fill in its entry of the answer. Raises KafkaError, TooMuch."""
     topic = partition.topic
-    rules = topic.rules if version >= ZSTD_SINCE else topic.rules_without_zstd
-    if view is None:
-        raise InvalidRecord("no records were sent for the partition")
     if topic.internal:
         raise KafkaError(
             f"clients may not write to the internal topic '{topic.name}'",
             code=ErrorCode.INVALID_TOPIC_EXCEPTION,
         )
-    now_ms = ctx.now_ms
-    header = check_produced(view, rules, now_ms)
+    rules = topic.rules if version >= ZSTD_SINCE else topic.rules_without_zstd
+    header = quick_header(view, rules) if version >= BATCHES_SINCE and view is not None else None
+    if header is None or view is None:
+        prepared = prepare(
+            view if view is not None else memoryview(b""),
+            rules,
+            version=version,
+            now_ms=ctx.now_ms,
+            next_offset=partition.log.next_offset,
+            expand_max=PREPARE_ON_LOOP_BYTES,
+        )
+        append_prepared(partition, prepared, entry, ctx.now_ms, ctx.broker)
+        return
     if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
         raise KafkaError(
             "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
         )
+    now_ms = ctx.now_ms
     log = partition.log
     if header[PRODUCER_ID] >= 0:
         duplicate = log.producers.check(header)
@@ -166,25 +211,57 @@ def _append(
     ctx.broker.appends.add(partition, entry, header[LENGTH] + 12)
 
 
-def _refused_entry(
-    request: Request, ctx: Context, topic: str | bytes, index: int, error: KafkaError
-) -> ProduceResponse.Topic.Partition:
-    ctx.refused_batch(str(topic), index, error)
-    entry = Entry(
-        index=index, error_code=code_for(PRODUCE, request.version, error.code), base_offset=-1
+def _wait(
+    request: Request,
+    ctx: Context,
+    acks: int,
+    response: ProduceResponse,
+    touched: list[Partition],
+    deferred: list[Deferred],
+) -> PrepareWait:
+    """The pending result of a request of which some sets are prepared on a thread."""
+
+    def refuse(one: Deferred, error: KafkaError) -> None:
+        _refuse(one.entry, request, ctx, one.partition.topic.name, error)
+
+    def finish(appended: list[Partition]) -> Any:
+        return _acknowledge(acks, response, touched + appended, ctx)
+
+    return PrepareWait(
+        ctx.broker,
+        response,
+        deferred,
+        version=request.route.version,
+        now_ms=ctx.now_ms,
+        refuse=refuse,
+        finished=finish,
     )
+
+
+def _refused_entry(
+    request: Request, ctx: Context, topic: str, index: int, error: KafkaError
+) -> Entry:
+    entry = Entry(index=index, error_code=error.code, base_offset=-1)
+    _refuse(entry, request, ctx, topic, error)
+    return entry
+
+
+def _refuse(entry: Entry, request: Request, ctx: Context, topic: str, error: KafkaError) -> None:
+    """Make this entry tell one partition's error, which is also said in the log."""
+    ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
+    entry.error_code = code_for(PRODUCE, request.version, error.code)
+    entry.base_offset = entry.log_append_time_ms = entry.log_start_offset = -1
+    entry.error_message = str(error)
     if isinstance(error, InvalidRecord):
-        entry.error_message = str(error)
         entry.record_errors = [
             Entry.RecordError(batch_index=at, batch_index_error_message=text)
             for at, text in error.record_errors
         ]
-    return entry
 
 
 def entries_of(
     response: ProduceResponse | SingleAnswer,
-) -> Iterator[tuple[str | bytes, ProduceResponse.Topic.Partition | SingleAnswer]]:
+) -> Iterator[tuple[str | bytes, Entry | SingleAnswer]]:
     """The entries of an answer, each with its topic: the name, or from v13 the id; a SingleAnswer
     has the name in UTF-8."""
     if isinstance(response, SingleAnswer):
@@ -200,6 +277,6 @@ def translate_failures(handled: list[tuple[Request, Any]]) -> None:
     for request, result in handled:
         if request.route.api.key != PRODUCE:
             continue
-        response = result.response if isinstance(result, Durable | Silent) else result
+        response = result.response if isinstance(result, Durable | Silent | PrepareWait) else result
         for _, entry in entries_of(response):
             entry.error_code = code_for(PRODUCE, request.version, entry.error_code)

@@ -30,8 +30,8 @@ PROBE_ID = 0x7EADBEEF
 
 VERSIONS = [
     pytest.param(APIS[key], version, id=f"{APIS[key].name}-v{version}")
-    for key, handler in HANDLERS.items()
-    for version in range(handler.min_version, APIS[key].max_version + 1)
+    for key in HANDLERS
+    for version in range(APIS[key].min_version, APIS[key].max_version + 1)
 ]
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.convert import CASES, TWINS
+from protocol.records.transcode import IMPLEMENTATION
 from tests.style.sources import CHECKOUT
 
 if TYPE_CHECKING:
@@ -46,6 +48,24 @@ def test_a_benchmark_gives_all_its_figures_for_both_servers(group: str, tmp_path
             assert figure["rounds"][server][0] >= 0
         assert f"| {figure['load']} | {figure['figure']} |" in table
     assert "triglot / floor" in table
+
+
+def test_the_benchmark_of_conversion_gives_all_its_figures_for_both_loops(tmp_path: Path) -> None:
+    if IMPLEMENTATION != "compiled":
+        pytest.skip("the loops in C are not built (make compiled)")
+    table, data = measured(tmp_path, "--only", "convert")
+    assert {figure["group"] for figure in data["figures"]} == {case.group for case in CASES}
+    for figure in data["figures"]:
+        for twin in TWINS:
+            assert figure["rounds"][twin][0] > 0, (figure["load"], figure["figure"], twin)
+    assert "compiled / interpreted" in table
+
+
+def test_readers_of_0_8_are_measured_at_our_broker_alone(tmp_path: Path) -> None:
+    _, data = measured(tmp_path, "--only", "old-readers", "--against", "triglot")
+    assert data["figures"]
+    for figure in data["figures"]:
+        assert len(figure["rounds"]["triglot"]) == 1, (figure["load"], figure["figure"])
 
 
 def test_a_report_names_the_machine_and_the_command(tmp_path: Path) -> None:

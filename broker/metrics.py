@@ -1,0 +1,166 @@
+"""Counters of this process, as text that Prometheus and people can read.
+
+    triglot_codec_calls_total{codec="gzip",call="compress"} 0
+
+That the first is 0 while gzip batches come in is the point of KIP-31: nothing is compressed again.
+The page is served at `metrics.port` and nowhere else. Counters are kept where things happen and
+collected here when somebody asks, so that counting costs nothing on the way of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from broker._version import VERSION
+from protocol.records import transcode
+from protocol.records.compression import CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.server import Broker
+
+REQUEST_BYTES_MAX = 8_192
+"""More than any scraper sends; a longer request is cut off."""
+REQUEST_WITHIN_S = 10.0
+HEAD_END = b"\r\n\r\n"
+
+Family = tuple[str, str, str, list[tuple[str, int]]]
+"""Name, kind, meaning, and rows of labels (or "") with a value."""
+
+
+def page(broker: Broker) -> str:
+    """All counters in the text format of Prometheus, each with a line on what it counts."""
+    lines: list[str] = []
+    for name, kind, meaning, rows in _families(broker):
+        lines.append(f"# HELP triglot_{name} {meaning}")
+        lines.append(f"# TYPE triglot_{name} {kind}")
+        lines.extend(f"triglot_{name}{labels} {value}" for labels, value in rows)
+    return "\n".join(lines) + "\n"
+
+
+def _families(broker: Broker) -> Iterator[Family]:
+    about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
+    yield "info", "gauge", "What runs here.", [(about, 1)]
+    yield "connections", "gauge", "Open connections.", [("", len(broker.connections))]
+    topics = list(broker.topics)
+    yield "topics", "gauge", "Topics that exist.", [("", len(topics))]
+    partitions = sum(len(topic.partitions) for topic in topics)
+    yield "partitions", "gauge", "Partitions that exist.", [("", partitions)]
+    yield (
+        "requests_total",
+        "counter",
+        "Requests by API and version: old versions are old clients.",
+        [
+            (f'{{api="{route.api.name}",version="{route.version}"}}', route.requests)
+            for route in broker.routes.used()
+        ],
+    )
+    yield (
+        "codec_calls_total",
+        "counter",
+        "Payloads compressed and decompressed, by codec.",
+        [
+            (f'{{codec="{codec}",call="{call}"}}', count)
+            for call, by_codec in CALLS.items()
+            for codec, count in by_codec.items()
+        ],
+    )
+    yield (
+        "sets_rebuilt_total",
+        "counter",
+        "Produced sets that could not be stored in the bytes they came in.",
+        [("", broker.appends.rebuilt)],
+    )
+    yield from _conversion_families(broker)
+
+
+def _conversion_families(broker: Broker) -> Iterator[Family]:
+    """What was converted for readers of older formats."""
+    made = broker.conversions
+    for name, meaning, value in (
+        (
+            "converted_entries_total",
+            "Stored batches, wrappers and runs of plain messages converted for older readers.",
+            made.converted_entries,
+        ),
+        ("converted_records_total", "Records in them.", made.converted_records),
+        ("converted_bytes_total", "Bytes made of them.", made.converted_bytes),
+        (
+            "conversion_failures_total",
+            "Stored entries that could not be converted.",
+            made.failures,
+        ),
+        (
+            "conversion_cache_hits_total",
+            "Conversions that were found in the cache.",
+            made.hits,
+        ),
+        (
+            "conversion_joins_total",
+            "Fetches that waited for a conversion begun for another one.",
+            made.joined,
+        ),
+        (
+            "conversion_cache_misses_total",
+            "Conversions that were looked for in the cache and not found.",
+            made.misses,
+        ),
+    ):
+        yield name, "counter", meaning, [("", value)]
+    yield (
+        "conversion_cache_bytes",
+        "gauge",
+        "Memory that the cache of conversions takes.",
+        [("", made.cached_bytes)],
+    )
+
+
+async def listen(broker: Broker, host: str, port: int) -> asyncio.Server:
+    """Serve the page. Raises OSError."""
+    return await broker.loop.create_server(lambda: _Scrape(broker), host, port)
+
+
+class _Scrape(asyncio.Protocol):
+    """One HTTP/1.0 request and its answer; the connection is closed behind it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._received = bytearray()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport, not its class.
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = self._broker.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._received += data
+        if HEAD_END in self._received:
+            self._answer()
+        elif len(self._received) > REQUEST_BYTES_MAX:
+            self._transport.abort()
+
+    def _answer(self) -> None:
+        method, _, rest = bytes(self._received.partition(b"\r\n")[0]).partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method not in (b"GET", b"HEAD"):
+            status, text = "405 Method Not Allowed", "only GET is served\n"
+        elif path != b"/metrics":
+            status, text = "404 Not Found", "the counters are at /metrics\n"
+        else:
+            status, text = "200 OK", page(self._broker)
+        body = text.encode()
+        head = (
+            f"HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        self._transport.write(head if method == b"HEAD" else head + body)
+        self._transport.close()

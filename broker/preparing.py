@@ -1,0 +1,188 @@
+"""Produced sets that take longer to check or to rebuild than the loop can spare.
+
+They are prepared on a thread, one after the other, and then appended on the loop. The connection
+starts no other request meanwhile, so a producer's sets are stored in the order it sent them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker import logs
+from broker.pending import Waiting
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
+from protocol.records.prepare import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.connection import Connection
+    from broker.partition import Partition
+    from broker.server import Broker
+    from protocol.connection import Request
+    from protocol.messages.produce import ProduceResponse
+    from protocol.records.prepare import Prepared
+    from protocol.single_produce import SingleAnswer
+
+    Entry = ProduceResponse.Topic.Partition
+
+ZSTD_SINCE = 7
+
+
+def append_prepared(
+    partition: Partition,
+    prepared: Prepared | None,
+    entry: Entry | SingleAnswer,
+    now_ms: int,
+    broker: Broker,
+) -> None:
+    """Queue a prepared set and fill in its entry of the answer. None stands for an empty set,
+    which succeeds without an offset. Raises KafkaError."""
+    if prepared is None:
+        return
+    log = partition.log
+    stamps = partition.topic.rules.log_append_time
+    messages = prepared.messages
+    if messages is not None:
+        entry.base_offset = log.append_messages(messages, now_ms=now_ms)
+        size = messages.size
+    else:
+        header = prepared.batches[0][1]
+        if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+            raise KafkaError(
+                "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
+            )
+        if header[PRODUCER_ID] >= 0:
+            duplicate = log.producers.check(header)
+            if duplicate is not None:
+                entry.base_offset = duplicate.base_offset
+                if stamps:
+                    entry.log_append_time_ms = duplicate.timestamp
+                broker.appends.add(partition, entry, 0)
+                return
+        entry.base_offset = log.append_batches(prepared.batches, now_ms=now_ms)
+        size = sum(header[LENGTH] + 12 for _, header in prepared.batches)
+    if stamps:
+        entry.log_append_time_ms = now_ms
+    broker.appends.rebuilt += prepared.rebuilt
+    broker.appends.add(partition, entry, size)
+
+
+class Deferred:
+    """One partition's set that waits to be prepared. It is copied, because the connection goes on
+    reading into the buffer it came in; a connection has at most one request of these."""
+
+    __slots__ = ("entry", "partition", "prepared", "view")
+
+    def __init__(self, partition: Partition, view: memoryview, entry: Entry) -> None:
+        self.partition = partition
+        self.view = memoryview(bytearray(view))
+        self.entry = entry
+        self.prepared: Prepared | KafkaError | None = None
+
+
+class PrepareWait(Waiting):
+    """A Produce request that waits for its deferred sets.
+
+    `response` is the answer whose entries are filled in; `finished` makes the request's result of
+    the partitions that were appended to.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_deferred",
+        "_finished",
+        "_gone",
+        "_now_ms",
+        "_refuse",
+        "_version",
+        "response",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        response: ProduceResponse,
+        deferred: list[Deferred],
+        *,
+        version: int,
+        now_ms: int,
+        refuse: Callable[[Deferred, KafkaError], None],
+        finished: Callable[[list[Partition]], Any],
+    ) -> None:
+        self._broker = broker
+        self.response = response
+        self._deferred = deferred
+        self._version = version
+        self._now_ms = now_ms
+        self._refuse = refuse
+        self._finished = finished
+        self._gone = False
+
+    def start(self, connection: Connection, request: Request) -> None:
+        super().start(connection, request)
+        jobs = [(one, one.partition.log.next_offset) for one in self._deferred]
+
+        def work() -> None:
+            for one, next_offset in jobs:
+                one.prepared = self._prepare(one, next_offset)
+
+        self._broker.converter.run(work, self._append)
+
+    def finish(self) -> None:
+        """The broker stops: the answer comes when the sets are appended, and not before."""
+
+    def cancel(self) -> None:
+        """The client is gone. What it sent was complete, and is stored all the same."""
+        self._gone = True
+
+    def _prepare(self, one: Deferred, next_offset: int) -> Prepared | KafkaError | None:
+        rules = one.partition.topic.rules
+        if self._version < ZSTD_SINCE:
+            rules = one.partition.topic.rules_without_zstd
+        try:
+            return prepare(
+                one.view,
+                rules,
+                version=self._version,
+                now_ms=self._now_ms,
+                next_offset=next_offset,
+            )
+        except KafkaError as error:
+            # Without the trace, which would keep all that was expanded.
+            error.__context__ = error.__cause__ = None
+            return error.with_traceback(None)
+        except Exception as error:
+            logs.fault_once_a_minute("a set could not be prepared", error, one.partition.topic.name)
+            return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _up_to_date(self, one: Deferred) -> Prepared | KafkaError | None:
+        """What was prepared, or once more. A compressed set of format 0 has its offsets inside, and
+        somebody may have appended meanwhile; nobody can while the loop stands still."""
+        prepared, next_offset = one.prepared, one.partition.log.next_offset
+        if isinstance(prepared, KafkaError) or prepared is None:
+            return prepared
+        return (
+            prepared
+            if prepared.built_for in (None, next_offset)
+            else self._prepare(one, next_offset)
+        )
+
+    def _append(self, nothing: None) -> None:
+        appended: list[Partition] = []
+        for one in self._deferred:
+            prepared = self._up_to_date(one)
+            if isinstance(prepared, KafkaError):
+                self._refuse(one, prepared)
+                continue
+            try:
+                append_prepared(one.partition, prepared, one.entry, self._now_ms, self._broker)
+                appended.append(one.partition)
+            except KafkaError as error:
+                self._refuse(one, error)
+        result = self._finished(appended)
+        if self._gone:
+            self._broker.appends.write()
+        else:
+            self.connection.finish_waiting(self.request, result)
