@@ -1,7 +1,8 @@
 """Writes the pages that are made from declarations: `python -m docs.generate`, or `make docs`.
 
 docs/config.md comes from the declarations of the settings, docs/apis.md from the registry of APIs,
-the table of handlers and the sentence at the head of each.
+the table of handlers and the sentence at the head of each, docs/clients.md from what real clients
+did when they were last tried.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.dispatch import served
 from config.documentation import page as config_page
+from docs.clients_page import clients_page
 from protocol.registry import APIS
 
 if TYPE_CHECKING:
@@ -74,7 +76,11 @@ def first_sentence(module: str) -> str:
 
 def pages() -> dict[str, str]:
     """Path below the checkout, and what that page says."""
-    return {"docs/apis.md": apis_page(), "docs/config.md": config_page()}
+    return {
+        "docs/apis.md": apis_page(),
+        "docs/clients.md": clients_page(),
+        "docs/config.md": config_page(),
+    }
 
 
 def main() -> None:

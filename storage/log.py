@@ -34,7 +34,7 @@ from storage.filesystem import IOV_MAX
 from storage.layout import LEADER_EPOCHS
 from storage.producers import ProducerStates
 from storage.reading import ReadableLog
-from storage.rolling import index_entries_left, must_roll, store_snapshot
+from storage.rolling import begins_otherwise, index_entries_left, must_roll, store_snapshot
 from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
 from storage.segments import Segments
 from storage.settings import LogSettings
@@ -67,8 +67,8 @@ class Log(ReadableLog):
     """
 
     __slots__ = (
-        "_failure", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
-        "_syncs", "clean_state", "covered_point", "epochs_stored", "files", "folder",
+        "_failure", "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms",
+        "_room", "_syncs", "clean_state", "covered_point", "epochs_stored", "files", "folder",
         "index_interval_bytes", "name", "producers", "recovery_point", "settings",
     )  # fmt: skip
 
@@ -109,6 +109,7 @@ class Log(ReadableLog):
         # Bytes that may be appended before somebody has to look at the limits; -1: look at once.
         self._room = -1
         self._last_offset_max = self._roll_after_ms = NEVER
+        self._format = -1  # the topic's format when it was last looked at
 
     # Appending
 
@@ -261,7 +262,8 @@ class Log(ReadableLog):
                 or len(self._queue) >= QUEUE_BATCHES_MAX
             ):
                 self._write_early()
-            if must_roll(
+            looked_at, self._format = self._format, settings.record_format
+            if (looked_at != self._format and begins_otherwise(segment, self._format)) or must_roll(
                 segment,
                 settings,
                 size=size,

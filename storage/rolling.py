@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from storage.layout import SNAPSHOT, file_name, offset_of
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from storage.scan import first_entry
 from storage.segment import RELATIVE_OFFSET_MAX
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
@@ -44,6 +45,16 @@ def must_roll(
     if age_ms > settings.segment_ms or not index_entries_left(segment, settings):
         return True
     return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+
+
+def begins_otherwise(segment: Segment, magic: int) -> bool:
+    """Whether the segment begins with another record format than the topic stores now.
+
+    Then a new one is begun at the next append. Some clients (aiokafka, kafkajs) take the format of
+    an answer's first entry for all of it, and no answer goes beyond its segment.
+    """
+    first = first_entry(segment.file, 0, segment.written_size)
+    return first is not None and first.magic != magic
 
 
 def index_entries_left(segment: Segment, settings: LogSettings) -> int:

@@ -23,3 +23,8 @@ class LogSettings(Protocol):
     @property
     def index_interval_bytes(self) -> int:
         """Bytes of batches between two index entries (index.interval.bytes)."""
+
+    @property
+    def record_format(self) -> int:
+        """The magic of what is appended from now on (message.format.version). Appends of another
+        one are taken; a segment is begun where it changes."""

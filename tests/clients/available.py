@@ -63,15 +63,22 @@ class Clients:
 
     def get(self, key: str) -> Driver:
         """The driver, or the end of the test: skipped, or failed if the runtime is required."""
+        try:
+            return self.find(key)
+        except NotAvailable as reason:
+            end_of_test(RUNTIMES[key], f"{key}: {reason}")
+
+    def find(self, key: str) -> Driver:
+        """The driver. Raises `NotAvailable`."""
         if key not in self._made:
             try:
                 self._made[key] = self._make(key)
             except NotAvailable as reason:
                 self._made[key] = reason
         found = self._made[key]
-        if not isinstance(found, NotAvailable):
-            return found
-        end_of_test(RUNTIMES[key], f"{key}: {found}")
+        if isinstance(found, NotAvailable):
+            raise found
+        return found
 
     def close(self) -> None:
         for driver in self._made.values():

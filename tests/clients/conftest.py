@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.available import Clients
+from tests.clients.grid_clients import GridDrivers
 from tests.support.broker_process import BrokerProcess
 from tests.support.kafka_process import KafkaProcess
 
@@ -93,6 +94,16 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     found = Clients(lambda name: tmp_path_factory.mktemp(name))
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def grid_drivers(
+    clients: Clients, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GridDrivers]:
+    """The clients of the grid, old ones too."""
+    drivers = GridDrivers(clients, tmp_path_factory.mktemp("grid"))
+    yield drivers
+    drivers.close()
 
 
 @pytest.fixture

@@ -145,6 +145,36 @@ def test_a_set_that_does_not_fit_begins_a_segment_and_is_never_torn_apart() -> N
     assert [segment.written_size // size for segment in log.segments] == [2, 2, 1]
 
 
+def test_a_change_of_the_topics_format_begins_a_segment_and_nothing_else_does() -> None:
+    _, log = new_log(Settings(record_format=1))
+    produce_messages(log, 1, 2)
+    produce(log, b"x")  # of another format, but the topic's is the same
+
+    log.configure(Settings(record_format=2))
+    produce(log, b"x")
+    produce(log, b"x")
+    log.configure(Settings(record_format=0))
+    log.configure(Settings(record_format=2))
+    produce(log, b"x")
+
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+
+def test_a_format_that_was_changed_while_the_log_was_closed_begins_a_segment() -> None:
+    files, log = new_log(Settings(record_format=1))
+    produce_messages(log, 1, 2)
+    log.close(clean=True)
+
+    same = opened(files, Settings(record_format=1))
+    produce_messages(same, 3)
+    same.close(clean=True)
+    other = opened(files, Settings(record_format=2))
+    produce(other, b"x")
+    produce(other, b"x")
+
+    assert [segment.base_offset for segment in other.segments] == [0, 3]
+
+
 def test_a_batch_after_a_set_is_held_to_the_segments_limit() -> None:
     size = len(batch(b"x"))
     _, log = new_log(Settings(segment_bytes=4 * size))

@@ -1,23 +1,25 @@
 """Programs of other people that some tests run, fetched once into a cache of the checkout.
 
-Maven resolves jars by the coordinates of a `pom.xml`, npm packages by a lock file. Each result
-lies in a folder named by the digest of its inputs, so a changed input is fetched anew and an
-interrupted fetch is never taken for a whole one.
+Maven resolves jars by the coordinates of a `pom.xml`, npm packages by a lock file, and pip old
+Python clients by pinned requirements. Each result lies in a folder named by the digest of its
+inputs, so a changed input is fetched anew and an interrupted fetch is never taken for a whole one.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import inspect
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -60,18 +62,37 @@ def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
-def classes(sources: Path, classpath: Path) -> Path:
-    """The folder with the classes of every `.java` file under `sources`."""
-    files = sorted(sources.rglob("*.java"))
+def classes(*sources: Path, classpath: Path) -> Path:
+    """The folder with the classes of every `.java` file under the folders `sources`."""
+    files = [file for folder in sources for file in sorted(folder.rglob("*.java"))]
     inputs = [classpath.name.encode(), *(file.read_bytes() for file in files)]
     with _made_once("classes", inputs) as (folder, missing):
         if missing:
             folder.mkdir()
             command = [runtime("javac"), "-Xlint:all,-processing", "-Werror", "--release", "11"]
             command += ["-encoding", "UTF-8", "-cp", f"{classpath}/*", "-d", str(folder)]
-            ended = _run([*command, *(str(file.resolve()) for file in files)], cwd=sources)
+            ended = _run([*command, *(str(file.resolve()) for file in files)], cwd=folder)
             # Not a lack of this machine: our own source is wrong.
             assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def python_packages(requirements: Path, patch: Callable[[Path], None]) -> Path:
+    """A folder for PYTHONPATH with what the file `requirements` names, changed by `patch`.
+
+    It lies beside this environment and not in it, so that several releases of one library can
+    be had. Source distributions are built with the setuptools of this environment.
+    """
+    inputs = [requirements.read_bytes(), Path(inspect.getfile(patch)).read_bytes()]
+    # Some of it is compiled for one Python.
+    inputs.append(sys.version.encode())
+    with _made_once("python", inputs) as (folder, missing):
+        if missing:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
+            command += ["--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+            command += ["--no-compile", "--target", str(folder)]
+            _fetch([*command, "--requirement", str(requirements.resolve())], cwd=folder.parent)
+            patch(folder)
     return folder
 
 

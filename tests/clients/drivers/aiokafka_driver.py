@@ -15,7 +15,7 @@ from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refus
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
 
 class AiokafkaDriver:
@@ -35,8 +35,11 @@ class AiokafkaDriver:
     ) -> None:
         asyncio.run(_within(_produce(bootstrap, topic, records, codec, idempotent)))
 
-    def consume(self, bootstrap: str, topic: str) -> Stored:
-        return asyncio.run(_within(_consume(bootstrap, topic)))
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> Stored:
+        stored: Stored = asyncio.run(_within(_consume(bootstrap, topic, partitions)))
+        return stored
 
     def list_topics(self, bootstrap: str) -> set[str]:
         return set(_administer(bootstrap, "list_topics"))
@@ -138,11 +141,11 @@ async def _produce(
         await producer.stop()
 
 
-async def _consume(bootstrap: str, topic: str) -> Stored:
-    async with _consumer(bootstrap, topic) as consumer:
-        partitions = consumer.assignment()
-        ends = await consumer.end_offsets(partitions)
-        stored: Stored = {partition.partition: [] for partition in partitions}
+async def _consume(bootstrap: str, topic: str, partitions: Sequence[int] | None) -> Stored:
+    async with _consumer(bootstrap, topic, partitions) as consumer:
+        wanted = consumer.assignment()
+        ends = await consumer.end_offsets(wanted)
+        stored: Stored = {partition.partition: [] for partition in wanted}
         while any([await consumer.position(partition) < ends[partition] for partition in ends]):
             for partition, messages in (await consumer.getmany(timeout_ms=500)).items():
                 stored[partition.partition].extend(map(_stored, messages))
@@ -163,10 +166,12 @@ async def _offset_at(bootstrap: str, topic: str, at: At) -> int | None:
 
 
 @asynccontextmanager
-async def _consumer(bootstrap: str, topic: str) -> AsyncIterator[Any]:
-    """A consumer of all partitions: without a group, the client itself assigns them."""
+async def _consumer(
+    bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+) -> AsyncIterator[Any]:
+    """A consumer of these partitions; of all, the client without a group assigns itself."""
     consumer = aiokafka.AIOKafkaConsumer(
-        topic,
+        *([topic] if partitions is None else []),
         bootstrap_servers=bootstrap,
         group_id=None,
         auto_offset_reset="earliest",
@@ -175,6 +180,8 @@ async def _consumer(bootstrap: str, topic: str) -> AsyncIterator[Any]:
     )
     await consumer.start()
     try:
+        if partitions is not None:
+            consumer.assign([aiokafka.TopicPartition(topic, number) for number in partitions])
         yield consumer
     finally:
         await consumer.stop()
@@ -183,7 +190,8 @@ async def _consumer(bootstrap: str, topic: str) -> AsyncIterator[Any]:
 def _stored(message: Any) -> tuple[int, Record]:
     return message.offset, Record(
         message.partition,
-        message.timestamp,
+        # Format 0 has none; every other client shows that as -1.
+        -1 if message.timestamp is None else message.timestamp,
         message.key,
         message.value,
         tuple((name, value) for name, value in message.headers),

@@ -20,7 +20,7 @@ from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refus
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class ConfluentDriver:
@@ -71,7 +71,9 @@ class ConfluentDriver:
         left = producer.flush(CALL_TIMEOUT_S)
         assert (left, errors[:3]) == (0, [])
 
-    def consume(self, bootstrap: str, topic: str) -> Stored:
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> Stored:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -84,7 +86,8 @@ class ConfluentDriver:
             }
         )
         try:
-            partitions = list(consumer.list_topics(topic, CALL_TIMEOUT_S).topics[topic].partitions)
+            known = consumer.list_topics(topic, CALL_TIMEOUT_S).topics[topic].partitions
+            partitions = list(partitions or known)
             consumer.assign(
                 [
                     confluent_kafka.TopicPartition(
@@ -178,9 +181,11 @@ def _outcome(client: AdminClient, future: Any) -> Any:
 
 
 def _stored(message: Any) -> tuple[int, Record]:
+    kind, timestamp_ms = message.timestamp()
     return message.offset(), Record(
         message.partition(),
-        message.timestamp()[1],
+        # Format 0 has none; every other client shows that as -1.
+        -1 if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
         message.key(),
         message.value(),
         tuple(message.headers() or ()),

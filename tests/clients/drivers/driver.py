@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.clients.records import Abilities, Record, Stored
 
@@ -63,8 +63,10 @@ class Driver(Protocol):
     ) -> None:
         """Write them in this order, each to its partition, and wait for every ack (acks=all)."""
 
-    def consume(self, bootstrap: str, topic: str) -> Stored:
-        """Read all partitions from the first record to the present end, without a group."""
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> Stored:
+        """Read from the first record to the present end, without a group; None is all of them."""
 
     def list_topics(self, bootstrap: str) -> set[str]: ...
 

@@ -12,7 +12,7 @@ from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refus
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its own files by a function that Python calls outdated.
@@ -68,7 +68,9 @@ class KafkaPythonDriver:
         finally:
             producer.close(timeout=1)  # all is acknowledged, or something is wrong
 
-    def consume(self, bootstrap: str, topic: str) -> Stored:
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> Stored:
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=None,
@@ -76,14 +78,14 @@ class KafkaPythonDriver:
             enable_auto_commit=False,
         )
         try:
-            partitions = [
+            wanted = [
                 kafka.TopicPartition(topic, partition)
-                for partition in consumer.partitions_for_topic(topic)
+                for partition in partitions or consumer.partitions_for_topic(topic)
             ]
-            consumer.assign(partitions)
-            consumer.seek_to_beginning(*partitions)
-            ends = consumer.end_offsets(partitions)
-            stored: Stored = {partition.partition: [] for partition in partitions}
+            consumer.assign(wanted)
+            consumer.seek_to_beginning(*wanted)
+            ends = consumer.end_offsets(wanted)
+            stored: Stored = {partition.partition: [] for partition in wanted}
             deadline = time.monotonic() + CALL_TIMEOUT_S
             while any(consumer.position(partition) < end for partition, end in ends.items()):
                 assert time.monotonic() < deadline, f"read {_counts(stored)} of {ends}"
@@ -161,7 +163,8 @@ def _admin(bootstrap: str) -> Iterator[Any]:
 def _stored(message: Any) -> tuple[int, Record]:
     return message.offset, Record(
         message.partition,
-        message.timestamp,
+        # Format 0 has none; every other client shows that as -1.
+        -1 if message.timestamp is None else message.timestamp,
         message.key,
         message.value,
         tuple((name, value) for name, value in message.headers),

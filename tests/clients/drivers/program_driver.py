@@ -1,7 +1,7 @@
 """Clients that are not Python's: a program that takes commands as lines and answers in JSON.
 
 The program stays up for the whole test run, so its start is paid once. The commands are described
-in `java/src/triglot/ClientProgram.java` and `node/kafkajs_program.js`.
+in `java/common/triglot/CommandLoop.java` and `node/kafkajs_program.js`.
 """
 
 from __future__ import annotations
@@ -114,9 +114,12 @@ class ProgramDriver:
         file.unlink()
         assert acks == len(records)
 
-    def consume(self, bootstrap: str, topic: str) -> Stored:
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> Stored:
         file = self.program.new_file()
-        count = self.program.call("consume", bootstrap=bootstrap, topic=topic, file=file)
+        words = {} if partitions is None else {"partitions": ",".join(map(str, partitions))}
+        count = self.program.call("consume", bootstrap=bootstrap, topic=topic, file=file, **words)
         stored: Stored = {}
         lines = file.read_text().splitlines()
         file.unlink()
@@ -173,7 +176,8 @@ def java_driver(key: str, folder: Path) -> ProgramDriver:
     version = JAVA_VERSIONS[key]
     java = fetched.runtime("java")
     jars = fetched.jars(CLIENTS / "java" / "pom.xml", properties={"kafka.version": version})
-    classes = fetched.classes(CLIENTS / "java" / "src", jars)
+    java_sources = CLIENTS / "java"
+    classes = fetched.classes(java_sources / "common", java_sources / "src", classpath=jars)
     command = [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     command += ["-cp", f"{classes}:{jars}/*", "triglot.ClientProgram"]

@@ -93,12 +93,12 @@ function parseRecord(line) {
 }
 
 function printRecord(partition, { offset, timestamp, key, value, headers }) {
-  const headerText = Object.entries(headers).flatMap(([name, values]) =>
+  const headerText = Object.entries(headers ?? {}).flatMap(([name, values]) =>
     (Array.isArray(values) ? values : [values]).map(
       data => `${toText(Buffer.from(name))}:${toText(data)}`
     )
   )
-  return [offset, partition, timestamp, toText(key), toText(value), headerText.join(',')].join('\t')
+  return [offset, partition, timestamp ?? -1, toText(key), toText(value), headerText.join(',')].join('\t')
 }
 
 function client(words) {
@@ -154,6 +154,7 @@ async function consume(words) {
   try {
     await cluster.addTargetTopic(topic)
     for (const { partitionId, leader } of cluster.findTopicPartitionMetadata(topic)) {
+      if (words.partitions && !words.partitions.split(',').includes(`${partitionId}`)) continue
       const broker = await cluster.findBroker({ nodeId: leader })
       const { low, high } = ends.find(end => end.partition === partitionId)
       let offset = BigInt(low)

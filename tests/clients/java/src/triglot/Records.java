@@ -64,6 +64,7 @@ final class Records {
              PrintWriter lines = new PrintWriter(command.text("file"), StandardCharsets.UTF_8)) {
             List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
                 .map(info -> new TopicPartition(topic, info.partition()))
+                .filter(partition -> command.wants(partition.partition()))
                 .collect(Collectors.toList());
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);

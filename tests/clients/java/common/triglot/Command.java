@@ -1,6 +1,7 @@
 package triglot;
 
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 
@@ -35,8 +36,26 @@ final class Command {
         return value;
     }
 
+    /** Whether a partition is to be read: all are, if none are named. */
+    boolean wants(int partition) {
+        String partitions = words.get("partitions");
+        return partitions == null
+            || List.of(partitions.split(",")).contains(String.valueOf(partition));
+    }
+
     int number(String key) {
         return Integer.parseInt(text(key));
+    }
+
+    /** The partitions to read, and for each the offset at which it ends. */
+    Map<Integer, Long> ends() {
+        String[] partitions = text("partitions").split(",");
+        String[] ends = text("ends").split(",");
+        Map<Integer, Long> found = new LinkedHashMap<>();
+        for (int i = 0; i < partitions.length; i++) {
+            found.put(Integer.valueOf(partitions[i]), Long.valueOf(ends[i]));
+        }
+        return found;
     }
 
     /** The words whose key begins with a prefix, without it. */
