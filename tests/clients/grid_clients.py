@@ -104,8 +104,7 @@ GRID_CLIENTS = (
         "kafka-python",
         "python",
         abilities=NO_EMPTY_RECORD,
-        no_old_lz4="the client wants the package xxhash for lz4 in format 0",
-        needs=IDEMPOTENT.format("enable_idempotence=False"),
+        needs=f"{IDEMPOTENT.format('enable_idempotence=False')} xxhash for lz4 in format 0.",
     ),
     GridClient(
         "aiokafka",

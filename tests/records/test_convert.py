@@ -110,10 +110,6 @@ ROWS = [
 
 
 def kafka_python_reads(data: bytes) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
-    message = Message(memoryview(data))
-    if (message.magic, message.codec) == (0, LZ4):
-        # It wants a package for the old lz4 checksum that we do without.
-        return [(r.offset, None, r.key, r.value) for r in read_messages(data)]
     found = []
     records = MemoryRecords(data)
     while records.has_next():

@@ -346,8 +346,7 @@ def test_records_come_back_from_messages_as_they_went_in(
         assert message.timestamp_ms == (expected if magic else -1)
 
 
-# kafka-python wants one more library for lz4 in format 0.
-READABLE = [(magic, codec) for magic in (0, 1) for codec in range(4) if (magic, codec) != (0, 3)]
+READABLE = [(magic, codec) for magic in (0, 1) for codec in range(4)]
 
 
 @pytest.mark.parametrize(("magic", "codec"), READABLE)
