@@ -22,12 +22,35 @@ if TYPE_CHECKING:
     from broker.server import Broker
     from protocol.connection import Request
     from protocol.messages.produce import ProduceResponse
+    from protocol.records.layout import Header
     from protocol.records.prepare import Prepared
     from protocol.single_produce import SingleAnswer
 
     Entry = ProduceResponse.Topic.Partition
 
-ZSTD_SINCE = 7
+
+def is_new(
+    partition: Partition, header: Header, entry: Entry | SingleAnswer, broker: Broker
+) -> bool:
+    """Whether a batch with a producer id is to be appended. False if its producer has sent it
+    before; then the entry tells what it was told that time.
+
+    Raises KafkaError for a batch that is out of sequence, or belongs to a transaction.
+    """
+    if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+        raise KafkaError(
+            "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
+        )
+    if header[PRODUCER_ID] < 0:
+        return True
+    duplicate = partition.log.producers.check(header)
+    if duplicate is None:
+        return True
+    entry.base_offset = duplicate.base_offset
+    if partition.topic.rules.log_append_time:
+        entry.log_append_time_ms = duplicate.timestamp
+    broker.appends.add(partition, entry, 0)
+    return False
 
 
 def append_prepared(
@@ -42,28 +65,16 @@ def append_prepared(
     if prepared is None:
         return
     log = partition.log
-    stamps = partition.topic.rules.log_append_time
     messages = prepared.messages
     if messages is not None:
         entry.base_offset = log.append_messages(messages, now_ms=now_ms)
         size = messages.size
     else:
-        header = prepared.batches[0][1]
-        if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
-            raise KafkaError(
-                "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
-            )
-        if header[PRODUCER_ID] >= 0:
-            duplicate = log.producers.check(header)
-            if duplicate is not None:
-                entry.base_offset = duplicate.base_offset
-                if stamps:
-                    entry.log_append_time_ms = duplicate.timestamp
-                broker.appends.add(partition, entry, 0)
-                return
+        if not is_new(partition, prepared.batches[0][1], entry, broker):
+            return
         entry.base_offset = log.append_batches(prepared.batches, now_ms=now_ms)
         size = sum(header[LENGTH] + 12 for _, header in prepared.batches)
-    if stamps:
+    if partition.topic.rules.log_append_time:
         entry.log_append_time_ms = now_ms
     broker.appends.rebuilt += prepared.rebuilt
     broker.appends.add(partition, entry, size)
@@ -138,13 +149,10 @@ class PrepareWait(Waiting):
         self._gone = True
 
     def _prepare(self, one: Deferred, next_offset: int) -> Prepared | KafkaError | None:
-        rules = one.partition.topic.rules
-        if self._version < ZSTD_SINCE:
-            rules = one.partition.topic.rules_without_zstd
         try:
             return prepare(
                 one.view,
-                rules,
+                one.partition.topic.rules,
                 version=self._version,
                 now_ms=self._now_ms,
                 next_offset=next_offset,
@@ -163,11 +171,9 @@ class PrepareWait(Waiting):
         prepared, next_offset = one.prepared, one.partition.log.next_offset
         if isinstance(prepared, KafkaError) or prepared is None:
             return prepared
-        return (
-            prepared
-            if prepared.built_for in (None, next_offset)
-            else self._prepare(one, next_offset)
-        )
+        if prepared.built_for in (None, next_offset):
+            return prepared
+        return self._prepare(one, next_offset)
 
     def _append(self, nothing: None) -> None:
         appended: list[Partition] = []

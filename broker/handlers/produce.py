@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, Silent
-from broker.preparing import Deferred, PrepareWait, append_prepared
+from broker.preparing import Deferred, PrepareWait, append_prepared, is_new
 from protocol.eras import PRODUCE, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
@@ -43,6 +43,9 @@ BATCHES_SINCE = 3
 PREPARE_ON_LOOP_BYTES = 65_536
 """A set larger than this, or with a payload to be opened that expands beyond it, is prepared on a
 thread: about a millisecond of work."""
+
+NO_RECORDS = memoryview(b"")
+"""What null stands for: an empty set."""
 
 Entry = ProduceResponse.Topic.Partition
 Answered = ProduceResponse.Topic
@@ -178,10 +181,12 @@ def _append(
             code=ErrorCode.INVALID_TOPIC_EXCEPTION,
         )
     rules = topic.rules if version >= ZSTD_SINCE else topic.rules_without_zstd
-    header = quick_header(view, rules) if version >= BATCHES_SINCE and view is not None else None
-    if header is None or view is None:
+    if view is None:
+        view = NO_RECORDS
+    header = quick_header(view, rules) if version >= BATCHES_SINCE else None
+    if header is None:
         prepared = prepare(
-            view if view is not None else memoryview(b""),
+            view,
             rules,
             version=version,
             now_ms=ctx.now_ms,
@@ -190,24 +195,15 @@ def _append(
         )
         append_prepared(partition, prepared, entry, ctx.now_ms, ctx.broker)
         return
-    if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
-        raise KafkaError(
-            "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
-        )
     now_ms = ctx.now_ms
-    log = partition.log
-    if header[PRODUCER_ID] >= 0:
-        duplicate = log.producers.check(header)
-        if duplicate is not None:
-            entry.base_offset = duplicate.base_offset
-            if rules.log_append_time:
-                entry.log_append_time_ms = duplicate.timestamp
-            ctx.broker.appends.add(partition, entry, 0)
-            return
+    if (header[PRODUCER_ID] >= 0 or header[ATTRIBUTES] & TRANSACTIONAL_BIT) and not is_new(
+        partition, header, entry, ctx.broker
+    ):
+        return
     if rules.log_append_time:
         entry.log_append_time_ms = now_ms
         header = Batch(view).stamp_log_append_time(now_ms)
-    entry.base_offset = log.append(view, header, now_ms=now_ms)
+    entry.base_offset = partition.log.append(view, header, now_ms=now_ms)
     ctx.broker.appends.add(partition, entry, header[LENGTH] + 12)
 
 
