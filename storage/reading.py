@@ -139,13 +139,20 @@ class ReadableLog:
         if next(iter(scan), None) is None and scan.trouble is not None:
             raise CorruptBatch(f"{segment.path()}, position {position}: {scan.trouble}")
 
-    def is_free_of_zstd(self, piece: FileSlice) -> bool:
-        """Whether a slice that `read` returned holds no batch of codec zstd (Fetch below v10).
+    def cut_before_zstd(self, piece: FileSlice) -> bool:
+        """Shorten a slice that `read` returned to what is known to hold no batch of codec zstd, for
+        Fetch below v10. False, and the slice as it was, if that is nothing.
 
-        Headers are looked at once; a segment remembers the stretch that was found free.
+        Headers are looked at once, a bounded number at a time; a segment remembers the stretch.
         """
         segment = self.segments.of_file(piece.file)
-        return segment is not None and segment.is_free_of_zstd(piece.position, piece.end)
+        if segment is None:
+            return False
+        stop = segment.end_without_zstd(piece.position, piece.end)
+        if stop == piece.position:
+            return False
+        piece.size = stop - piece.position
+        return True
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, limit: int = MAX_DECOMPRESSED_BYTES

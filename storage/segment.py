@@ -11,7 +11,7 @@ checkpointed, rolled or closed; files on disk are never longer than their conten
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from protocol.records.compression import ZSTD
@@ -32,6 +32,11 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 """An offset in an index is an int32 counted from the segment's base."""
 
 ANY_OFFSET = 2**63 - 1
+
+LOOK_MAX = 2048
+"""Headers looked at in one go for the sake of a reader: some 2 ms."""
+LOOK_BYTES = 65_536
+"""Bytes of entries that a part of such a look goes over."""
 
 _serials = count()
 
@@ -343,24 +348,29 @@ class Segment:
             raise CorruptBatch(f"{self.path()}, position {scan.position}: {scan.trouble}")
         return None
 
-    def is_free_of_zstd(self, position: int, end: int) -> bool:
-        """Whether no entry in file[position:end], which begins and ends with one, is of codec zstd.
+    def end_without_zstd(self, position: int, end: int) -> int:
+        """Up to where file[position:end], which begins and ends with an entry, is known to hold no
+        entry of codec zstd.
 
-        The stretch that was found free is remembered and grows as readers follow each other.
+        The stretch that was found free is remembered and grows as readers follow each other, by
+        some `LOOK_MAX` entries at a time.
         """
         first, last = self._without_zstd
-        if first <= position and end <= last:
-            return True
         if not first <= position <= last:
             first = last = position
-        size = end - last
-        entries = read_headers(self.file, last, end, max_bytes=size, end_offset=ANY_OFFSET)
-        for entry in entries:
-            if entry.codec == ZSTD:
+        looked = 0
+        while last < end and looked < LOOK_MAX:
+            entries = read_headers(
+                self.file, last, end, max_bytes=LOOK_BYTES, end_offset=ANY_OFFSET
+            )
+            free = list(takewhile(lambda entry: entry.codec != ZSTD, entries))
+            if free:
+                last = free[-1].end
+            if not entries or len(free) < len(entries):
                 break
-            last = entry.end
+            looked += len(entries)
         self._without_zstd = first, last
-        return last >= end
+        return min(last, end)
 
     # Letting go
 

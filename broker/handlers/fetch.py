@@ -307,7 +307,7 @@ class _Reading:
             offset = max(offset, self._held.passed.get(id(wanted), offset))
         if reader.magic == 2:
             stored = log.read(offset, hard, end_offset=end, at_least_one=at_least_one)
-            if stored is not None and log.is_free_of_zstd(stored):
+            if stored is not None and log.cut_before_zstd(stored):
                 self._has_more |= stored.end < log.active.written_size or (
                     stored.file is not log.active.file
                 )

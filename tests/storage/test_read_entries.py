@@ -10,6 +10,7 @@ from protocol.records.builder import build_batch
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import CONTROL_BIT, RECORD_COUNT
 from protocol.records.walk import walk
+from storage import segment as segment_module
 from storage.errors import OffsetOutOfRange
 from storage.filesystem import DiskFilesystem
 from storage.log import Log
@@ -20,6 +21,7 @@ from tests.storage.logs import (
     Settings,
     append,
     batch,
+    batches_in,
     decoded,
     everything,
     file_of,
@@ -259,37 +261,53 @@ def test_markers_and_emptied_batches_are_told_as_they_are() -> None:
     assert (second.header[RECORD_COUNT], second.size, second.last_offset) == (0, 61, 2)
 
 
-def test_whether_a_slice_holds_zstd_is_looked_up_once() -> None:
+def test_a_slice_is_cut_before_zstd_and_headers_are_looked_at_once() -> None:
     files, log = new_log()
     for _ in range(5):
         append(log, compressed(GZIP, bytes(5000)))
-    log.write()
-    first = log.read(0, 1 << 20)
-    assert first is not None
-    assert log.is_free_of_zstd(first)
-    append(log, compressed(LZ4, b"x"))
-    append(log, compressed(ZSTD, b"x"))
-    append(log, compressed(GZIP, b"x"))
+    for codec in (LZ4, ZSTD, GZIP):
+        append(log, compressed(codec, b"x"))
     log.write()
 
-    answers = []
-    for offset in (0, 3, 5, 6, 7):
-        piece = log.read(offset, 1 << 20, end_offset=6 if offset < 6 else None)
+    left = []
+    for offset in range(8):
+        piece = log.read(offset, 1 << 20)
         assert piece is not None
-        answers.append(log.is_free_of_zstd(piece))
-    assert answers == [True, True, True, False, True]
-    whole = log.read(0, 1 << 20)
-    assert whole is not None
-    assert not log.is_free_of_zstd(whole)
+        whole = piece.size
+        there = log.cut_before_zstd(piece)
+        left.append(len(batches_in(piece.read())) if there else 0)
+        assert there or piece.size == whole
+    assert left == [6, 5, 4, 3, 2, 1, 0, 1]
+
     begin = log.read(0, 1 << 20, end_offset=5)
     assert begin is not None
-    log.is_free_of_zstd(begin)
+    log.cut_before_zstd(begin)
     files.reads.clear()
-    assert log.is_free_of_zstd(begin)
+    assert log.cut_before_zstd(begin)
     assert files.reads == []
 
 
-def test_format_0_and_1_are_free_of_zstd_in_a_sealed_segment_too() -> None:
+def test_a_look_for_zstd_is_bounded_and_goes_on_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segment_module, "LOOK_MAX", 10)
+    monkeypatch.setattr(segment_module, "LOOK_BYTES", 100)
+    _, log = new_log()
+    for _ in range(35):
+        append(log, compressed(GZIP, b"x"))
+    log.write()
+
+    seen = []
+    offset = 0
+    while (piece := log.read(offset, 1 << 20)) is not None:
+        assert log.cut_before_zstd(piece)
+        seen.append(len(batches_in(piece.read())))
+        offset += seen[-1]
+
+    assert seen == [10, 10, 10, 5]
+
+
+def test_format_0_and_1_hold_no_zstd_in_a_sealed_segment_either() -> None:
     _, log = new_log()
     produce_messages(log, 1, 2, codec=GZIP)
     produce_messages(log, -1, magic=0)
@@ -297,7 +315,9 @@ def test_format_0_and_1_are_free_of_zstd_in_a_sealed_segment_too() -> None:
     produce(log, b"x")
     piece = log.read(0, 1000)
     assert piece is not None
+    size = piece.size
 
-    assert log.is_free_of_zstd(piece)
+    assert log.cut_before_zstd(piece)
+    assert piece.size == size
     log.segments[0].unload()
-    assert not log.is_free_of_zstd(piece), "nothing is known of a file that was let go of"
+    assert not log.cut_before_zstd(piece), "nothing is known of a file that was let go of"
