@@ -1,6 +1,7 @@
 """Making format 2 batches, for what the broker itself writes into logs and for tests.
 
-Batches from producers never pass through here; they are stored in the bytes they came in.
+Produced batches are stored in the bytes they came in; only those that must be made anew (`rebuild`)
+pass through here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from protocol.records.compression import compress
 from protocol.records.crc import crc32c
 from protocol.records.layout import (
     CHECKED_POSITION,
+    CODEC_MASK,
     CONTROL_BIT,
     CRC_POSITION,
     ENTRY_OVERHEAD,
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     HeaderPair = tuple[str | bytes, bytes | None]
     RecordFields = tuple[int, bytes | None, bytes | None, Sequence[HeaderPair]]
     """Timestamp in ms, key, value, headers."""
+
+
+NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 def encode_varint(number: int) -> bytes:
@@ -131,28 +136,57 @@ class BatchBuilder:
         if log_append_time_ms is not None:
             attributes |= TIMESTAMP_TYPE_BIT
             max_timestamp = log_append_time_ms
-        payload = compress(codec, self._records)
-        batch = bytearray(HEADER_SIZE)
-        HEADER.pack_into(
-            batch,
-            0,
-            base_offset,
-            HEADER_SIZE - ENTRY_OVERHEAD + len(payload),
-            leader_epoch,
-            2,
-            0,
-            attributes,
-            self._count - 1,
-            self._base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            self._count,
+        return bytes(
+            wrap_records(
+                self._records,
+                self._count,
+                attributes=attributes,
+                base_timestamp=self._base_timestamp,
+                max_timestamp=max_timestamp,
+                producer=(producer_id, producer_epoch, base_sequence),
+                base_offset=base_offset,
+                leader_epoch=leader_epoch,
+            )
         )
-        batch += payload
-        UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
-        return bytes(batch)
+
+
+def wrap_records(
+    records: bytes | bytearray | memoryview,
+    count: int,
+    *,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer: tuple[int, ...] = NO_PRODUCER,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    level: int | None = None,
+) -> bytearray:
+    """One batch around `count` uncompressed records with offset deltas 0, 1, 2, ...
+
+    The codec is the one in `attributes`; `level` is its level, None for the codec's own default.
+    Timestamps are in ms; `producer` is id, epoch and base sequence.
+    """
+    codec = attributes & CODEC_MASK
+    batch = bytearray(HEADER_SIZE)
+    batch += compress(codec, records, level=level) if codec else records
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - ENTRY_OVERHEAD,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        *producer,
+        count,
+    )
+    UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
+    return batch
 
 
 def _add_nullable(out: bytearray, data: bytes | None) -> None:

@@ -14,28 +14,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ErrorCode
-from protocol.records.compression import NAMES, NONE, compress
-from protocol.records.crc import crc32c
+from protocol.records.builder import NO_PRODUCER, wrap_records
+from protocol.records.compression import NAMES
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES,
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
-    CHECKED_POSITION,
-    CRC_POSITION,
-    ENTRY_OVERHEAD,
     HEADER,
     HEADER_SIZE,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
     PRODUCER_ID,
     RECORD_COUNT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
-    UINT32,
 )
 from protocol.records.legacy import MessageSet, wrap_messages
 from protocol.records.record import INT64_MAX, INT64_MIN
@@ -50,8 +42,6 @@ from protocol.records.transcode import (
 if TYPE_CHECKING:
     from protocol.records.layout import Header
     from protocol.records.validate import ProduceRules
-
-NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 class Messages(NamedTuple):
@@ -256,27 +246,14 @@ def _batch(
     if target.append_time_ms is not None:
         attributes |= TIMESTAMP_TYPE_BIT
         max_timestamp = target.append_time_ms
-    data = bytearray(HEADER_SIZE)
-    if target.codec == NONE:
-        data += records
-    else:
-        data += compress(target.codec, records, level=target.level)
-    HEADER.pack_into(
-        data,
-        0,
-        0,
-        len(data) - ENTRY_OVERHEAD,
-        NO_LEADER_EPOCH,
-        2,
-        0,
-        attributes,
-        count - 1,
-        base_timestamp,
-        max_timestamp,
-        *producer,
+    data = wrap_records(
+        records,
         count,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer=producer,
+        level=target.level,
     )
-    view = memoryview(data)
-    UINT32.pack_into(data, CRC_POSITION, crc32c(view[CHECKED_POSITION:]))
     header: Header = HEADER.unpack_from(data)
-    return view, header
+    return memoryview(data), header
