@@ -107,7 +107,8 @@ class Crowd(OldReaders):
         ten = self.read(server, often, "-c", str(self.READERS), "-n", str(len(often)))
         return {
             "CPU-s/GB, one reader": one.cpu_s / one.bytes_received * 1e9,
-            "CPU of ten readers / of one": ten.cpu_s / one.cpu_s,
+            # A load of milliseconds may end between two readings of a CPU clock.
+            "CPU of ten readers / of one": ten.cpu_s / one.cpu_s if one.cpu_s else 0.0,
         }
 
 
