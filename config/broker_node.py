@@ -59,7 +59,7 @@ class NodeSettings(Settings):
         kafka_version,
         "3.9-IV0",
         "What a Kafka cluster's brokers speak to each other. Shown to tools; where it is set, "
-        "log.message.format.version may not be newer.",
+        "log.message.format.version may not be newer. Below 2.1 zstd is refused.",
         since="0.9.0",
     )
     metadata_log_dir: str | None = key(

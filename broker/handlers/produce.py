@@ -23,7 +23,7 @@ from protocol.records.batch import Batch
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
 from protocol.records.prepare import TooMuch, prepare
-from protocol.records.validate import quick_header
+from protocol.records.validate import BATCHES_SINCE, ZSTD_SINCE, quick_header
 from protocol.single_produce import SingleAnswer, SingleProduce
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 TOPIC_IDS_SINCE = 13
-ZSTD_SINCE = 7
-BATCHES_SINCE = 3
-"""The first version whose records are one batch of format 2."""
 
 PREPARE_ON_LOOP_BYTES = 65_536
 """A set larger than this, or with a payload to be opened that expands beyond it, is prepared on a

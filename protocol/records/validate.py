@@ -83,7 +83,8 @@ class ProduceRules:
     strict                   walk the records of every batch
     max_decompressed_bytes   what a set may expand to when it is opened
     max_decompression_ratio  and how many times its size, see `compression.decompress`
-    zstd_allowed             False for Produce below v7, whose consumers may not know zstd (KIP-110)
+    zstd_allowed             False for Produce below v7 and inter.broker.protocol.version below 2.1:
+                             consumers of that age may not know zstd (KIP-110)
 
     `walked` tells that every record has to be looked at, `simple` that a batch of format 2 can be
     stored on the facts of its header; then `attributes` are the values of its attributes, and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,7 @@ from protocol.messages.produce import ProduceRequest
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.registry import APIS
+from tests.support.broker_process import BrokerProcess
 from tests.support.caller import (
     NOW_MS,
     Caller,
@@ -24,6 +26,9 @@ from tests.support.caller import (
     records_in,
 )
 from tests.support.wire_client import ConnectionClosed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSIONS = range(3, 14)
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -440,3 +445,22 @@ def test_a_version_that_is_not_offered_closes_the_connection(
 
     with pytest.raises(ConnectionClosed, match="after 0"):
         caller.recv_frame()
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.1"])
+def test_zstd_is_for_brokers_whose_protocol_is_not_older_than_it(
+    tmp_path: Path, release: str
+) -> None:
+    """KIP-110: who sets inter.broker.protocol.version lower has consumers of that age in mind."""
+    settings = {"inter.broker.protocol.version": release}
+    with (
+        BrokerProcess(tmp_path / "data", settings=settings) as run,
+        Caller("127.0.0.1", run.port) as caller,
+    ):
+        caller.create_topic("t")
+        answer = caller.produce("t", batch(b"a" * 100, codec=ZSTD), version=9)
+        end = caller.end_offset("t")
+
+    refused = release == "2.0"
+    assert answer.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else 0)
+    assert end == (0 if refused else 1)
