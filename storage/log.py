@@ -6,8 +6,7 @@
 gives a batch its offsets, in the memory it was received in, and queues it (`append_batches` and
 `append_messages` do so with a set that must not be torn apart); `write` puts everything queued
 into the file with one call. Below `written_offset` all batches are in the file, so on a single node
-that is the high watermark; below `recovery_point` they are on the disk. Below `covered_point` so
-are the index files; that is what a checkpoint may call the recovery point.
+that is the high watermark; below `recovery_point` they are on the disk (`storage.synced`).
 
 Positions are bytes in a file and are never called offsets.
 """
@@ -33,12 +32,12 @@ from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageEr
 from storage.filesystem import IOV_MAX
 from storage.layout import LEADER_EPOCHS
 from storage.producers import ProducerStates
-from storage.reading import ReadableLog
 from storage.rolling import begins_otherwise, index_entries_left, must_roll, store_snapshot
 from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
 from storage.segments import Segments
 from storage.settings import LogSettings
-from storage.syncing import NotPut, PutFile, SyncFolder, SyncQueue, SyncStep
+from storage.synced import SyncedLog
+from storage.syncing import PutFile, SyncFolder, SyncQueue
 
 if TYPE_CHECKING:
     from protocol.records.legacy import MessageSet
@@ -59,7 +58,7 @@ ALWAYS = -(2**63)
 assert PLACE.size == 16
 
 
-class Log(ReadableLog):
+class Log(SyncedLog):
     """One partition. All methods belong to one thread; only the steps that `unsynced` returns may
     be run elsewhere. What readers call is in `storage.reading`.
 
@@ -67,9 +66,9 @@ class Log(ReadableLog):
     """
 
     __slots__ = (
-        "_failure", "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms",
-        "_room", "_syncs", "clean_state", "covered_point", "epochs_stored", "files", "folder",
-        "index_interval_bytes", "name", "producers", "recovery_point", "settings",
+        "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
+        "clean_state", "cleaned_to", "epochs_stored", "files", "folder", "index_interval_bytes",
+        "producers", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +99,7 @@ class Log(ReadableLog):
         self.epochs_stored = False
         self.producers = producers
         self.clean_state: CleanState | None = None
+        self.cleaned_to: int | None = None  # compaction has been up to here
         self.files = files
         self._queue: list[memoryview] = []
         self._mark = self.active.mark()
@@ -371,11 +371,6 @@ class Log(ReadableLog):
 
     # Failing
 
-    @property
-    def failed(self) -> str | None:
-        """Why the log takes no more appends; None while it does."""
-        return self._failure
-
     def fail(self, reason: str) -> None:
         """Take no more appends. What is not written is forgotten, the rest can be read."""
         if self._failure is None:
@@ -390,56 +385,6 @@ class Log(ReadableLog):
     @property
     def written_max_timestamp(self) -> int:
         return self._mark.max_timestamp if self._queue else self.active.max_timestamp
-
-    # Syncing
-
-    def unsynced(self) -> tuple[list[SyncStep], int]:
-        """What has to be synced so that everything below the returned offset is on the disk.
-
-        Call `sync()` on each, in order, in any thread, then `synced(offset)` here; appends and
-        rolls may go on meanwhile. After an OSError call `sync_failed`."""
-        up_to = self.written_offset
-        if up_to == self.recovery_point and not len(self._syncs):
-            return [], up_to
-        steps = self._syncs.begin(up_to)
-        steps.append(self.active.file)
-        return steps, up_to
-
-    def owe(self, *steps: SyncStep) -> None:
-        """Add steps to the next sync; for whoever changed the log's files beside it."""
-        self._syncs.add(*steps)
-
-    def synced(self, up_to: int) -> None:
-        """The steps that `unsynced` gave for this offset have been taken."""
-        if self._failure is None and self._syncs.confirm(up_to):
-            self.recovery_point = max(self.recovery_point, up_to)
-            base_offset = self.active.base_offset
-            if self.recovery_point > base_offset > self.covered_point:
-                # Only a round that began after the roll, and took its steps, can come so far.
-                self.covered_point = base_offset
-
-    def sync_failed(self, error: OSError) -> StorageError:
-        """A step could not be taken: what it covers is not on the disk, and may never be.
-
-        The kernel forgets what it could not write, so the next sync would report success for bytes
-        that are gone. The log fails, unless the step was one that starts afresh (`NotPut`).
-        Returns the error to answer with.
-        """
-        if isinstance(error, NotPut):
-            return StorageError(f"{self.name}: {error}")
-        self.fail(f"{self.name}: sync failed: {error}")
-        return LogFailed(self._failure or "")
-
-    def sync(self) -> None:
-        """Write and sync everything, here and now. Raises StorageError."""
-        self.write()
-        steps, up_to = self.unsynced()
-        try:
-            for step in steps:
-                step.sync()
-        except OSError as error:
-            raise self.sync_failed(error) from error
-        self.synced(up_to)
 
     # The start of the log
 

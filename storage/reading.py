@@ -130,7 +130,7 @@ class ReadableLog:
             return None
         segments = self.segments
         place = segments.places.get(offset) or segments.locate(offset)
-        if place is not None and place[0] is not self.active:
+        if place is not None:
             segments.keep_open(place[0])
         return place
 

@@ -64,6 +64,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_dated",
         "_file",
         "_files",
         "_folder",
@@ -96,6 +97,7 @@ class Segment:
         self._folder = folder
         self._file: File | None = None
         self._without_zstd = (0, 0)
+        self._dated = False
         self.serial = next(_serials)
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
@@ -135,7 +137,7 @@ class Segment:
         for suffix in (INDEX, TIME_INDEX, LOG):
             files.open_file(segment.path(suffix), create=True).close()
         segment.size = segment.written_size = 0
-        segment.loaded = True
+        segment.loaded = segment._dated = True
         return segment
 
     @property
@@ -157,6 +159,34 @@ class Segment:
     def modified_ms(self) -> int:
         """When the log file was last written to. Raises OSError."""
         return self._files.modified_ms(self.path())
+
+    def latest_ms(self) -> int:
+        """The largest timestamp (ms, -1 for none) of a sealed segment, read once from the last
+        entry of its time index; the whole index stays where it is."""
+        if not self._dated:
+            self.max_timestamp, self.max_timestamp_offset = self._last_time() or self._settled()
+            self._dated = True
+        return self.max_timestamp
+
+    def _last_time(self) -> tuple[int, int] | None:
+        """What the time index file ends with; None if that cannot be believed."""
+        try:
+            file = self._files.open_file(self.path(TIME_INDEX))
+        except FileNotFoundError:
+            return None
+        size = file.size()
+        data = file.pread(TIME_INDEX_ENTRY_SIZE, max(size - TIME_INDEX_ENTRY_SIZE, 0))
+        file.close()
+        if size % TIME_INDEX_ENTRY_SIZE or not any(data):
+            return None
+        index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+        if index is None:
+            return None
+        return index.last_timestamp, self.base_offset + index.last_relative_offset
+
+    def _settled(self) -> tuple[int, int]:
+        self.load()
+        return self.max_timestamp, self.max_timestamp_offset
 
     # Indexes
 
@@ -186,7 +216,7 @@ class Segment:
             first = first_entry(self.file, 0, self.written_size)
             if first is not None:
                 self.first_timestamp = first.max_timestamp
-        self.loaded = True
+        self.loaded = self._dated = True
 
     def _read_offset_index(self, file: File) -> OffsetIndex | None:
         try:
@@ -228,7 +258,7 @@ class Segment:
         for entry in Scan(self.file, 0, self.written_size):
             self.note(entry)
         self.finish_times()
-        self.loaded = True
+        self.loaded = self._dated = True
 
     def trust_below(self, offset: int) -> int:
         """Load what the index files say of batches wholly below `offset`, and nothing else.

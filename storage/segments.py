@@ -6,7 +6,8 @@ was seen when the last slice was cut, and is remembered; only a jump costs a sea
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from protocol.records.errors import CorruptBatch
@@ -18,6 +19,7 @@ from protocol.records.layout import (
     LENGTH_POSITION,
     MIN_ENTRY_LENGTH,
 )
+from storage.open_segments import OPEN
 from storage.scan import PIECE_BYTES
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 
 PLACES_MAX = 64
 """Remembered (offset, position) pairs of a log: one for each consumer that reads in sequence."""
-
-OPEN_SEALED_MAX = 4
-"""Sealed segments of a log with their file and indexes in memory (an index is up to 5 MB)."""
 
 WALK_WORTHWHILE = 16
 """A read that ends at an index entry is filled up batch by batch only if the entry leaves more
@@ -45,12 +44,12 @@ Place = tuple["Segment", int]
 class Segments:
     """Never empty. The last segment is the active one; of the sealed ones few are kept open."""
 
-    __slots__ = ("_all", "_bases", "_open_sealed", "active", "places")
+    __slots__ = ("_all", "_bases", "_latest", "active", "places")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._all = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._open_sealed: list[Segment] = []
+        self._latest: list[int] | None = None
         self.active = segments[-1]
         self.places: dict[int, Place] = {}
         """Where the first batch at or above an offset is, for offsets asked for lately."""
@@ -71,18 +70,43 @@ class Segments:
     def loaded(self) -> Iterator[Segment]:
         """All segments, oldest first, each with its indexes while it is looked at."""
         for segment in list(self._all):
-            segment.load()
-            if segment is not self.active:
-                self.keep_open(segment)
-            yield segment
+            yield self.loaded_one(segment)
+
+    def loaded_one(self, segment: Segment) -> Segment:
+        """This segment with its indexes in memory."""
+        segment.load()
+        if segment is not self.active:
+            OPEN.use(segment)
+        return segment
+
+    def reaching(self, timestamp_ms: int) -> Iterator[Segment]:
+        """The segments that hold this timestamp or a later one, oldest first, loaded.
+
+        Which is the first is known without a look at those before it.
+        """
+        sealed = self._all[:-1]
+        latest = self._latest
+        if latest is None:
+            # The largest up to each, which rises although the segments' own need not.
+            latest = list(accumulate((segment.latest_ms() for segment in sealed), max))
+            self._latest = latest
+        for segment in sealed[bisect_left(latest, timestamp_ms) :]:
+            if segment.latest_ms() >= timestamp_ms:
+                yield self.loaded_one(segment)
+        if self.loaded_one(self.active).max_timestamp >= timestamp_ms:
+            yield self.active
 
     def append(self, segment: Segment) -> None:
         """Add a new active segment; the one before it is sealed."""
-        self.keep_open(self.active)
+        OPEN.use(self.active)
         self._all.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
+        self._changed()
+
+    def _changed(self) -> None:
         self.places.clear()
+        self._latest = None
 
     def pop_below(self, offset: int) -> Segment | None:
         """Take off the first segment if all its offsets lie below one; never the active one."""
@@ -90,28 +114,32 @@ class Segments:
             return None
         segment = self._all.pop(0)
         del self._bases[0]
-        if segment in self._open_sealed:
-            self._open_sealed.remove(segment)
-        self.places.clear()
+        OPEN.forget(segment)
+        self._changed()
         return segment
 
+    def replace(self, bases: list[int], replacement: Segment | None) -> list[Segment]:
+        """Put one segment, or none, in the place of those with these bases, which follow each other
+        and are sealed. Returns those that were replaced; their files are the caller's."""
+        first = self._bases.index(bases[0])
+        replaced = self._all[first : first + len(bases)]
+        assert [segment.base_offset for segment in replaced] == bases
+        assert self.active not in replaced
+        self._all[first : first + len(bases)] = [] if replacement is None else [replacement]
+        self._bases = [segment.base_offset for segment in self._all]
+        for segment in replaced:
+            OPEN.forget(segment)
+        self._changed()
+        return replaced
+
     def keep_open(self, segment: Segment) -> None:
-        """Keep a sealed segment open, and let go of the one that was not used for longest."""
-        opened = self._open_sealed
-        if opened and opened[-1] is segment:
-            return
-        if segment in opened:
-            opened.remove(segment)
-        opened.append(segment)
-        if len(opened) > OPEN_SEALED_MAX:
-            opened.pop(0).unload()
+        """Keep a segment open that a reader comes back to; the active one is open anyway."""
+        if segment is not self.active:
+            OPEN.use(segment)
 
     def of_file(self, file: File) -> Segment | None:
         """The segment that has this file open; None if it has been let go of."""
-        for segment in (self.active, *self._open_sealed):
-            if segment.holds(file):
-                return segment
-        return None
+        return self.active if self.active.holds(file) else OPEN.of_file(file)
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """The next sequential read asks for this offset: spare it the search."""
@@ -127,8 +155,7 @@ class Segments:
         """
         first = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._all[first:]:
-            if segment is not self.active:
-                self.keep_open(segment)
+            self.keep_open(segment)
             if not segment.byte_size():
                 continue
             if offset <= segment.base_offset:

@@ -44,9 +44,7 @@ def first_at_or_after(log: ReadableLog, timestamp_ms: int, limit: int) -> Timest
 
     `limit` is what one entry may expand to in bytes; InvalidRecord is raised beyond it.
     """
-    for segment in log.segments.loaded():
-        if segment.max_timestamp < max(timestamp_ms, 0):
-            continue
+    for segment in log.segments.reaching(max(timestamp_ms, 0)):
         found = _first_in(log, segment, timestamp_ms, limit)
         if found is not None:
             return found
@@ -135,8 +133,11 @@ def _message_at(run: bytes, index: int) -> tuple[int, int]:
 def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
     """The first record that has the log's largest timestamp; None if there are no timestamps."""
     best = NO_TIMESTAMP
-    for segment in log.segments.loaded():
-        best = max(best, _largest_in(log, segment, limit))
+    for segment in log.segments:
+        if segment is not log.active and log.start_offset <= segment.base_offset:
+            best = max(best, segment.latest_ms())
+        else:
+            best = max(best, _largest_in(log, log.segments.loaded_one(segment), limit))
     return None if best == NO_TIMESTAMP else first_at_or_after(log, best, limit)
 
 

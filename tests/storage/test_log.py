@@ -7,9 +7,10 @@ import random
 import pytest
 
 from storage import log as log_module
+from storage import open_segments
 from storage.errors import BatchTooLarge, OffsetOutOfRange
 from storage.filesystem import DiskFilesystem
-from storage.segments import OPEN_SEALED_MAX, PLACES_MAX
+from storage.segments import PLACES_MAX
 from tests.storage.logs import (
     FOLDER,
     NOW_MS,
@@ -205,17 +206,37 @@ def test_remembered_places_are_bounded() -> None:
     assert len(log.segments.places) <= PLACES_MAX
 
 
-def test_few_sealed_segments_are_kept_open() -> None:
+def test_few_sealed_segments_are_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_segments, "OPEN_MAX", 4)
     files = MemoryFilesystem()
-    log = opened(files, Settings(segment_bytes=200))
-    for _ in range(40):
+    logs = [
+        opened(files, Settings(segment_bytes=200), folder=f"/data/orders-{number}")
+        for number in range(2)
+    ]
+    for log in logs:
+        for _ in range(40):
+            append(log, batch(bytes(80)))
+        log.write()
+        assert len(log.segments) == 40
+
+    for log in logs:
+        everything(log)
+
+    assert sum(segment.loaded for log in logs for segment in log.segments) <= 4 + len(logs)
+
+
+def test_indexes_of_sealed_segments_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_segments, "INDEX_BYTES_MAX", 1000)
+    _, log = new_log(Settings(segment_bytes=2000, index_interval_bytes=0))
+    for _ in range(400):
         append(log, batch(bytes(80)))
     log.write()
-    assert len(log.segments) == 40 // 1
 
     everything(log)
 
-    assert sum(segment.loaded for segment in log.segments) <= OPEN_SEALED_MAX + 1
+    loaded = [segment for segment in log.segments if segment.loaded and segment is not log.active]
+    assert 1 < len(loaded) < len(log.segments) / 2
+    assert open_segments.OPEN.index_bytes <= 1000
 
 
 def test_a_segment_is_full_when_the_next_batch_would_not_fit() -> None:
