@@ -20,7 +20,9 @@ walk         from entry to entry through a buffer of any format
 validate     what a topic asks of produced records, and the checks of a batch
 prepare      from what a producer sent, in any format, to what a log can append
 rebuild      making a produced set anew where it cannot stay as it came
+compact      which keys records have, and entries with fewer records, for compaction
 loops        what has to go through every record or message: scans and conversions, in Python
+key_loops    what compaction has to go through, in Python
 _loops       the same in C, where it could be built
 transcode    whichever of the two is there
 builder      making batches

@@ -1,4 +1,5 @@
-/* The loops of loops.py in C, byte for byte; transcode.py chooses between the two.
+/* The loops of loops.py and key_loops.py in C, byte for byte; transcode.py and compact.py choose
+ * between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -602,6 +603,296 @@ static PyObject *skip_messages(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromLongLong(position);
 }
 
+/* ---------------------------------------------------------------- keys, for compaction */
+
+#define DIGEST_SIZE 16
+#define SLOT_SIZE 24
+
+static uint64_t get64_little(const uint8_t *p) {
+    return (uint64_t)get32_little(p + 4) << 32 | get32_little(p);
+}
+
+static void put64_little(uint8_t *p, uint64_t n) {
+    for (int i = 0; i < 8; i++) p[i] = (uint8_t)(n >> 8 * i);
+}
+
+static const uint64_t blake_start[8] = {
+    UINT64_C(0x6a09e667f3bcc908), UINT64_C(0xbb67ae8584caa73b), UINT64_C(0x3c6ef372fe94f82b),
+    UINT64_C(0xa54ff53a5f1d36f1), UINT64_C(0x510e527fade682d1), UINT64_C(0x9b05688c2b3e6c1f),
+    UINT64_C(0x1f83d9abfb41bd6b), UINT64_C(0x5be0cd19137e2179)};
+
+static const uint8_t blake_order[12][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+    {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4},
+    {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13},
+    {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11},
+    {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},
+    {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+    {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3}};
+
+static uint64_t turned(uint64_t n, int bits) { return n >> bits | n << (64 - bits); }
+
+/* A macro, so that the words stay in registers: that is twice as quick. */
+#define MIX(a, b, c, d, x, y)                                    \
+    (a += b + m[at[x]], d = turned(d ^ a, 32), c += d,           \
+     b = turned(b ^ c, 24), a += b + m[at[y]],                   \
+     d = turned(d ^ a, 16), c += d, b = turned(b ^ c, 63))
+
+static void blake_block(uint64_t *h, const uint8_t *block, uint64_t total, bool last) {
+    uint64_t m[16];
+    for (int i = 0; i < 16; i++) m[i] = get64_little(block + 8 * i);
+    uint64_t a0 = h[0], a1 = h[1], a2 = h[2], a3 = h[3], b0 = h[4], b1 = h[5], b2 = h[6], b3 = h[7];
+    uint64_t c0 = blake_start[0], c1 = blake_start[1], c2 = blake_start[2], c3 = blake_start[3];
+    uint64_t d0 = blake_start[4] ^ total, d1 = blake_start[5];
+    uint64_t d2 = last ? ~blake_start[6] : blake_start[6], d3 = blake_start[7];
+    for (int round = 0; round < 12; round++) {
+        const uint8_t *at = blake_order[round];
+        MIX(a0, b0, c0, d0, 0, 1);
+        MIX(a1, b1, c1, d1, 2, 3);
+        MIX(a2, b2, c2, d2, 4, 5);
+        MIX(a3, b3, c3, d3, 6, 7);
+        MIX(a0, b1, c2, d3, 8, 9);
+        MIX(a1, b2, c3, d0, 10, 11);
+        MIX(a2, b3, c0, d1, 12, 13);
+        MIX(a3, b0, c1, d2, 14, 15);
+    }
+    h[0] ^= a0 ^ c0, h[1] ^= a1 ^ c1, h[2] ^= a2 ^ c2, h[3] ^= a3 ^ c3;
+    h[4] ^= b0 ^ d0, h[5] ^= b1 ^ d1, h[6] ^= b2 ^ d2, h[7] ^= b3 ^ d3;
+}
+
+/* BLAKE2b of RFC 7693 with 16 bytes of output and no key, as in hashlib. */
+static void digest_of(const uint8_t *data, int64_t size, uint8_t *out) {
+    uint64_t h[8];
+    uint8_t block[128] = {0};
+    memcpy(h, blake_start, sizeof h);
+    h[0] ^= 0x01010000 ^ DIGEST_SIZE;
+    int64_t done = 0;
+    for (; size - done > 128; done += 128)
+        blake_block(h, data + done, (uint64_t)done + 128, false);
+    if (size > done) memcpy(block, data + done, (size_t)(size - done));
+    blake_block(h, block, (uint64_t)size, true);
+    put64_little(out, h[0]), put64_little(out + 8, h[1]);
+}
+
+#define TOMBSTONE 1
+#define KEYLESS 2
+
+/* Four columns, one row for each record; the first has the end of the last one as well. */
+typedef struct {
+    PyObject *starts, *digests, *offsets, *flags;
+    int32_t *start;
+    uint8_t *digest, *flag;
+    int64_t *offset;
+} Columns;
+
+static bool make_columns(Columns *to, int64_t rows) {
+    to->starts = bytes_for_output((rows + 1) * 4);
+    to->digests = bytes_for_output(rows * DIGEST_SIZE);
+    to->offsets = bytes_for_output(rows * 8);
+    to->flags = bytes_for_output(rows);
+    if (!to->starts || !to->digests || !to->offsets || !to->flags) {
+        Py_XDECREF(to->starts), Py_XDECREF(to->digests);
+        Py_XDECREF(to->offsets), Py_XDECREF(to->flags);
+        return false;
+    }
+    to->start = (int32_t *)PyBytes_AS_STRING(to->starts);
+    to->digest = (uint8_t *)PyBytes_AS_STRING(to->digests);
+    to->offset = (int64_t *)PyBytes_AS_STRING(to->offsets);
+    to->flag = (uint8_t *)PyBytes_AS_STRING(to->flags);
+    return true;
+}
+
+static void add_row(Columns *to, int64_t row, int64_t start, int64_t offset, const uint8_t *key,
+                    int64_t key_size, bool tombstone) {
+    to->start[row] = (int32_t)start;
+    to->offset[row] = offset;
+    to->flag[row] = (uint8_t)((tombstone ? TOMBSTONE : 0) | (key_size < 0 ? KEYLESS : 0));
+    if (key_size < 0)
+        memset(to->digest + row * DIGEST_SIZE, 0, DIGEST_SIZE);
+    else
+        digest_of(key, key_size, to->digest + row * DIGEST_SIZE);
+}
+
+static PyObject *columns_of(Columns *from, int64_t rows) {
+    if (_PyBytes_Resize(&from->starts, (Py_ssize_t)(rows + 1) * 4) < 0 ||
+        _PyBytes_Resize(&from->digests, (Py_ssize_t)rows * DIGEST_SIZE) < 0 ||
+        _PyBytes_Resize(&from->offsets, (Py_ssize_t)rows * 8) < 0 ||
+        _PyBytes_Resize(&from->flags, (Py_ssize_t)rows) < 0) {
+        Py_XDECREF(from->starts), Py_XDECREF(from->digests);
+        Py_XDECREF(from->offsets), Py_XDECREF(from->flags);
+        return NULL;
+    }
+    return Py_BuildValue("(NNNN)", from->starts, from->digests, from->offsets, from->flags);
+}
+
+static PyObject *keys_of_records(PyObject *self, PyObject *args) {
+    Py_buffer data = {0};
+    int64_t count, base_offset, size = 0, delta = 0;
+    Columns to;
+    if (!PyArg_ParseTuple(args, "y*O&O&", &data, any_number, &count, near_zero, &base_offset))
+        return gives_up(&data);
+    if (data.len > DATA_LIMIT || count < 0 || count > data.len / MIN_RECORD_SIZE)
+        return gives_up(&data);
+    if (!make_columns(&to, count)) return gives_up(&data);
+    const uint8_t *start = data.buf;
+    bool good = true;
+    Py_BEGIN_ALLOW_THREADS
+    Reader in = {start, start + data.len};
+    for (int64_t row = 0; row < count && good; row++) {
+        const uint8_t *record = in.p;
+        good = read_varint(&in, &size) && size >= 1 && size <= in.end - in.p;
+        if (!good) break;
+        const uint8_t *end = in.p + size;
+        Field key, value;
+        in.p++;
+        while (in.p < in.end && *in.p > 0x7F) in.p++;
+        good = in.p++ < in.end && read_varint(&in, &delta) && read_field(&in, &key) &&
+               read_field(&in, &value) && in.p < end;
+        if (good)
+            add_row(&to, row, record - start, base_offset + delta, key.data, key.size,
+                    value.size < 0);
+        in.p = end;
+    }
+    good = good && in.p == in.end;
+    Py_END_ALLOW_THREADS
+    to.start[count] = (int32_t)data.len;
+    PyObject *result = good ? columns_of(&to, count) : NULL;
+    if (!good) {
+        Py_DECREF(to.starts), Py_DECREF(to.digests), Py_DECREF(to.offsets), Py_DECREF(to.flags);
+        return gives_up(&data);
+    }
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static PyObject *keys_of_messages(PyObject *self, PyObject *args) {
+    Py_buffer data = {0};
+    int64_t position, rows = 0;
+    int magic;
+    Columns to;
+    if (!PyArg_ParseTuple(args, "y*O&O&", &data, any_number, &position, plain_magic, &magic))
+        return gives_up(&data);
+    if (data.len > DATA_LIMIT || position < 0 || position > data.len) return gives_up(&data);
+    const uint8_t *start = data.buf;
+    /* Room for as many rows as there are messages, which one look at their lengths tells. */
+    int64_t most = 0, size = 0;
+    for (int64_t at = position; find_entry(start + at, data.len - at, magic, &size) == MESSAGE;
+         at += size)
+        most++;
+    if (!make_columns(&to, most)) return gives_up(&data);
+    Py_BEGIN_ALLOW_THREADS
+    for (; rows < most; rows++) {
+        const uint8_t *p = start + position;
+        Message message;
+        if (read_message(p, data.len - position, magic, &message) != MESSAGE) break;
+        if (p[MAGIC_POSITION] != magic || message.attributes & 7) break;
+        if (crc32_of(p + CHECKED_POSITION, message.size - CHECKED_POSITION) != message.crc) break;
+        add_row(&to, rows, position, message.offset, message.key.data, message.key.size,
+                message.value.size < 0);
+        position += message.size;
+    }
+    Py_END_ALLOW_THREADS
+    to.start[rows] = (int32_t)position;
+    PyBuffer_Release(&data);
+    return columns_of(&to, rows);
+}
+
+/* The slot of a digest in a table of whole slots, or a free one; NULL if there is neither. */
+static uint8_t *slot_of(PyObject *table, const uint8_t *digest) {
+    static const uint8_t nothing[DIGEST_SIZE];
+    uint8_t *slots = (uint8_t *)PyByteArray_AS_STRING(table);
+    uint64_t count = (uint64_t)PyByteArray_GET_SIZE(table) / SLOT_SIZE;
+    if (count < 2) return NULL;
+    uint64_t number = get64_little(digest), at = number % count;
+    uint64_t step = 1 + (number >> 32) % (count - 1);
+    for (uint64_t looks = 0; looks < count; looks++) {
+        uint8_t *slot = slots + at * SLOT_SIZE;
+        if (!memcmp(slot, digest, DIGEST_SIZE) || !memcmp(slot, nothing, DIGEST_SIZE)) return slot;
+        at = (at + step) % count;
+    }
+    return NULL;
+}
+
+static bool is_nothing(const uint8_t *digest) {
+    for (int i = 0; i < DIGEST_SIZE; i++)
+        if (digest[i]) return false;
+    return true;
+}
+
+/* The table that a digest belongs to; NULL for what is no list of tables. */
+static PyObject *table_of(PyObject *tables, const uint8_t *digest, Py_ssize_t *index) {
+    Py_ssize_t count = PyList_GET_SIZE(tables);
+    *index = count ? digest[0] % count : 0;
+    PyObject *table = count ? PyList_GET_ITEM(tables, *index) : NULL;
+    return table && PyByteArray_CheckExact(table) ? table : NULL;
+}
+
+static PyObject *enter_keys(PyObject *self, PyObject *args) {
+    Py_buffer digests = {0}, offsets = {0}, rooms = {0};
+    Py_ssize_t row, index;
+    int64_t low, high;
+    PyObject *tables;
+    bool good = true;
+    if (!PyArg_ParseTuple(args, "y*y*nO&O&O!w*", &digests, &offsets, &row, any_number, &low,
+                          any_number, &high, &PyList_Type, &tables, &rooms)) {
+        if (digests.obj) PyBuffer_Release(&digests);
+        if (offsets.obj) PyBuffer_Release(&offsets);
+        return gives_up(&rooms);
+    }
+    Py_ssize_t rows = digests.len / DIGEST_SIZE;
+    int64_t *room = rooms.buf;
+    if (row < 0 || rows > offsets.len / 8 || PyList_GET_SIZE(tables) > rooms.len / 8) good = false;
+    for (; good && row < rows; row++) {
+        const uint8_t *digest = (const uint8_t *)digests.buf + row * DIGEST_SIZE;
+        int64_t offset;
+        memcpy(&offset, (const uint8_t *)offsets.buf + row * 8, 8);
+        if (offset < low || offset >= high || is_nothing(digest)) continue;
+        PyObject *table = table_of(tables, digest, &index);
+        uint8_t *slot = table ? slot_of(table, digest) : NULL;
+        if (slot == NULL) {
+            good = false;
+            break;
+        }
+        if (is_nothing(slot)) {
+            if (room[index] <= 0) break;
+            room[index]--;
+            memcpy(slot, digest, DIGEST_SIZE);
+        }
+        memcpy(slot + DIGEST_SIZE, &offset, 8);
+    }
+    PyBuffer_Release(&digests);
+    PyBuffer_Release(&offsets);
+    if (!good) return gives_up(&rooms);
+    PyBuffer_Release(&rooms);
+    return PyLong_FromSsize_t(row);
+}
+
+static PyObject *newest_offsets(PyObject *self, PyObject *args) {
+    Py_buffer digests = {0};
+    Py_ssize_t index;
+    PyObject *tables;
+    if (!PyArg_ParseTuple(args, "y*O!", &digests, &PyList_Type, &tables)) return gives_up(&digests);
+    Py_ssize_t rows = digests.len / DIGEST_SIZE;
+    PyObject *result = bytes_for_output(rows * 8);
+    if (result == NULL) return gives_up(&digests);
+    char *out = PyBytes_AS_STRING(result);
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        const uint8_t *digest = (const uint8_t *)digests.buf + row * DIGEST_SIZE;
+        PyObject *table = table_of(tables, digest, &index);
+        uint8_t *slot = table && !is_nothing(digest) ? slot_of(table, digest) : NULL;
+        int64_t offset = -1;
+        if (slot && !is_nothing(slot)) memcpy(&offset, slot + DIGEST_SIZE, 8);
+        memcpy(out + row * 8, &offset, 8);
+    }
+    PyBuffer_Release(&digests);
+    return result;
+}
+
 /* ---------------------------------------------------------------- the module */
 
 #define METHOD(function) \
@@ -615,6 +906,10 @@ static PyMethodDef methods[] = {
     METHOD(records_from_messages),
     METHOD(place_messages),
     METHOD(skip_messages),
+    {"keys_of_records", keys_of_records, METH_VARARGS, NULL},
+    {"keys_of_messages", keys_of_messages, METH_VARARGS, NULL},
+    {"enter_keys", enter_keys, METH_VARARGS, NULL},
+    {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,7 @@
 """What `_loops.c` has. None is for "something is wrong: ask the twin in `loops`"."""
 
+from array import array
+
 from protocol.records.loops import Data
 
 def scan_messages(
@@ -33,3 +35,19 @@ def records_from_messages(
 ) -> tuple[bytes, int, int, int, int] | None: ...
 def place_messages(view: memoryview, base_offset: int) -> int | None: ...
 def skip_messages(data: Data, min_offset: int) -> int | None: ...
+def keys_of_records(
+    data: Data, count: int, base_offset: int
+) -> tuple[bytes, bytes, bytes, bytes] | None: ...
+def keys_of_messages(
+    data: Data, position: int, magic: int
+) -> tuple[bytes, bytes, bytes, bytes] | None: ...
+def enter_keys(
+    digests: bytes,
+    offsets: bytes,
+    row: int,
+    low: int,
+    high: int,
+    tables: list[bytearray],
+    rooms: array[int],
+) -> int | None: ...
+def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...

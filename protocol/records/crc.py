@@ -4,20 +4,21 @@
 and `google_crc32c` extensions take 0.04 ms, `crcmod` with its C part 2.3 ms and without it 124 ms.
 `IMPLEMENTATION` names the one in use, so that the broker can say it at start-up.
 
-Both functions take any contiguous bytes-like object and return an unsigned 32-bit number.
+Both functions take any contiguous bytes-like object and return an unsigned 32-bit number. A second
+argument is the sum of what came before, so that something large can be summed in pieces.
 """
 
 from __future__ import annotations
 
 from importlib.machinery import ExtensionFileLoader, PathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
-    Checksum = Callable[[bytes | bytearray | memoryview], int]
+    class Checksum(Protocol):
+        def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int: ...
 
 __all__ = ["IMPLEMENTATION", "crc32", "crc32c"]
 
@@ -50,10 +51,12 @@ def _from_crc32c() -> Checksum:
 
 
 def _from_google_crc32c() -> Checksum:
-    from google_crc32c import value  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from google_crc32c import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        extend,
+    )
 
-    def checksum(data: bytes | bytearray | memoryview) -> int:
-        return int(value(bytes(data)))  # this extension refuses anything but bytes
+    def checksum(data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
+        return int(extend(value, bytes(data)))  # this extension refuses anything but bytes
 
     return checksum
 
@@ -65,8 +68,8 @@ def _from_crcmod() -> Checksum:
 
     compute = mkPredefinedCrcFun("crc-32c")
 
-    def checksum(data: bytes | bytearray | memoryview) -> int:
-        return int(compute(bytes(data)))  # this extension refuses writable buffers
+    def checksum(data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
+        return int(compute(bytes(data), value))  # this extension refuses writable buffers
 
     return checksum
 

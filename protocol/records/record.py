@@ -133,7 +133,7 @@ def read_fields(data: bytes, count: int) -> Iterator[Fields]:
     if count * MIN_RECORD_SIZE > total:
         raise InvalidRecord(f"batch claims {count} records in {total} bytes, each has 7 or more")
     position = index = 0
-    one, two = _short_varints()
+    one, two = short_varints()
     try:
         # Written out for varints of one and two bytes, which is what nearly all of them are: a call
         # per field would make this loop three times slower.
@@ -184,7 +184,7 @@ def read_fields(data: bytes, count: int) -> Iterator[Fields]:
 
 
 @cache
-def _short_varints() -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def short_varints() -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """The numbers of varints of one byte, by it, and of two, by the first and then the second.
 
     Made when first needed: this takes milliseconds of a start-up and half a megabyte.

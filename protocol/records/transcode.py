@@ -25,6 +25,7 @@ __all__ = [
     "IMPLEMENTATION",
     "MessageScan",
     "RecordScan",
+    "first_of",
     "messages_from_messages",
     "messages_from_records",
     "place_messages",
@@ -45,9 +46,11 @@ place_messages = loops.place_messages
 skip_messages = loops.skip_messages
 
 
-def _first(
+def first_of(
     compiled: Callable[Parameters, Result | None], interpreted: Callable[Parameters, Result]
 ) -> Callable[Parameters, Result]:
+    """The compiled loop, and the interpreted one where that gives up."""
+
     def loop(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         found = compiled(*args, **kwargs)
         return interpreted(*args, **kwargs) if found is None else found
@@ -71,10 +74,10 @@ except ImportError:
     pass  # built where there was no C compiler
 else:
     IMPLEMENTATION = "compiled"
-    scan_messages = _first(_named(_loops.scan_messages, MessageScan._make), loops.scan_messages)
-    scan_records = _first(_named(_loops.scan_records, RecordScan._make), loops.scan_records)
-    messages_from_records = _first(_loops.messages_from_records, loops.messages_from_records)
-    messages_from_messages = _first(_loops.messages_from_messages, loops.messages_from_messages)
-    records_from_messages = _first(_loops.records_from_messages, loops.records_from_messages)
-    place_messages = _first(_loops.place_messages, loops.place_messages)
-    skip_messages = _first(_loops.skip_messages, loops.skip_messages)
+    scan_messages = first_of(_named(_loops.scan_messages, MessageScan._make), loops.scan_messages)
+    scan_records = first_of(_named(_loops.scan_records, RecordScan._make), loops.scan_records)
+    messages_from_records = first_of(_loops.messages_from_records, loops.messages_from_records)
+    messages_from_messages = first_of(_loops.messages_from_messages, loops.messages_from_messages)
+    records_from_messages = first_of(_loops.records_from_messages, loops.records_from_messages)
+    place_messages = first_of(_loops.place_messages, loops.place_messages)
+    skip_messages = first_of(_loops.skip_messages, loops.skip_messages)

@@ -1,0 +1,67 @@
+"""The marker that ends a transaction: a control batch of one record, 78 bytes in all.
+
+    key     int16 version 0, int16 type     0 ABORT, 1 COMMIT
+    value   int16 version 0, int32 epoch of the coordinator that decided
+
+The batch has the producer's id and epoch, and no sequence. Its attributes are those of a
+transactional batch and of a control batch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from protocol.records.batch import Batch
+from protocol.records.builder import build_batch
+from protocol.records.errors import InvalidRecord
+
+KEY = Struct(">hh")
+VALUE = Struct(">hi")
+ABORT, COMMIT = 0, 1
+MARKER_SIZE = 78
+
+
+class Marker(NamedTuple):
+    """What a marker says, besides whose transaction it ends."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def encode_marker(
+    producer_id: int, producer_epoch: int, *, marker: Marker, timestamp_ms: int
+) -> bytearray:
+    """The batch, with base offset 0; writable, so that a log can give it its offset."""
+    kind = COMMIT if marker.commit else ABORT
+    record = (timestamp_ms, KEY.pack(0, kind), VALUE.pack(0, marker.coordinator_epoch), ())
+    batch = build_batch(
+        [record],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+    assert len(batch) == MARKER_SIZE
+    return bytearray(batch)
+
+
+def decode_marker(batch: bytes | bytearray | memoryview) -> Marker | None:
+    """What a control batch says of a transaction.
+
+    None if it says nothing: another kind of control record, or a batch that compaction has
+    emptied, which it does when nothing of the transaction is left. Later versions of the key may
+    have more fields, as Kafka's rule is for its control records.
+    """
+    try:
+        record = next(iter(Batch(memoryview(batch)).records()), None)
+    except InvalidRecord:
+        return None
+    if record is None or record.key is None or record.value is None:
+        return None
+    if len(record.key) < KEY.size or len(record.value) < VALUE.size:
+        return None
+    kind = KEY.unpack_from(record.key)[1]
+    if kind not in (ABORT, COMMIT):
+        return None
+    return Marker(kind == COMMIT, VALUE.unpack_from(record.value)[1])

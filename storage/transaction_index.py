@@ -1,0 +1,177 @@
+"""The aborted transactions of a segment, for readers that are to see committed records only.
+
+File (`.txnindex`), no header, no checksum, one entry of 34 bytes after the other:
+    0..1    int16   version, 0
+    2..9    int64   producer id
+    10..17  int64   first offset of the transaction
+    18..25  int64   last offset: that of the marker that aborted it
+    26..33  int64   last stable offset: the first offset of the oldest transaction of another
+                    producer that was still open after the marker, or the last offset + 1
+
+An entry is in the segment that holds the marker; last offsets rise. A segment without aborted
+transactions has no such file.
+
+What if it is lost: it is built again from the headers and markers of the log file, where that is
+noticed; a clean stop notes which segments have one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.layout import TRANSACTION_INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.filesystem import Filesystem
+    from storage.segment import Segment
+
+VERSION = 0
+ENTRY = Struct(">hqqqq")
+ENTRY_SIZE = 34
+
+assert ENTRY.size == ENTRY_SIZE
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry; all but the producer id are offsets."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment, in the order of their markers."""
+
+    __slots__ = ("entries", "stored")
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self.entries = list(entries)
+        self.stored = 0
+        """Entries that are in the file already."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """Enter a transaction whose marker comes after all others of the segment."""
+        assert not self.entries or aborted.last_offset > self.entries[-1].last_offset
+        self.entries.append(aborted)
+
+    def cut_from(self, offset: int) -> None:
+        """Forget the transactions whose markers are at or above an offset."""
+        count = self.count_below(offset)
+        del self.entries[count:]
+        self.stored = min(self.stored, count)
+
+    def count_below(self, offset: int) -> int:
+        """How many markers lie below an offset."""
+        return bisect_left(self.entries, offset, key=_last_offset)
+
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the entries from index `first` on."""
+        return encode(self.entries[first:])
+
+    @classmethod
+    def decode(cls, data: bytes, base_offset: int) -> TransactionIndex | None:
+        """Read a whole file; None if it is not one of a segment with this base offset."""
+        entries = decode(data, base_offset)
+        if entries is None:
+            return None
+        index = cls(entries)
+        index.stored = len(entries)
+        return index
+
+
+NOTHING = TransactionIndex()
+"""The index of every segment that is known to have no aborted transactions. Never added to."""
+
+
+def read_index(files: Filesystem, segment: Segment) -> TransactionIndex | None:
+    """The index of a segment, from its file if need be. None if that is damaged: then it has to
+    be made anew, and given to `replace_index`. Raises OSError.
+
+    It stays in memory as long as the segment's other indexes do.
+    """
+    if segment.aborted is not None:
+        return segment.aborted
+    try:
+        data = files.read_bytes(segment.path(TRANSACTION_INDEX))
+    except FileNotFoundError:
+        segment.aborted = NOTHING
+        return NOTHING
+    index = TransactionIndex.decode(data, segment.base_offset)
+    if segment.loaded:
+        segment.aborted = index
+    return index
+
+
+def replace_index(files: Filesystem, segment: Segment, index: TransactionIndex) -> None:
+    """Put an index that was made anew in place, as a whole; an empty one has no file.
+
+    Raises OSError; what is in memory serves even so.
+    """
+    segment.aborted = index if index else NOTHING
+    if index:
+        files.write_atomic(segment.path(TRANSACTION_INDEX), index.encode())
+    else:
+        files.remove(segment.path(TRANSACTION_INDEX))
+    index.stored = len(index)
+
+
+def encode(entries: Iterable[AbortedTransaction]) -> bytes:
+    """The content of a file with these entries."""
+    return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
+
+
+def decode(data: bytes, base_offset: int) -> list[AbortedTransaction] | None:
+    """The entries of a file, or None if it cannot be one of a segment with this base offset."""
+    entries = decode_whole(data, base_offset)
+    return entries if len(entries) * ENTRY_SIZE == len(data) else None
+
+
+def decode_whole(data: bytes, base_offset: int) -> list[AbortedTransaction]:
+    """The entries up to the first that cannot be one: torn, of another version, zeros, or with
+    offsets that contradict each other or those before it."""
+    entries: list[AbortedTransaction] = []
+    before = base_offset - 1
+    for version, *fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
+        entry = AbortedTransaction(*fields)
+        if version != VERSION or entry.last_offset <= before or entry.producer_id < 0:
+            break
+        if not 0 <= entry.first_offset < entry.last_offset:
+            break
+        if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            break
+        entries.append(entry)
+        before = entry.last_offset
+    return entries
+
+
+def collect(
+    entries: Sequence[AbortedTransaction],
+    offset: int,
+    upper: int,
+    found: list[AbortedTransaction],
+) -> bool:
+    """Add to `found` one segment's transactions that a reader of [offset, upper) has to know.
+
+    Those are the ones whose marker is at or above `offset` and that began below `upper`. Segments
+    are asked in order, from the one that holds `offset` on. Returns whether that was all: after an
+    entry whose last stable offset is `upper` or more, whatever follows began later.
+    """
+    for entry in entries[bisect_left(entries, offset, key=_last_offset) :]:
+        if entry.first_offset < upper:
+            found.append(entry)
+        if entry.last_stable_offset >= upper:
+            return True
+    return False
+
+
+def _last_offset(entry: AbortedTransaction) -> int:
+    return entry.last_offset
