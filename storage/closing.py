@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from storage.clean_state import CleanState
 from storage.errors import StorageError
-from storage.layout import SNAPSHOT, file_name
+from storage.layout import SNAPSHOT, TRANSACTION_INDEX, file_name, offset_of
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.rolling import store_snapshot, thin_snapshots
 from storage.syncing import SyncFolder
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from storage.log import Log
-    from storage.syncing import SyncStep
+    from storage.syncing import RunAll, SyncStep
 
 INDEX_LAG_ENTRIES = 64
 """Index entries that the active segment's files may lack at a checkpoint. The recovery point that
 is noted stays behind with them: about 256 KiB of a log may be read again after a crash."""
 
+TOGETHER_MAX = 256
+"""Logs that a stop brings to rest together; each holds some files open meanwhile."""
+
 
 class Cover:
-    """Syncs what `store_for_recovery` stored; then the log is covered up to that point."""
+    """Syncs what `store_for_recovery` stored; then the log is covered up to that point.
 
-    __slots__ = ("_files", "_log", "_point")
+    Whoever runs it on a thread hands an error to `failed` afterwards, on the log's own.
+    """
+
+    __slots__ = ("_files", "_point", "log")
 
     def __init__(self, log: Log, point: int, files: list[SyncStep]) -> None:
-        self._log = log
+        self.log = log
         self._point = point
         self._files = files
 
     def sync(self) -> None:
         for file in self._files:
             file.sync()
-        self._log.covered_point = max(self._log.covered_point, self._point)
+        self.log.covered_point = max(self.log.covered_point, self._point)
+
+    def failed(self, error: OSError) -> StorageError:
+        """What was not synced may be gone for good, though the next sync says otherwise."""
+        return self.log.sync_failed(error)
 
 
-def store_for_recovery(log: Log) -> list[SyncStep]:
+class NotStored(Cover):
+    """Stands for a Cover whose files could not even be written; that can be tried again."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, log: Log, error: OSError) -> None:
+        super().__init__(log, -1, [])
+        self._error = error
+
+    def sync(self) -> None:
+        raise self._error
+
+    def failed(self, error: OSError) -> StorageError:
+        return self.log.refuse(f"{self.log.name}: storing indexes", error)
+
+
+def store_for_recovery(log: Log) -> list[Cover]:
     """Store a running log's index entries and a producer snapshot, if its files lag behind.
 
     With them a start after a crash need not read what lies below the recovery point. But it
@@ -47,7 +76,9 @@ def store_for_recovery(log: Log) -> list[SyncStep]:
     segment = log.active
     if log.failed or not segment.loaded or log.next_offset != log.written_offset:
         return []
-    if len(segment.offsets) - segment.offsets.stored < INDEX_LAG_ENTRIES:
+    # Not what the files lack: recovery completes them, and the point still has to move.
+    covered = segment.offsets.count_below(log.covered_point - segment.base_offset, segment.size)
+    if len(segment.offsets) - covered < INDEX_LAG_ENTRIES:
         return []
     if log.recovery_point <= segment.base_offset:
         return []  # the indexes of the segment before may still wait for the sync they are owed
@@ -57,42 +88,105 @@ def store_for_recovery(log: Log) -> list[SyncStep]:
         thin_snapshots(log.files, log.folder, log.segments.base_offsets, keep=1)
         snapshot = store_snapshot(log.files, log.folder, log.next_offset, log.producers)
         files: list[SyncStep] = [*segment.store_indexes(), snapshot]
-    except OSError:
-        return []  # a full disk: a start after a crash will read more, and find the same
-    return [Cover(log, log.recovery_point, files), SyncFolder(log.files, log.folder)]
+    except OSError as error:
+        return [NotStored(log, error)]  # a start after a crash will read more, and find the same
+    files.append(SyncFolder(log.files, log.folder))
+    return [Cover(log, log.recovery_point, files)]
 
 
-def bring_to_rest(log: Log) -> CleanState | None:
-    """Write everything, complete the indexes, store producers and epochs, and sync it all.
+def _with_aborted(log: Log) -> list[int]:
+    """The base offsets of the segments that have a transaction index."""
+    bases = (offset_of(name, TRANSACTION_INDEX) for name in log.files.list_dir(log.folder))
+    return sorted(base for base in bases if base is not None)
 
-    Returns what the last files look like then; None if the disk refused. A log that was not
-    touched since it was opened after a clean stop is at rest already.
+
+class Rest:
+    """The way of one log to rest.
+
+    Making it, and `state`, belong to the log's thread; `sync` may run in any, beside those of
+    other logs. A log that was not touched since it was opened after a clean stop is at rest.
     """
-    if log.clean_state is not None:
-        return log.clean_state
+
+    __slots__ = ("_error", "_log", "_refused", "_state", "_steps", "_up_to")
+
+    def __init__(self, log: Log) -> None:
+        """Write everything: queued batches, what the indexes lack, producers, epochs."""
+        self._log = log
+        self._state = log.clean_state
+        self._steps: list[SyncStep] = []
+        self._error: OSError | None = None
+        self._refused = False
+        self._up_to = log.written_offset
+        if self._state is not None:
+            return
+        try:
+            self._state = _written(log)
+            self._steps, self._up_to = log.unsynced()
+        except (OSError, StorageError):
+            self._refused = True
+
+    def sync(self) -> None:
+        """Return when it is all on the disk, or was refused."""
+        try:
+            for step in self._steps:
+                step.sync()
+        except OSError as error:
+            self._error = error
+
+    def state(self) -> CleanState | None:
+        """What the last files look like now; None if the disk refused."""
+        log = self._log
+        if self._refused:
+            return None
+        if self._error is not None:
+            log.sync_failed(self._error)
+            return None
+        if self._steps:
+            log.synced(self._up_to)
+            log.covered_point = log.recovery_point
+        return self._state
+
+
+def _written(log: Log) -> CleanState:
+    """Write what a start wants to find, and owe its sync. Raises OSError, StorageError."""
     segment = log.active
-    try:
-        log.write()
-        segment.load()
-        segment.finish_times()
-        log.owe(*segment.store_indexes())
-        thin_snapshots(log.files, log.folder, log.segments.base_offsets, keep=0)
-        snapshot = ""
-        if log.next_offset:  # an empty log has none, as with Kafka
-            snapshot = file_name(log.next_offset, SNAPSHOT)
-            log.owe(store_snapshot(log.files, log.folder, log.next_offset, log.producers))
-        if not log.epochs_stored:
-            log.epochs.assign(log.leader_epoch, log.next_offset)
-            log.store_epochs()
-        log.owe(SyncFolder(log.files, log.folder))
-        log.sync()
-    except (OSError, StorageError):
-        return None
-    log.covered_point = log.recovery_point
+    log.write()
+    segment.load()
+    segment.finish_times()
+    log.owe(*segment.store_indexes())
+    aborted = _with_aborted(log)
+    thin_snapshots(log.files, log.folder, log.segments.base_offsets, keep=0)
+    snapshot = ""
+    if log.next_offset:  # an empty log has none, as with Kafka
+        snapshot = file_name(log.next_offset, SNAPSHOT)
+        log.owe(store_snapshot(log.files, log.folder, log.next_offset, log.producers))
+        log.owe(log.received.store(log))
+    if not log.epochs_stored:
+        log.epochs.assign(log.leader_epoch, log.next_offset)
+        log.store_epochs()
+    log.owe(SyncFolder(log.files, log.folder))
     return CleanState(
         log.next_offset,
         segment.size,
         len(segment.offsets) * INDEX_ENTRY_SIZE,
         len(segment.times) * TIME_INDEX_ENTRY_SIZE,
         snapshot,
+        aborted,
     )
+
+
+def close_all(logs: Iterable[Log], run_all: RunAll) -> dict[str, CleanState | None]:
+    """Bring logs to rest and let go of their files. By name, what `Log.close` returns.
+
+    Each needs half a dozen syncs, which cost least when those of many logs are under way at once.
+    """
+    states: dict[str, CleanState | None] = {}
+    left = iter(logs)
+    while some := list(islice(left, TOGETHER_MAX)):
+        resting = {log: Rest(log) for log in some if log.failed is None}
+        run_all([rest.sync for rest in resting.values()])
+        for log in some:
+            rest = resting.get(log)
+            states[log.name] = None if rest is None else rest.state()
+            log.close(clean=False)
+    return states

@@ -10,6 +10,7 @@ that cover it. A raised log start is checkpointed before anybody is told.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage import clean_state
@@ -20,7 +21,8 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.clean_state import CleanState
-from storage.closing import store_for_recovery
+from storage.closing import Cover, close_all, store_for_recovery
+from storage.deletion import finish_deletions, remove_folder, topic_id_of
 from storage.errors import LockHeld, MalformedFile
 from storage.filesystem import parent_of
 from storage.identity import (
@@ -47,8 +49,9 @@ from storage.layout import (
 )
 from storage.log import Log
 from storage.recovery import LastKnown, open_log
+from storage.removal import Removal
 from storage.reports import RecoveryReport
-from storage.syncing import SyncFile, SyncFolder
+from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
     from storage.settings import LogSettings
-    from storage.syncing import SyncStep
+    from storage.syncing import RunAll, SyncStep
     from storage.topics import Topic, TopicStore
 
     Partition = tuple[str, int]
@@ -85,9 +88,15 @@ class DataDirectory:
         self._lock = lock
         self._new_uuid = new_uuid
         self._leader_epoch = 0
+        self._leaving: set[Removal] = set()
+        self._topics: TopicStore | None = None
+        self._opened_at: dict[Partition, int] = {}
+        # The checkpoints on disk may name a deleted topic; a new one must not take these offsets.
+        self._names_deleted = False
         self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}")
         self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
         self._log_starts = CheckpointFile(files, f"{path}/{LOG_STARTS}")
+        self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}")
 
     @classmethod
     def take(
@@ -104,9 +113,14 @@ class DataDirectory:
         `cluster_id` None takes the directory's own, or a new one. Raises LockHeld, or
         DataDirectoryError for a directory of another node or cluster.
         """
-        if not files.is_dir(path):
+        made, folder = [], path
+        while not files.is_dir(folder):
+            made.append(folder)
+            folder = parent_of(folder)
+        if made:
             files.make_dir(path)
-            files.sync_dir(parent_of(path))
+        for folder in made:
+            files.sync_dir(parent_of(folder))
         lock_path = f"{path}/{LOCK}"
         try:
             lock = files.lock(lock_path)
@@ -134,6 +148,8 @@ class DataDirectory:
         compacted = self._read_offsets(CLEANER_OFFSETS, reports)
         if points is None:
             points, clean = {}, {}
+        self._topics = topics
+        finish_deletions(self._files, self.path, topics, self._new_uuid)
         names = self._sort_out(topics, reports)
         for topic in topics.topics():
             settings = settings_of(topic)
@@ -158,6 +174,8 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
+        if any(not self.logs.keys() >= noted.keys() for noted in (points, starts, compacted or {})):
+            self._names_deleted = True
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)
         return reports
@@ -225,13 +243,13 @@ class DataDirectory:
     ) -> list[RecoveryReport]:
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
         reports: list[RecoveryReport] = []
-        if found and self._is_other_topic(folder, topic, reports):
+        if found and self._is_other_topic(folder, topic, number, reports):
             found, known = False, LastKnown()
         owed: list[SyncStep] = []
         if not found:
             self._files.make_dir(folder)
             owed += [SyncFolder(self._files, self.path)]
-        owed += self._name_topic(folder, topic, reports)
+        owed += self._name_topic(folder, topic, reports, clean=known.clean is not None)
         log, more = open_log(
             self._files,
             folder,
@@ -241,18 +259,22 @@ class DataDirectory:
             now_ms=now_ms,
         )
         log.owe(*owed)
+        if log.start_offset < known.compacted_below <= log.next_offset:
+            log.cleaned_to = known.compacted_below
         self.logs[topic.name, number] = log
+        self._opened_at[topic.name, number] = log.start_offset
         return reports + more
 
-    def _is_other_topic(self, folder: str, topic: Topic, reports: list[RecoveryReport]) -> bool:
+    def _is_other_topic(
+        self, folder: str, topic: Topic, number: int, reports: list[RecoveryReport]
+    ) -> bool:
         """Put a folder of another topic with this name aside; it may be all that is left of it."""
-        try:
-            data = self._files.read_bytes(f"{folder}/{PARTITION_METADATA}")
-            found = decode_partition_metadata(data, folder)
-        except (FileNotFoundError, MalformedFile):
+        found = topic_id_of(self._files, folder)
+        if found is None or found == topic.topic_id:
             return False
-        if found == topic.topic_id:
-            return False
+        if self._topics is not None and found in {one.topic_id for one in self._topics.deleted()}:
+            remove_folder(self._files, self.path, topic.name, number, self._new_uuid().hex())
+            return True
         aside = f"{folder}.{self._new_uuid().hex()}{STRAY_SUFFIX}"
         self._files.rename(folder, aside)
         reports.append(
@@ -265,7 +287,7 @@ class DataDirectory:
         return True
 
     def _name_topic(
-        self, folder: str, topic: Topic, reports: list[RecoveryReport]
+        self, folder: str, topic: Topic, reports: list[RecoveryReport], *, clean: bool
     ) -> list[SyncStep]:
         """Write `partition.metadata` where it is missing or malformed; returns what to sync.
 
@@ -275,7 +297,8 @@ class DataDirectory:
         path = f"{folder}/{PARTITION_METADATA}"
         try:
             decode_partition_metadata(self._files.read_bytes(path), path)
-            return []
+            # If only the process died, it is here to be read and may not be on the disk.
+            return [] if clean else [SyncFile(self._files, path)]
         except FileNotFoundError:
             pass
         except MalformedFile as error:
@@ -295,9 +318,16 @@ class DataDirectory:
 
         A folder of that name that is left of an earlier topic is put aside. Raises OSError.
         """
+        self.forget_deleted()
         found = self._files.exists(f"{self.path}/{partition_directory(topic.name, number)}")
         self._open_partition(topic, number, settings, LastKnown(), found, now_ms)
         return self.logs[topic.name, number]
+
+    def forget_deleted(self) -> None:
+        """Have no checkpoint name a deleted topic; to be called before its name is stored again.
+        Raises OSError."""
+        if self._names_deleted:
+            self.write_checkpoints()
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Close and rename the folders of a topic that is out of the store.
@@ -318,7 +348,9 @@ class DataDirectory:
             self._files.rename(folder, target)
             renamed.append(target)
         self._files.sync_dir(self.path)
-        self.write_checkpoints()
+        self._names_deleted = True
+        with suppress(OSError):  # a full disk; to free it is what the deletion may be for
+            self.write_checkpoints()
         return renamed
 
     def remove_deleted(self, folder: str) -> None:
@@ -329,63 +361,118 @@ class DataDirectory:
         """Raise a log's start (-1: to its high watermark), durably. Returns the new start.
 
         The checkpoint is on the disk before this returns, and before files are removed: losing
-        it would bring deleted records back. Raises OffsetOutOfRange, OSError.
+        it would bring deleted records back. Raises OffsetOutOfRange, StorageError, OSError.
         """
         log = self.logs[topic, partition]
         start = log.delete_records(offset)
+        if log.recovery_point <= start:
+            log.sync()
         self._log_starts.holding(self._encode_starts()).sync()
-        log.remove_segments_below_start()
+        removal = self.take_out((topic, partition))
+        if removal is not None:
+            removal.set_aside()
+            removal.remove()
+            self.has_left(removal)
         return start
+
+    def take_out(self, partition: Partition) -> Removal | None:
+        """Let a log go of the segments wholly below its start, which is in its checkpoint on the
+        disk. Their files are the caller's; None if there are none."""
+        log = self.logs[partition]
+        segments = log.take_segments_below_start()
+        if not segments:
+            return None
+        removal = Removal(partition, log, segments)
+        self._leaving.add(removal)
+        return removal
+
+    def has_left(self, removal: Removal) -> None:
+        """The files have been set aside: no start will find these segments any more."""
+        self._leaving.discard(removal)
 
     # Checkpoints
 
     def checkpoint(self) -> list[SyncStep]:
         """The steps that note how far all logs are; to be taken in order, in any thread.
 
-        Every minute will do: what is above the noted recovery point is read again after a crash.
+        None needs another, so all are to be taken even if one fails (`syncing.take_all`): the
+        points that are noted were covered before. What is above them is read again after a crash.
+        A `Cover` among the steps is told of its failure.
         """
-        points = encode_offsets({key: log.covered_point for key, log in self.logs.items()})
-        steps: list[SyncStep] = []
-        for log in self.logs.values():
-            steps += store_for_recovery(log)
-        steps.append(self._recovery_points.holding(points))
-        steps.append(self._high_watermarks.holding(self._encode_watermarks()))
-        steps.append(self._log_starts.holding(self._encode_starts()))
-        return steps
+        offsets = self.checkpoint_offsets()
+        covers = [cover for log in self.logs.values() for cover in store_for_recovery(log)]
+        return [*covers, *offsets]
+
+    def checkpoint_offsets(self) -> list[SyncStep]:
+        """The steps that note how far all logs are covered now, without covering more."""
+        watermarks = self._high_watermarks.holding(self._encode_watermarks())
+        return [*self.checkpoint_points(), watermarks]
+
+    def checkpoint_starts(self) -> list[SyncStep]:
+        """The step that notes where all logs start, likewise."""
+        return [self._log_starts.holding(self._encode_starts())]
+
+    def checkpoint_points(self) -> list[SyncStep]:
+        """The step that notes the recovery points alone, before segments are replaced."""
+        points = {key: log.covered_point for key, log in self.logs.items()}
+        return [self._recovery_points.holding(encode_offsets(points))]
+
+    def checkpoint_cleaned(self) -> list[SyncStep]:
+        """The step that notes how far each log is compacted (`Log.cleaned_to`).
+
+        To be taken when the folder of a log whose segments were replaced has been synced, or old
+        segments that come back after a crash would count as clean.
+        """
+        known = {key: log.cleaned_to for key, log in self.logs.items()}
+        cleaned = {key: offset for key, offset in known.items() if offset is not None}
+        return [self._cleaner_offsets.holding(encode_offsets(cleaned))]
 
     def write_checkpoints(self) -> None:
-        """`checkpoint`, here and now. Raises OSError."""
-        for step in self.checkpoint():
-            step.sync()
+        """Note how far all logs are and where they start, here and now. Raises OSError."""
+        error: OSError | None = None
+        every = [*self.checkpoint(), *self.checkpoint_starts(), *self.checkpoint_cleaned()]
+        for step, why in take_all(every):
+            if isinstance(step, Cover):
+                step.failed(why)
+            else:
+                error = why
+        if error is not None:
+            raise error
+        self._names_deleted = False
 
     def _encode_watermarks(self) -> bytes:
         return encode_offsets({key: log.written_offset for key, log in self.logs.items()})
 
     def _encode_starts(self) -> bytes:
-        return encode_offsets(
-            {
-                key: log.start_offset
-                for key, log in self.logs.items()
-                if log.start_offset > log.segments[0].base_offset
-            }
-        )
+        leaving = {removal.partition for removal in self._leaving}
+        noted: dict[Partition, int] = {}
+        for key, log in self.logs.items():
+            # After a crash the log may end at its recovery point, and must not start above that.
+            start = min(log.start_offset, max(log.recovery_point, self._opened_at[key]))
+            if start > log.segments[0].base_offset or key in leaving:
+                noted[key] = start
+        return encode_offsets(noted)
 
     # Closing
 
-    def close(self, *, broker_epoch: int = -1) -> bool:
+    def close(self, *, broker_epoch: int = -1, run_all: RunAll = one_by_one) -> bool:
         """Close every log, note that the stop was clean if it was, and unlock.
 
-        Returns whether it was: a log that failed, or a disk that refuses, leaves the marker out,
-        and the next start looks through the logs. The marker comes last of all.
+        `run_all` runs what logs have to sync and returns when all of it is done. Returns whether
+        the stop was clean: a log that failed, or a disk that refuses, leaves the marker out, and
+        the next start looks through the logs. The marker comes last of all.
         """
-        states = {log.name: log.close(clean=True) for log in self.logs.values()}
+        states = close_all(self.logs.values(), run_all)
         whole = {name: state for name, state in states.items() if state is not None}
         clean = len(whole) == len(states)
         try:
-            points = encode_offsets({key: log.covered_point for key, log in self.logs.items()})
-            self._recovery_points.holding(points).sync()
-            self._high_watermarks.holding(self._encode_watermarks()).sync()
-            self._log_starts.holding(self._encode_starts()).sync()
+            noted = [
+                *self.checkpoint_offsets(),
+                *self.checkpoint_starts(),
+                *self.checkpoint_cleaned(),
+            ]
+            if take_all(noted):
+                clean = False
             if clean:
                 path = f"{self.path}/{CLEAN_STATE}"
                 self._files.write_atomic(path, clean_state.encode(whole))

@@ -77,14 +77,20 @@ class LeaderEpochs:
         del self._epochs[keep:], self._starts[keep:]
         return changed
 
-    def end_offset_for(self, epoch: int, *, log_end: int, leading: int) -> tuple[int, int]:
-        """The largest epoch at or below `epoch`, and the offset at which it ended.
+    def end_offset_for(
+        self, epoch: int, *, log_end: int, leading: int, log_start: int = 0
+    ) -> tuple[int, int]:
+        """The largest epoch at or below `epoch`, and the offset at which it ended; of epochs that
+        lie wholly below the log start nothing is known.
 
         `leading` is the present epoch; it may not have an entry yet, and then begins at the log's
         end. (-1, -1) if `epoch` is above all that are known, or negative. An epoch below all of
         them is answered with itself and the start of the oldest, as Apache Kafka does.
         """
         epochs, starts = self._epochs, self._starts
+        below = bisect_right(starts, log_start)
+        if below:
+            epochs, starts = epochs[below - 1 :], [log_start, *starts[below:]]
         if leading > self.latest:
             epochs, starts = [*epochs, leading], [*starts, log_end]
         if epoch < 0 or not epochs or epoch > epochs[-1]:

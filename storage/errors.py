@@ -6,7 +6,24 @@ the operator: its text is one sentence that names the file and says what was wan
 
 from __future__ import annotations
 
+import errno
+
 from protocol.errors import ErrorCode, KafkaError
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The disk or the user's share of it is full. It need not stay so."""
+
+BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+"""The disk has failed. What it says later is not to be believed."""
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether this error, or one that it came from, says that there is no room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        error = error.__cause__
+    return False
 
 
 class OffsetOutOfRange(KafkaError):
@@ -47,6 +64,18 @@ class ProducerFenced(KafkaError):
     """A producer speaks with an epoch older than one already seen."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class CoordinatorFenced(KafkaError):
+    """A transaction coordinator ends a transaction with an epoch older than one already seen."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class OutsideTransaction(KafkaError):
+    """A producer with an open transaction sends a batch that does not belong to it."""
+
+    code = ErrorCode.INVALID_TXN_STATE
 
 
 class DataDirectoryError(Exception):

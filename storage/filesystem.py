@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 IOV_MAX = 1024
 """Buffers the kernel takes in one call; Linux's limit."""
+
+
+SPARE_NAMES = 16
+"""A file system that can take fewer new files than this (inodes) counts as full: a new segment
+takes three."""
 
 
 class File(Protocol):
@@ -63,6 +69,9 @@ class Filesystem(Protocol):
     def open_file(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; an existing file keeps its content."""
 
+    def open_to_read(self, path: str) -> File:
+        """Open a file that will not be changed, and may not be allowed to be."""
+
     def list_dir(self, path: str) -> list[str]: ...
 
     def exists(self, path: str) -> bool: ...
@@ -94,6 +103,18 @@ class Filesystem(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def set_modified_ms(self, path: str, ms: int) -> None:
+        """Say when a file was last written to, for one that takes another's place."""
+
+    def reserve(self, path: str, size: int) -> None:
+        """Make a file whose bytes have their room on the disk; a larger one stays as it is.
+
+        After an error a part of it may be there.
+        """
+
+    def free_bytes(self, path: str) -> int:
+        """What may still be written in this folder; 0 also where there is no room for names."""
+
 
 def parent_of(path: str) -> str:
     """The folder of a path; `.` for a bare name."""
@@ -108,6 +129,10 @@ def write_atomic(files: Filesystem, path: str, data: bytes) -> None:
         file.truncate(0)
         file.write_at([data], 0)
         file.sync()
+    except OSError:
+        with suppress(OSError):
+            files.remove(temporary)  # what there is of it only takes room
+        raise
     finally:
         file.close()
     files.rename(temporary, path)
@@ -244,6 +269,9 @@ class DiskFilesystem:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return DiskFile(path, os.open(path, flags, 0o644))
 
+    def open_to_read(self, path: str) -> DiskFile:
+        return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
     def list_dir(self, path: str) -> list[str]:
         return os.listdir(path)
 
@@ -296,3 +324,19 @@ class DiskFilesystem:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def reserve(self, path: str, size: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        if status.f_files and status.f_favail < SPARE_NAMES:
+            return 0
+        return status.f_bavail * status.f_frsize
+
+    def set_modified_ms(self, path: str, ms: int) -> None:
+        os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))

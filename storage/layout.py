@@ -11,6 +11,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_STATE = ".pystate.json"
 META_PROPERTIES = "meta.properties"
 TOPICS = "triglot-topics.json"
+RESERVE = ".triglot-reserve"  # nothing but room, given up when the disk is full
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
@@ -18,6 +19,8 @@ LOG_STARTS = "log-start-offset-checkpoint"
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+RECEIVE_TIMES = "receive-times-checkpoint"
+REPLACEMENT = "replacement-checkpoint"  # only while segments are being replaced
 
 LOG = ".log"
 INDEX = ".index"

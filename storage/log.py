@@ -26,18 +26,26 @@ from protocol.records.layout import (
     Header,
 )
 from storage.clean_state import CleanState
-from storage.closing import bring_to_rest
+from storage.closing import Rest
 from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageError
 from storage.filesystem import IOV_MAX
 from storage.layout import LEADER_EPOCHS
 from storage.producers import ProducerStates
-from storage.rolling import begins_otherwise, index_entries_left, must_roll, store_snapshot
-from storage.segment import RELATIVE_OFFSET_MAX, Segment, remove_left_overs
+from storage.receive_times import ReceiveTimes
+from storage.rolling import (
+    age_limit_ms,
+    begins_otherwise,
+    index_entries_left,
+    must_roll,
+    remove_left_overs,
+    store_snapshot,
+)
+from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.segments import Segments
 from storage.settings import LogSettings
-from storage.synced import SyncedLog
 from storage.syncing import PutFile, SyncFolder, SyncQueue
+from storage.transactions import TransactionalLog
 
 if TYPE_CHECKING:
     from protocol.records.legacy import MessageSet
@@ -58,7 +66,7 @@ ALWAYS = -(2**63)
 assert PLACE.size == 16
 
 
-class Log(SyncedLog):
+class Log(TransactionalLog):
     """One partition. All methods belong to one thread; only the steps that `unsynced` returns may
     be run elsewhere. What readers call is in `storage.reading`.
 
@@ -68,7 +76,7 @@ class Log(SyncedLog):
     __slots__ = (
         "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
         "clean_state", "cleaned_to", "epochs_stored", "files", "folder", "index_interval_bytes",
-        "producers", "settings",
+        "received", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +109,7 @@ class Log(SyncedLog):
         self.clean_state: CleanState | None = None
         self.cleaned_to: int | None = None  # compaction has been up to here
         self.files = files
+        self.received = ReceiveTimes(files, folder, next_offset)
         self._queue: list[memoryview] = []
         self._mark = self.active.mark()
         self._syncs = SyncQueue()
@@ -118,7 +127,8 @@ class Log(SyncedLog):
 
         `view` starts with the batch, is writable, and must stay as it is until `write`; `header`
         is what it holds, already checked (`protocol.records.validate`, `producers.check`).
-        `now_ms` matters only for segments without timestamps, which age by the clock.
+        `now_ms` is when it came in; by it retention checks the timestamps, and segments without
+        timestamps age.
 
         Raises BatchTooLarge, or StorageError when a roll or an early write failed; then nothing of
         the queue is in the log, and `write` will say so again to those who queued it.
@@ -133,6 +143,8 @@ class Log(SyncedLog):
             or len(self._queue) >= QUEUE_BATCHES_MAX
         ):
             self._make_room(size, last_offset, header[MAX_TIMESTAMP], now_ms)
+        if now_ms > self.received.last_ms:
+            self.received.note(base_offset, now_ms)
         PLACE.pack_into(view, 0, base_offset, header[LENGTH], self.leader_epoch)
         segment = self.active
         position = segment.size
@@ -168,7 +180,8 @@ class Log(SyncedLog):
                 self.producers.update(header, offset)
             self._queue.append(view[: header[LENGTH] + ENTRY_OVERHEAD])
             offset += header[LAST_OFFSET_DELTA] + 1
-        self._enter_set(size, offset - 1, max_timestamp, max_offset)
+        indexed = base_offset + batches[0][1][LAST_OFFSET_DELTA]
+        self._enter_set(size, offset - 1, indexed, max_timestamp, max_offset)
         return base_offset
 
     def append_messages(self, messages: MessageSet, *, now_ms: int = 0) -> int:
@@ -183,17 +196,23 @@ class Log(SyncedLog):
         messages.place(base_offset)
         self._queue.append(messages.view)
         max_offset = base_offset + messages.max_timestamp_delta
-        self._enter_set(size, last_offset, messages.max_timestamp, max_offset)
+        indexed = last_offset if messages.compressed else base_offset
+        self._enter_set(size, last_offset, indexed, messages.max_timestamp, max_offset)
         return base_offset
 
-    def _enter_set(self, size: int, last_offset: int, max_timestamp: int, max_offset: int) -> None:
-        """What `append` does for its batch, for a set that was queued as a whole."""
+    def _enter_set(
+        self, size: int, last_offset: int, indexed: int, max_timestamp: int, max_offset: int
+    ) -> None:
+        """What `append` does for its batch, for a set that was queued as a whole.
+
+        `indexed` is the last offset of its first entry: what Kafka's tool wants of an index entry.
+        """
         segment = self.active
         position = segment.size
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_offset
         if position - segment.indexed_position > self.index_interval_bytes:
-            segment.add_index_entry(last_offset, position)
+            segment.add_index_entry(indexed, position)
         segment.size = position + size
         self._room -= size
         self.next_offset = last_offset + 1
@@ -230,18 +249,22 @@ class Log(SyncedLog):
     def _take_back(self, error: OSError) -> StorageError:
         """Undo a write that failed, and the appends it was for."""
         segment = self.active
-        self._queue.clear()
-        segment.back_to(self._mark)
-        self.producers.back()
-        self.next_offset = self.written_offset
-        self._room = -1
+        self._forget_queued()
         where = f"{self.name}, offset {self.written_offset}, position {segment.size}"
         try:
             segment.file.truncate(segment.written_size)
         except OSError as second:
             self.fail(f"{where}: write failed ({error}) and could not be undone ({second})")
             return LogFailed(self._failure or "")
-        return StorageError(f"{where}: {error}")
+        return self.refuse(where, error)
+
+    def _forget_queued(self) -> None:
+        self._queue.clear()
+        self.active.back_to(self._mark, self.written_offset)
+        self.producers.back()
+        self.next_offset = self.written_offset
+        self.received.end_at(self.next_offset)
+        self._room = -1
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Whatever has to happen before this set of batches or messages can be appended."""
@@ -273,9 +296,11 @@ class Log(SyncedLog):
             ):
                 self.roll(now_ms=now_ms)
         except OSError as error:
-            raise StorageError(f"{self.name}: {error}") from error
+            raise self.refuse(self.name, error) from error
         if self.active.size == 0:
             self.active.first_timestamp = max_timestamp
+        if now_ms > self.received.last_ms:
+            self.received.note(self.next_offset, now_ms)
         self._begin_epoch()
         self._set_room()
 
@@ -303,7 +328,7 @@ class Log(SyncedLog):
         if segment.size == 0:
             self._roll_after_ms = NEVER
         elif segment.first_timestamp >= 0:
-            self._roll_after_ms = segment.first_timestamp + settings.segment_ms
+            self._roll_after_ms = segment.first_timestamp + age_limit_ms(segment, settings)
         else:
             self._roll_after_ms = ALWAYS
 
@@ -362,8 +387,9 @@ class Log(SyncedLog):
             indexes = old.store_indexes()
         except OSError as error:
             remove_left_overs(self.files, self.folder, base_offset)
-            raise StorageError(f"{self.name}: rolling at {base_offset}: {error}") from error
+            raise self.refuse(f"{self.name}: rolling at {base_offset}", error) from error
         self._syncs.add(old.file, *indexes, snapshot, SyncFolder(self.files, self.folder))
+        self._syncs.add(self.received.store(self))
         self.segments.append(new)
         self.active = new
         self._mark = new.mark()
@@ -376,10 +402,7 @@ class Log(SyncedLog):
         if self._failure is None:
             self._failure = reason
         if self._queue:
-            self._queue.clear()
-            self.active.back_to(self._mark)
-            self.producers.back()
-            self.next_offset = self.written_offset
+            self._forget_queued()
         self._room = -1
 
     @property
@@ -400,21 +423,27 @@ class Log(SyncedLog):
         if target > self.start_offset:
             self.start_offset = target
             self.clean_state = None
-            if self.epochs.cut_start(target):
-                self.epochs_stored = False
-                self._room = -1
+            # The epochs below stay: a crash may take the new start back, but not what was stored
+            # of them. The next start cuts them.
         return self.start_offset
+
+    def take_segments_below_start(self) -> list[Segment]:
+        """Let go of the segments wholly below the log start, but for the active one. Their files
+        are the caller's."""
+        taken = []
+        while (segment := self.segments.pop_below(self.start_offset)) is not None:
+            taken.append(segment)
+        return taken
 
     def remove_segments_below_start(self) -> int:
         """Remove the files of segments wholly below the log start; returns how many segments.
 
         The active segment stays. Slices that are being sent keep their file until they are done.
         """
-        count = 0
-        while (segment := self.segments.pop_below(self.start_offset)) is not None:
+        taken = self.take_segments_below_start()
+        for segment in taken:
             segment.delete()
-            count += 1
-        return count
+        return len(taken)
 
     # Closing
 
@@ -426,9 +455,10 @@ class Log(SyncedLog):
         """
         state = None
         if clean and self._failure is None:
-            state = bring_to_rest(self)
-        for segment in self.segments:
-            segment.release_file()
+            rest = Rest(self)
+            rest.sync()
+            state = rest.state()
+        self.segments.let_go()
         if self._failure is None:
             self.fail(f"{self.name} is closed")
         return state

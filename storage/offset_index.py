@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 ENTRY_SIZE = 8
 SWAPPED = sys.byteorder == "little"
@@ -63,6 +63,11 @@ class OffsetIndex:
         """The largest entry position at or below `position`; 0 if there is none."""
         index = bisect_right(self._positions, position)
         return self._positions[index - 1] if index else 0
+
+    def offset_from(self, position: int) -> int | None:
+        """The relative offset of the first entry at or above a position; None if there is none."""
+        index = bisect_left(self._positions, position)
+        return self._offsets[index] if index < len(self._offsets) else None
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""

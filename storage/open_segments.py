@@ -54,9 +54,10 @@ class OpenSegments:
             segments.pop(oldest).unload()
             self._bytes -= sizes.pop(oldest)
 
-    def forget(self, segment: Segment) -> None:
-        """Of a segment that goes away."""
-        for file in [file for file, known in self._segments.items() if known is segment]:
+    def forget(self, *gone: Segment) -> None:
+        """Of segments that go away: their files would stay open, and keep their room."""
+        serials = {segment.serial for segment in gone}
+        for file in [file for file, known in self._segments.items() if known.serial in serials]:
             del self._segments[file]
             self._bytes -= self._sizes.pop(file)
 

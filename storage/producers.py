@@ -23,6 +23,7 @@ What if it is lost: an older one is taken and the log scanned from there, at wor
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from struct import Struct
 
 from protocol.records.crc import crc32c
@@ -37,7 +38,13 @@ from protocol.records.layout import (
     TRANSACTIONAL_BIT,
     Header,
 )
-from storage.errors import MalformedFile, OutOfOrderSequence, ProducerFenced
+from storage.errors import (
+    CoordinatorFenced,
+    MalformedFile,
+    OutOfOrderSequence,
+    OutsideTransaction,
+    ProducerFenced,
+)
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = Struct(">hIi")
@@ -77,14 +84,19 @@ class Duplicate:
 
 class ProducerStates:
     """The producers of one partition. Their number is bounded by expiry (`expire`), which the
-    broker calls once in every `producer.id.expiration.ms`."""
+    broker calls once in every `producer.id.expiration.check.interval.ms`."""
 
-    __slots__ = ("_at_last_expiry", "_producers", "_replaced")
+    __slots__ = ("_closed_from", "_open", "_producers", "_replaced", "_silent")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._replaced: list[tuple[int, Producer | None]] = []
-        self._at_last_expiry: dict[int, Producer] = {}
+        # Per producer with an open transaction its first offset; offsets rise in this order.
+        self._open: OrderedDict[int, int] = OrderedDict()
+        # The lowest first offset of a transaction that was closed since the last `settle`.
+        self._closed_from = NONE
+        # What was known of a producer when it was last looked at, and since when (ms).
+        self._silent: dict[int, tuple[Producer, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -97,12 +109,18 @@ class ProducerStates:
         producer id.
 
         Returns None if it may and the earlier copy if there is one. Raises ProducerFenced (47)
-        for an epoch older than the last, OutOfOrderSequence (45) for a gap. A producer of whom
-        nothing is known may begin anywhere: retention may have removed its state.
+        for an epoch older than the last, OutOfOrderSequence (45) for a gap, OutsideTransaction
+        (48) for a batch outside of the open transaction. A producer of whom nothing is known may
+        begin anywhere: retention may have removed its state.
         """
         producer = self._producers.get(header[PRODUCER_ID])
         if producer is None:
             return None
+        if producer[5] != NONE and not header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+            raise OutsideTransaction(
+                f"producer {header[PRODUCER_ID]} sends a batch outside of its transaction, which "
+                f"is open since offset {producer[5]}"
+            )
         first, epoch = header[BASE_SEQUENCE], header[PRODUCER_EPOCH]
         if epoch == producer[0]:
             if first == (producer[1] + 1) & SEQUENCE_MASK:
@@ -125,8 +143,56 @@ class ProducerStates:
             )
         return None
 
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Whether a transaction may be ended by this coordinator.
+
+        Raises ProducerFenced (47) for a producer epoch older than the last, CoordinatorFenced (91)
+        for a coordinator epoch older than the last.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer[0]:
+            raise ProducerFenced(
+                f"a marker for producer {producer_id} has epoch {epoch}, seen was {producer[0]}"
+            )
+        if coordinator_epoch < producer[4]:
+            raise CoordinatorFenced(
+                f"a marker for producer {producer_id} comes from coordinator epoch "
+                f"{coordinator_epoch}, seen was {producer[4]}"
+            )
+
+    def open_since(self, producer_id: int) -> int:
+        """The first offset of this producer's open transaction, -1 for none."""
+        return self._open.get(producer_id, NONE)
+
+    @property
+    def oldest_open(self) -> int:
+        """The first offset of the oldest open transaction, -1 for none."""
+        return next(iter(self._open.values()), NONE)
+
+    @property
+    def oldest_unsettled(self) -> int:
+        """The same as if no marker had been entered since the last `settle`."""
+        opened = next(iter(self._open.values()), NONE)
+        closed = self._closed_from
+        return opened if closed == NONE or NONE < opened < closed else closed
+
+    def last_batches(self) -> dict[int, tuple[int, int]]:
+        """Epoch and last offset of the last batch by producer id; -1 if only a marker was seen.
+
+        Compaction must leave the headers of these batches in the log.
+        """
+        return {
+            producer_id: (producer[0], producer[2][-1][3] if producer[2] else NONE)
+            for producer_id, producer in self._producers.items()
+        }
+
     def update(self, header: Header, base_offset: int) -> None:
-        """Enter a batch that has been given its offsets, or was found in the log."""
+        """Enter a batch that has been given its offsets, or was found in the log.
+
+        Of a marker, the epoch of the coordinator is entered with `led_by` afterwards.
+        """
         producer_id, epoch, first = header[9:12]
         delta, timestamp = header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
         producers = self._producers
@@ -141,36 +207,39 @@ class ProducerStates:
             batches = (*before[2][1 - REMEMBERED_BATCHES :], batch)
             producers[producer_id] = (epoch, last, batches, timestamp, before[4], before[5])
         else:
-            coordinator = NONE if before is None else before[4]
-            producers[producer_id] = (epoch, last, (batch,), timestamp, coordinator, NONE)
+            coordinator, opened = (NONE, NONE) if before is None else before[4:6]
+            producers[producer_id] = (epoch, last, (batch,), timestamp, coordinator, opened)
+
+    def led_by(self, producer_id: int, coordinator_epoch: int) -> None:
+        """The marker entered last is this producer's, and came from a coordinator of this epoch."""
+        producer = self._producers[producer_id]
+        self._producers[producer_id] = (*producer[:4], coordinator_epoch, producer[5])
 
     def _transactional(self, header: Header, base_offset: int, before: Producer | None) -> Producer:
         """The producer after a batch of a transaction, or after the marker that ends it."""
-        epoch, first = header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        producer_id, epoch, first = header[9:12]
         timestamp = header[MAX_TIMESTAMP]
         known = before if before is not None and before[0] == epoch else None
         coordinator = NONE if before is None else before[4]
         batches = () if known is None else known[2]
         if header[ATTRIBUTES] & CONTROL_BIT:
+            opened = self._open.pop(producer_id, NONE)
+            if opened != NONE and not NONE < self._closed_from < opened:
+                self._closed_from = opened
             last = NONE if known is None else known[1]
             return (epoch, last, batches, timestamp, coordinator, NONE)
         delta = header[LAST_OFFSET_DELTA]
         last = (first + delta) & SEQUENCE_MASK
         batch = (first, last, base_offset, base_offset + delta, timestamp)
-        opened = NONE if before is None else before[5]
-        return (
-            epoch,
-            last,
-            (*batches[1 - REMEMBERED_BATCHES :], batch),
-            timestamp,
-            coordinator,
-            base_offset if opened == NONE else opened,
-        )
+        batches = (*batches[1 - REMEMBERED_BATCHES :], batch)
+        opened = self._open.setdefault(producer_id, base_offset)
+        return (epoch, last, batches, timestamp, coordinator, opened)
 
     def settle(self) -> None:
         """What was entered so far stays."""
         if self._replaced:
             self._replaced.clear()
+            self._closed_from = NONE
 
     def back(self) -> None:
         """Forget what was entered since the last `settle`."""
@@ -180,24 +249,45 @@ class ProducerStates:
             else:
                 self._producers[producer_id] = before
         self._replaced.clear()
+        self._closed_from = NONE
+        self._find_open()
 
-    def expire(self) -> int:
-        """Drop producers that have written nothing since the last call, unless a transaction is
-        open. Returns how many went.
+    def _find_open(self) -> None:
+        found = [(p[5], producer_id) for producer_id, p in self._producers.items() if p[5] != NONE]
+        self._open = OrderedDict((producer_id, opened) for opened, producer_id in sorted(found))
 
-        Silence is judged by the calls, not by timestamps as Kafka does: those are the producers'
-        own, and a producer that replays old records would be forgotten while it writes.
+    def silent_since(self, ms: int) -> None:
+        """All producers known now have written nothing since this moment by our clock."""
+        self._silent = {producer_id: (p, ms) for producer_id, p in self._producers.items()}
+
+    def expire(self, *, now_ms: int, after_ms: int) -> int:
+        """Drop producers that have written nothing for `after_ms`, unless a transaction is open.
+        Returns how many went.
+
+        Silence is judged by what earlier calls saw, not by timestamps as Kafka does: those are the
+        producers' own, and a producer that replays old records would be forgotten while it writes.
+        It counts from the first call that finds a producer as it is; for one that was loaded, from
+        when its snapshot was written.
         """
-        gone = [
-            producer_id
-            for producer_id, producer in self._producers.items()
-            if producer[5] == NONE and self._at_last_expiry.get(producer_id) is producer
-        ]
+        if not self._producers:
+            return 0
+        seen, silent = self._silent, {}
+        gone = []
+        for producer_id, producer in self._producers.items():
+            before = seen.get(producer_id)
+            # Should the clock be put back, the silence begins anew: rather too late than too early.
+            since_ms = now_ms
+            if before is not None and before[0] is producer:
+                since_ms = min(before[1], now_ms)
+                if now_ms - since_ms >= after_ms and producer[5] == NONE:
+                    gone.append(producer_id)
+                    continue
+            silent[producer_id] = (producer, since_ms)
         for producer_id in gone:
             del self._producers[producer_id]
         if gone:
             self._replaced = [entry for entry in self._replaced if entry[0] in self._producers]
-        self._at_last_expiry = dict(self._producers)
+        self._silent = silent
         return len(gone)
 
     def encode(self) -> bytes:
@@ -242,4 +332,5 @@ class ProducerStates:
             states._producers[producer_id] = (
                 epoch, sequence, batches, timestamp, coordinator, opened,
             )  # fmt: skip
+        states._find_open()
         return states

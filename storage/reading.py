@@ -72,11 +72,11 @@ class ReadableLog:
             return None
         segment, position = place
         file = segment.file
-        stop, end = segment.written_size, self.written_offset
+        stop, end = segment.whole_to(position), self.written_offset
         if end_offset is not None and end_offset < end:
             beyond = segment.find(end_offset)
             if beyond is not None:
-                stop = beyond.position
+                stop = min(stop, beyond.position)
         if stop - position > max_bytes:
             stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
         elif segment is self.active and stop == segment.written_size:
@@ -107,7 +107,7 @@ class ReadableLog:
         entries = read_headers(
             segment.file,
             position,
-            segment.written_size,
+            segment.whole_to(position),
             max_bytes=max_bytes,
             end_offset=end if end_offset is None else min(end, end_offset),
         )
@@ -178,5 +178,5 @@ class ReadableLog:
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and its end offset; (-1, -1) if there is none."""
-        end, leading = self.written_offset, self.leader_epoch
-        return self.epochs.end_offset_for(epoch, log_end=end, leading=leading)
+        start, end, leading = self.start_offset, self.written_offset, self.leader_epoch
+        return self.epochs.end_offset_for(epoch, log_start=start, log_end=end, leading=leading)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from protocol.records.layout import PRODUCER_ID
+from protocol.records.layout import ATTRIBUTES, CONTROL_BIT
 from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.layout import (
@@ -30,17 +30,19 @@ from storage.layout import (
     offset_of,
 )
 from storage.log import Log
-from storage.producers import ProducerStates
+from storage.producer_recovery import ProducerRecovery
 from storage.reports import RecoveryReport
 from storage.scan import Entry, Scan
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.segments import Segments
 from storage.swaps import finish_renames
 from storage.syncing import SyncFile, SyncFolder
+from storage.transaction_index import NOTHING
 
 if TYPE_CHECKING:
     from storage.clean_state import CleanState
     from storage.filesystem import Filesystem
+    from storage.producers import ProducerStates
     from storage.settings import LogSettings
 
 QUARANTINED = ".damaged"
@@ -118,6 +120,7 @@ class Opening:
         self.epochs = LeaderEpochs()
         self.epochs_stored = False
         self.stored: list[SyncFile] = []
+        self.markers_from = LARGEST_OFFSET  # the first one at or above the recovery point
         self.clean = False
 
     def run(self) -> Log:
@@ -167,6 +170,8 @@ class Opening:
             log.owe(*sealed, *self.stored, SyncFolder(self.files, self.folder))
             if len(log.epochs) and not log.epochs_stored:
                 log.store_epochs()
+            if self.damage is None:
+                log.received.cut_file()
         if self.damage is not None:
             log.fail(self.damage)
         log.active.release_file()  # opened again when needed; there may be thousands of logs
@@ -190,6 +195,10 @@ class Opening:
                 if base is not None and base not in bases:
                     self.files.remove(f"{self.folder}/{name}")
         self.segments = [self._segment(base) for base in sorted(bases)]
+        present = set(names)
+        for segment in self.segments:
+            if file_name(segment.base_offset, TRANSACTION_INDEX) not in present:
+                segment.aborted = NOTHING
 
     def _create_first(self) -> None:
         """An empty log; it begins where the checkpoint says the old one was cut off, if it does."""
@@ -299,7 +308,12 @@ class Opening:
     def _gap_before(self, segment: Segment, previous: Segment) -> Scan | None:
         """The trouble with a segment that does not begin where the one before it ends."""
         base, known = segment.base_offset, self.known
-        if base <= max(self.next_offset, known.recovery_point, known.compacted_below):
+        if base <= max(
+            self.next_offset,
+            known.recovery_point,
+            known.compacted_below,
+            known.start_offset or 0,  # of the segments below, any may have gone
+        ):
             return None
         scan = Scan(previous.file, previous.written_size, previous.written_size)
         scan.trouble = f"offsets {self.next_offset}..{base - 1} are missing"
@@ -329,6 +343,8 @@ class Opening:
                 break
             segment.note(entry)
             self._note_epoch(entry)
+            if entry.header is not None and entry.header[ATTRIBUTES] & CONTROL_BIT:
+                self.markers_from = min(self.markers_from, entry.last_offset)
             self.next_offset = entry.last_offset + 1
         return above if above.trouble is not None else None
 
@@ -428,26 +444,33 @@ class Opening:
                 segment.release_file()
 
     def _load_producers(self, names: list[str], start_offset: int) -> ProducerStates:
-        """The newest snapshot that can be read, and what the log says after it."""
-        producers, scanned_to = ProducerStates(), start_offset
-        offsets = [offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None]
-        self._remove_snapshots([offset for offset in offsets if offset > self.next_offset])
-        for offset in sorted(offsets, reverse=True):
-            if offset > self.next_offset:
-                continue
-            path = f"{self.folder}/{file_name(offset, SNAPSHOT)}"
-            try:
-                producers = ProducerStates.decode(self.files.read_bytes(path), path)
-            except MalformedFile as error:
-                self._report(f"{error}; removed", file=file_name(offset, SNAPSHOT))
-                self.files.remove(path)
-                continue
-            scanned_to = offset
-            break
-        if scanned_to < self.next_offset:
-            self._scan_producers(producers, scanned_to)
-        producers.settle()
+        """What the snapshots and the log tell, with the transaction indexes put in order."""
+        recovery = ProducerRecovery(self.files, self.folder, self.segments, self._report_snapshot)
+        if self.damage is None:
+            offsets = (offset_of(name, SNAPSHOT) for name in names)
+            self._remove_snapshots([at for at in offsets if at and at > self.next_offset])
+            point = self.known.recovery_point
+            for segment in self.scanned:
+                recovery.believe_below(segment, point, markers_from=self.markers_from)
+        for base in self._lost_transaction_indexes(names):
+            recovery.make_anew(base)
+        producers = recovery.run(names, start_offset, self.next_offset)
+        self.stored += [SyncFile(self.files, path) for path in recovery.unsynced]
         return producers
+
+    def _lost_transaction_indexes(self, names: list[str]) -> list[int]:
+        """Segments whose transaction index was there at the last clean stop."""
+        clean, present = self.known.clean, set(names)
+        lost = []
+        for base in clean.aborted if clean is not None else ():
+            name = file_name(base, TRANSACTION_INDEX)
+            if name not in present and file_name(base, LOG) in present:
+                self._report("aborted transactions are taken from the batches", file=name)
+                lost.append(base)
+        return lost
+
+    def _report_snapshot(self, name: str, error: MalformedFile) -> None:
+        self._report(f"{error}; removed", file=name)
 
     def _remove_snapshots(self, offsets: list[int]) -> None:
         """Remove the snapshots of a log that was longer.
@@ -459,16 +482,3 @@ class Opening:
             self.files.remove(f"{self.folder}/{file_name(offset, SNAPSHOT)}")
         if offsets:
             self.files.sync_dir(self.folder)
-
-    def _scan_producers(self, producers: ProducerStates, offset: int) -> None:
-        bases = [segment.base_offset for segment in self.segments]
-        for segment in self.segments[max(bisect_right(bases, offset) - 1, 0) :]:
-            segment.load()
-            position = segment.offsets.floor(offset - segment.base_offset)
-            for entry in Scan(segment.file, position, segment.written_size):
-                header = entry.header
-                if header is None or entry.last_offset < offset or header[PRODUCER_ID] < 0:
-                    continue
-                producers.update(header, entry.first_offset)
-            if segment is not self.segments[-1]:
-                segment.unload()

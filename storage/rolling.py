@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.layout import SNAPSHOT, file_name, offset_of
+from protocol.records.crc import crc32c
+from storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name, offset_of
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.scan import first_entry
 from storage.segment import RELATIVE_OFFSET_MAX
@@ -42,9 +43,22 @@ def must_roll(
         age_ms = max_timestamp - segment.first_timestamp
     else:
         age_ms = now_ms - segment.opened_ms
-    if age_ms > settings.segment_ms or not index_entries_left(segment, settings):
+    if age_ms > age_limit_ms(segment, settings) or not index_entries_left(segment, settings):
         return True
     return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+
+
+def age_limit_ms(segment: Segment, settings: LogSettings) -> int:
+    """How far the segment's timestamps may spread: segment.ms, less a share of segment.jitter.ms.
+
+    The share comes from the segment's name. That spreads the rolls of many logs as a random
+    number would, and stays what it was when the log is opened again.
+    """
+    jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+    if not jitter_ms:
+        return settings.segment_ms
+    name = "/".join(segment.path().rsplit("/", 2)[-2:])
+    return settings.segment_ms - (crc32c(name.encode()) * jitter_ms >> 32)
 
 
 def begins_otherwise(segment: Segment, magic: int) -> bool:
@@ -93,3 +107,15 @@ def thin_snapshots(
     )
     for offset in loose[: len(loose) - keep]:
         files.remove(f"{folder}/{file_name(offset, SNAPSHOT)}")
+
+
+def remove_left_overs(files: Filesystem, folder: str, base_offset: int) -> None:
+    """Remove what a failed roll made, as far as the disk lets us.
+
+    What stays is an empty segment, which is legal, and a snapshot that is true.
+    """
+    for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT):
+        try:
+            files.remove(f"{folder}/{file_name(base_offset, suffix)}")
+        except OSError:
+            continue

@@ -75,7 +75,10 @@ class Entry:
             # Taken apart at once and not by the names of its indexes: this runs per batch sent.
             self.header = header = HEADER.unpack_from(buffer, at)
             (offset, _, self.leader_epoch, _, self.stated_crc, attributes, delta, _,
-             self.max_timestamp, _, _, _, _) = header  # fmt: skip
+             self.max_timestamp, _, _, _, count) = header  # fmt: skip
+            if not count:
+                # Emptied by compaction: no record has the time that the header still states.
+                self.max_timestamp = NO_TIMESTAMP
             self.first_offset = offset
             self.last_offset = offset + delta
         else:

@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING
 from protocol.records.compression import ZSTD
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import NO_TIMESTAMP
-from storage.layout import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, file_name
+from storage.layout import (
+    DELETED,
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    file_name,
+)
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.offset_index import OffsetIndex
 from storage.scan import Entry, Scan, first_entry, read_headers
 from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 from storage.time_index import TimeIndex
+from storage.transaction_index import ENTRY_SIZE as TRANSACTION_INDEX_ENTRY_SIZE
+from storage.transaction_index import NOTHING, TransactionIndex
 
 if TYPE_CHECKING:
     from storage.filesystem import File, Filesystem
@@ -69,7 +80,9 @@ class Segment:
         "_files",
         "_folder",
         "_without_zstd",
+        "aborted",
         "base_offset",
+        "damaged_at",
         "first_timestamp",
         "indexed_position",
         "interval_bytes",
@@ -78,6 +91,7 @@ class Segment:
         "max_timestamp_offset",
         "offsets",
         "opened_ms",
+        "scrubbed_ms",
         "serial",
         "size",
         "times",
@@ -106,11 +120,17 @@ class Segment:
         self.loaded = False
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
+        self.aborted: TransactionIndex | None = None
+        """None until it is read (`transaction_index.read_index`)."""
         self.indexed_position = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
         """Max timestamp of the first batch; by it the segment ages."""
+        self.scrubbed_ms = 0
+        """When all of the file was last read and compared with its checksums (by this process)."""
+        self.damaged_at: int | None = None
+        """Position of an entry that was found damaged then."""
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(self.base_offset, suffix)}"
@@ -132,12 +152,13 @@ class Segment:
         segment = cls(
             files, folder, base_offset, interval_bytes=interval_bytes, opened_ms=opened_ms
         )
-        for suffix in (LOG, INDEX, TIME_INDEX):
+        for suffix in SEGMENT_SUFFIXES:
             files.remove(segment.path(suffix))
         for suffix in (INDEX, TIME_INDEX, LOG):
             files.open_file(segment.path(suffix), create=True).close()
         segment.size = segment.written_size = 0
         segment.loaded = segment._dated = True
+        segment.aborted = NOTHING
         return segment
 
     @property
@@ -284,11 +305,27 @@ class Segment:
         # With every offset entry a time entry was tried, so up to the last offset entry the time
         # index knows the largest timestamp. A later time entry comes from a clean stop.
         times.cut(times.count_below(offsets.last_relative_offset + 1))
-        if len(offsets) and not len(times) and self._begins_with_timestamps(file):
+        if len(times):
+            # An entry that was being written may have got its offset's bytes as zeros.
+            if not self._is_time_of_an_entry(times, offsets):
+                offsets.cut(0)
+                times.cut(0)
+        elif len(offsets) and self._begins_with_timestamps(file):
             offsets.cut(0)
         self.offsets, self.times = offsets, times
         self._settle()
         return offsets.last_position
+
+    def _is_time_of_an_entry(self, times: TimeIndex, offsets: OffsetIndex) -> bool:
+        """Whether the batch that a time index ends with is there and has that timestamp."""
+        last_offset = self.base_offset + times.last_relative_offset
+        position = offsets.floor(times.last_relative_offset)
+        while (entry := first_entry(self.file, position, self.written_size)) is not None:
+            if entry.last_offset >= last_offset:
+                named = entry.last_offset == last_offset
+                return named and entry.max_timestamp == times.last_timestamp
+            position = entry.end
+        return False
 
     def note(self, entry: Entry) -> None:
         """Enter an entry that is in the file already.
@@ -308,7 +345,7 @@ class Segment:
             self.add_index_entry(last, entry.position)
 
     def add_index_entry(self, last_offset: int, position: int) -> None:
-        """Enter a set of entries, appended as one, that begins at `position`."""
+        """Enter the entry that begins at `position`, alone or at the head of a set."""
         self.offsets.add(last_offset - self.base_offset, position)
         self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.indexed_position = position
@@ -320,8 +357,10 @@ class Segment:
     def mark(self) -> Mark:
         return Mark(self)
 
-    def back_to(self, mark: Mark) -> None:
-        """Forget what was appended since the mark and has not been written."""
+    def back_to(self, mark: Mark, offset: int) -> None:
+        """Forget what was appended since the mark, from `offset` on, and has not been written."""
+        if self.aborted:
+            self.aborted.cut_from(offset)
         self.offsets.cut(mark.entries)
         self.times.cut(mark.times)
         self.indexed_position = mark.indexed_position
@@ -332,10 +371,12 @@ class Segment:
     def store_indexes(self) -> list[SyncFile]:
         """Append what the index files lack and cut them to size. Returns what is to be synced."""
         steps = []
-        columns = (
+        columns: list[tuple[str, int, OffsetIndex | TimeIndex | TransactionIndex]] = [
             (INDEX, INDEX_ENTRY_SIZE, self.offsets),
             (TIME_INDEX, TIME_INDEX_ENTRY_SIZE, self.times),
-        )
+        ]
+        if self.aborted:
+            columns.append((TRANSACTION_INDEX, TRANSACTION_INDEX_ENTRY_SIZE, self.aborted))
         for suffix, entry_size, index in columns:
             file = self._files.open_file(self.path(suffix), create=True)
             position = index.stored * entry_size
@@ -378,6 +419,16 @@ class Segment:
             raise CorruptBatch(f"{self.path()}, position {scan.position}: {scan.trouble}")
         return None
 
+    def whole_to(self, position: int) -> int:
+        """Up to where a reader may be sent what lies at `position`: the end of what is written, or
+        an entry that is known to be damaged. Raises CorruptBatch if that is the one asked for."""
+        damaged_at = self.damaged_at
+        if damaged_at is None or position > damaged_at:
+            return self.written_size
+        if position == damaged_at:
+            raise CorruptBatch(f"{self.path()}, position {position}: found damaged")
+        return damaged_at
+
     def end_without_zstd(self, position: int, end: int) -> int:
         """Up to where file[position:end], which begins and ends with an entry, is known to hold no
         entry of codec zstd.
@@ -411,6 +462,8 @@ class Segment:
         """
         self._file = None
         self.offsets, self.times = OffsetIndex(), TimeIndex()
+        if self.aborted:
+            self.aborted = None
         self.loaded = False
 
     def delete(self) -> None:
@@ -436,15 +489,3 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"
-
-
-def remove_left_overs(files: Filesystem, folder: str, base_offset: int) -> None:
-    """Remove what a failed roll made, as far as the disk lets us.
-
-    What stays is an empty segment, which is legal, and a snapshot that is true.
-    """
-    for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT):
-        try:
-            files.remove(f"{folder}/{file_name(base_offset, suffix)}")
-        except OSError:
-            continue

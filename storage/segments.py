@@ -21,12 +21,14 @@ from protocol.records.layout import (
 )
 from storage.open_segments import OPEN
 from storage.scan import PIECE_BYTES
+from storage.transaction_index import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from storage.filesystem import File
     from storage.segment import Segment
+    from storage.slices import FileSlice
 
 PLACES_MAX = 64
 """Remembered (offset, position) pairs of a log: one for each consumer that reads in sequence."""
@@ -44,12 +46,13 @@ Place = tuple["Segment", int]
 class Segments:
     """Never empty. The last segment is the active one; of the sealed ones few are kept open."""
 
-    __slots__ = ("_all", "_bases", "_latest", "active", "places")
+    __slots__ = ("_aborting", "_all", "_bases", "_latest", "active", "places")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._all = segments
         self._bases = [segment.base_offset for segment in segments]
         self._latest: list[int] | None = None
+        self._aborting: list[Segment] | None = None
         self.active = segments[-1]
         self.places: dict[int, Place] = {}
         """Where the first batch at or above an offset is, for offsets asked for lately."""
@@ -62,6 +65,10 @@ class Segments:
 
     def __getitem__(self, index: int) -> Segment:
         return self._all[index]
+
+    def sealed(self) -> list[Segment]:
+        """All but the active one."""
+        return self._all[:-1]
 
     @property
     def base_offsets(self) -> list[int]:
@@ -106,7 +113,7 @@ class Segments:
 
     def _changed(self) -> None:
         self.places.clear()
-        self._latest = None
+        self._latest = self._aborting = None
 
     def pop_below(self, offset: int) -> Segment | None:
         """Take off the first segment if all its offsets lie below one; never the active one."""
@@ -131,6 +138,12 @@ class Segments:
             OPEN.forget(segment)
         self._changed()
         return replaced
+
+    def let_go(self) -> None:
+        """Give back all files: the log is closed."""
+        OPEN.forget(*self._all)
+        for segment in self._all:
+            segment.release_file()
 
     def keep_open(self, segment: Segment) -> None:
         """Keep a segment open that a reader comes back to; the active one is open anyway."""
@@ -165,6 +178,34 @@ class Segments:
                 self.remember(offset, segment, entry.position)
                 return segment, entry.position
         return None
+
+    def with_aborted(self, offset: int) -> list[Segment]:
+        """The segments in which a transaction may have been aborted by a marker at or above an
+        offset, oldest first. Most logs have none, and do not pay for the question."""
+        aborting = self._aborting
+        if aborting is None:
+            aborting = [segment for segment in self._all if segment.aborted is not NOTHING]
+            self._aborting = aborting
+        if not aborting:
+            return aborting
+        base = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
+        return [segment for segment in aborting if segment.base_offset >= base]
+
+    def aborted_in_active(self) -> None:
+        """The active segment has its first aborted transaction."""
+        self._aborting = None
+
+    def offset_after(self, piece: FileSlice, end_offset: int) -> int:
+        """An offset above all of a slice, by the index of its segment and not far above it; the
+        log's `end_offset` if there is no other."""
+        segment = self.of_file(piece.file)
+        if segment is None:
+            return end_offset
+        relative = self.loaded_one(segment).offsets.offset_from(piece.end)
+        if relative is not None:
+            return segment.base_offset + relative
+        after = bisect_right(self._bases, segment.base_offset)
+        return self._bases[after] if after < len(self._bases) else end_offset
 
     def cut(self, place: Place, stop: int, max_bytes: int, *, at_least_one: bool) -> int:
         """Where to end a slice from a place that may not go on to `stop`: after a whole batch.

@@ -17,6 +17,10 @@ class LogSettings(Protocol):
         """How far its timestamps may spread (segment.ms)."""
 
     @property
+    def segment_jitter_ms(self) -> int:
+        """The most that is taken off segment_ms (segment.jitter.ms)."""
+
+    @property
     def segment_index_bytes(self) -> int:
         """A segment ends when an index would be larger (segment.index.bytes)."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import LogFailed, StorageError
+from storage.errors import BROKEN, LogFailed, StorageError
 from storage.reading import ReadableLog
 from storage.syncing import NotPut
 
@@ -37,6 +37,17 @@ class SyncedLog(ReadableLog):
     def fail(self, reason: str) -> None:
         """Take no more appends."""
         raise NotImplementedError
+
+    def refuse(self, where: str, error: OSError) -> StorageError:
+        """The disk did not do what was asked of it: the error to answer with.
+
+        A disk that is broken, and not merely full, stops the log.
+        """
+        text = f"{where}: {error}"
+        if error.errno not in BROKEN:
+            return StorageError(text)
+        self.fail(text)
+        return LogFailed(text)
 
     def write(self) -> None:
         """Put everything queued into the file. Raises StorageError."""

@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from storage.filesystem import Filesystem
+
+    RunAll = Callable[[Iterable[Callable[[], None]]], None]
 
 UNCONFIRMED_MAX = 16
 """Rounds of syncing that may be under way for one log; more means that reports were lost."""
@@ -78,6 +82,23 @@ class PutFile:
             self._files.write_atomic(self._path, self._data)
         except OSError as error:
             raise NotPut(error.errno, error.strerror, self._path) from error
+
+
+def one_by_one(jobs: Iterable[Callable[[], None]]) -> None:
+    """Runs jobs that do not need each other; the broker has a way to do so side by side."""
+    for job in jobs:
+        job()
+
+
+def take_all(steps: Iterable[SyncStep]) -> list[tuple[SyncStep, OSError]]:
+    """Take steps that do not need each other, in order; returns those that failed, and why."""
+    failed = []
+    for step in steps:
+        try:
+            step.sync()
+        except OSError as error:
+            failed.append((step, error))
+    return failed
 
 
 class SyncQueue:

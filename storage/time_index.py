@@ -61,6 +61,11 @@ class TimeIndex:
         index = bisect_right(self._timestamps, timestamp)
         return self._offsets[index - 1] if index else 0
 
+    def last_below(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry below a timestamp, as (timestamp, relative offset); None without one."""
+        index = bisect_left(self._timestamps, timestamp)
+        return (self._timestamps[index - 1], self._offsets[index - 1]) if index else None
+
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""
         del self._timestamps[count:]

@@ -71,6 +71,29 @@ def _first_in(
     return None
 
 
+def first_outside(
+    segment: Segment,
+    entry: Entry,
+    start_offset: int,
+    limit: int,
+    *,
+    oldest_ms: int,
+    newest_ms: int,
+) -> int | None:
+    """The offset of an entry's first record, from `start_offset` on, that has no timestamp or one
+    outside oldest_ms..newest_ms. None if there is none.
+
+    The entry is opened. Raises CorruptBatch, and InvalidRecord if it expands to more than `limit`
+    bytes.
+    """
+    run = _run_of(segment, entry, start_offset, limit)
+    for position, _, _ in walk(run):
+        offset, _, _, _, _, timestamp = MESSAGE_1.unpack_from(run, position)
+        if offset >= start_offset and not oldest_ms <= timestamp <= newest_ms:
+            return int(offset)
+    return None
+
+
 def _run_of(segment: Segment, entry: Entry, start_offset: int, limit: int) -> bytes:
     """The records of one entry from `start_offset` on as plain messages of format 1, which are
     quicker to go through than anything else that has offset and timestamp."""

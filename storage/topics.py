@@ -59,7 +59,13 @@ class TopicStore(Protocol):
         """Raises ValueError if the name or the id is taken."""
 
     def remove(self, name: str) -> Topic:
-        """Raises KeyError for an unknown name."""
+        """Raises KeyError for an unknown name. The topic counts as `deleted` from then on."""
+
+    def deleted(self) -> Iterable[Topic]:
+        """Topics that were removed and whose folders may still be there."""
+
+    def forget_deleted(self, topic_id: bytes) -> None:
+        """Their folders have gone. On the disk with the next change."""
 
     def set_partition_count(self, name: str, partition_count: int) -> Topic: ...
 
@@ -80,7 +86,8 @@ class JsonTopicStore:
     """The topics in `triglot-topics.json`. Use `load`."""
 
     __slots__ = (
-        "_by_id", "_files", "_leader_epoch", "_next_producer_id", "_path", "_reserved", "_topics",
+        "_by_id", "_deleted", "_files", "_leader_epoch", "_next_producer_id", "_path", "_reserved",
+        "_topics",
     )  # fmt: skip
 
     def __init__(self, files: Filesystem, path: str) -> None:
@@ -88,6 +95,7 @@ class JsonTopicStore:
         self._path = path
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._deleted: dict[bytes, Topic] = {}
         self._leader_epoch = -1
         self._next_producer_id = 0
         self._reserved = 0
@@ -139,6 +147,10 @@ class JsonTopicStore:
             for number, entry in enumerate(content["topics"]):
                 where = f"topics[{number}]"
                 self._add(_topic(entry))
+            for number, entry in enumerate(content.get("deleted", [])):
+                where = f"deleted[{number}]"
+                topic = _topic(entry)
+                self._deleted[topic.topic_id] = topic
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise DataDirectoryError(f"{self._path}, {where}: {reason}") from error
@@ -154,20 +166,14 @@ class JsonTopicStore:
     def _store(self) -> None:
         import json
 
-        content = {
+        content: dict[str, object] = {
             "version": FILE_VERSION,
             "leader_epoch": self._leader_epoch,
             "next_producer_id": self._reserved,
-            "topics": [
-                {
-                    "name": topic.name,
-                    "topic_id": uuid_text(topic.topic_id),
-                    "partitions": topic.partition_count,
-                    "configs": topic.configs,
-                }
-                for topic in self._topics.values()
-            ],
+            "topics": [_entry(topic) for topic in self._topics.values()],
         }
+        if self._deleted:
+            content["deleted"] = [_entry(topic) for topic in self._deleted.values()]
         self._files.write_atomic(self._path, json.dumps(content, indent=1).encode() + b"\n")
 
     def topics(self) -> Iterable[Topic]:
@@ -199,13 +205,21 @@ class JsonTopicStore:
         topic = self._topics[name]
         before = dict(self._topics)
         self._drop(topic)
+        self._deleted[topic.topic_id] = Topic(name, topic.topic_id, topic.partition_count, {})
         try:
             self._store()
         except OSError:
             self._topics = before
             self._by_id[topic.topic_id] = topic
+            del self._deleted[topic.topic_id]
             raise
         return topic
+
+    def deleted(self) -> Iterable[Topic]:
+        return list(self._deleted.values())
+
+    def forget_deleted(self, topic_id: bytes) -> None:
+        self._deleted.pop(topic_id, None)
 
     def set_partition_count(self, name: str, partition_count: int) -> Topic:
         topic = self._topics[name]
@@ -238,6 +252,11 @@ class JsonTopicStore:
             raise
         return self._leader_epoch
 
+    @property
+    def reserved_producer_id(self) -> int:
+        """The file says that no id from here on has been given."""
+        return self._reserved
+
     def next_producer_id(self) -> int:
         if self._next_producer_id == self._reserved:
             self._reserved += PRODUCER_ID_BLOCK
@@ -249,6 +268,15 @@ class JsonTopicStore:
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
+
+
+def _entry(topic: Topic) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": uuid_text(topic.topic_id),
+        "partitions": topic.partition_count,
+        "configs": topic.configs,
+    }
 
 
 def _topic(entry: dict[str, object]) -> Topic:

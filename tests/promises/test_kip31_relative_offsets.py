@@ -1,9 +1,9 @@
 """KIP-31, relative offsets: what it promises, through a running broker and requests of its time.
 
 Each test names the passage it holds us to. Where Apache Kafka shipped something else than the text
-says, the test says so and follows Kafka (records.md 13). Not covered here, because nothing deletes
-or compacts yet: retention by time, and what the cleaner does to wrappers; a wrapper with holes, as
-a cleaner leaves it, is read all the same.
+says, the test says so and follows Kafka (records.md 13). Retention by time is in test_retention.py.
+Not covered here, because nothing compacts yet: what the cleaner does to wrappers; a wrapper with
+holes, as a cleaner leaves it, is read all the same.
 """
 
 from __future__ import annotations

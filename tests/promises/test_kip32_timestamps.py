@@ -2,8 +2,7 @@
 
 Each test names the passage it holds us to, by the number of its point in the list of proposed
 changes. Where Apache Kafka shipped something else than the text says, the test says so and follows
-Kafka (records.md 13). Not covered here, because nothing deletes yet: retention by the last entry of
-the time index (6.2).
+Kafka (records.md 13). Retention by the last entry of the time index (6.2) is in test_retention.py.
 """
 
 from __future__ import annotations

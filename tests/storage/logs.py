@@ -32,12 +32,14 @@ class Settings:
         *,
         segment_bytes: int = 1 << 30,
         segment_ms: int = 7 * 24 * 3600 * 1000,
+        segment_jitter_ms: int = 0,
         segment_index_bytes: int = 10 << 20,
         index_interval_bytes: int = 4096,
         record_format: int = 2,
     ) -> None:
         self.segment_bytes = segment_bytes
         self.segment_ms = segment_ms
+        self.segment_jitter_ms = segment_jitter_ms
         self.segment_index_bytes = segment_index_bytes
         self.index_interval_bytes = index_interval_bytes
         self.record_format = record_format

@@ -36,7 +36,7 @@ def fail_next(files: MemoryFilesystem, *codes: int) -> None:
     files.faults = {len(files.calls) + number: code for number, code in enumerate(codes)}
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_write_that_fails_leaves_the_log_as_it_was(code: int) -> None:
     files, log = new_log(Settings(index_interval_bytes=100))
     append(log, batch(b"kept" * 30, timestamp_ms=50, producer=(1, 0, 0)))
@@ -69,6 +69,24 @@ def expected_index(files: MemoryFilesystem) -> str:
     segment.rebuild()
     assert segment.times.encode() == file_of(files, ".timeindex")
     return segment.offsets.encode().hex()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_broken_disk_stops_the_log_with_nothing_half_written(code: int) -> None:
+    files, log = new_log()
+    produce(log, b"kept")
+    before = file_of(files, ".log")
+    append(log, batch(b"lost"))
+    fail_next(files, code)
+
+    with pytest.raises(LogFailed, match="orders-0, offset 1"):
+        log.write()
+
+    assert file_of(files, ".log") == before
+    assert log.failed is not None
+    with pytest.raises(LogFailed):
+        append(log, batch(b"refused"))
+    assert batches_in(everything(log)) == [(0, 0)]
 
 
 def test_a_write_that_cannot_be_undone_stops_the_log_but_not_its_readers() -> None:

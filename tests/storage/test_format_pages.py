@@ -70,6 +70,7 @@ def test_the_bytes_on_a_page_are_those_in_the_file(
     ("page", "name"),
     [
         ("leader-epochs.md", "orders-0/leader-epoch-checkpoint"),
+        ("receive-times.md", "orders-0/receive-times-checkpoint"),
         ("offset-checkpoints.md", "recovery-point-offset-checkpoint"),
         ("meta-properties.md", "meta.properties"),
         ("partition-metadata.md", "orders-0/partition.metadata"),

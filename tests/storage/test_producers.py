@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.markers import Marker, encode_marker
 from storage.errors import MalformedFile, OutOfOrderSequence, ProducerFenced
 from storage.producers import REMEMBERED_BATCHES, ProducerStates
 from storage.recovery import LastKnown
@@ -208,21 +209,40 @@ def test_p3_a_snapshot_that_is_damaged_or_missing_costs_a_scan_and_no_state() ->
     assert log.producers.check(header_of(batch(b"x", producer=(7, 0, 1)))) is not None
 
 
-def test_a_producer_that_was_silent_between_two_calls_is_forgotten() -> None:
+DAY_MS = 24 * 3600 * 1000
+
+
+def looked(states: ProducerStates, now_ms: int) -> int:
+    return states.expire(now_ms=now_ms, after_ms=DAY_MS)
+
+
+def test_a_producer_that_was_silent_for_the_time_set_is_forgotten() -> None:
     states = ProducerStates()
     states.update(header_of(batch(b"x", producer=(1, 0, 0), timestamp_ms=NOW_MS)), 0)
     states.update(header_of(batch(b"x", producer=(2, 0, 0), timestamp_ms=NOW_MS)), 1)
     states.settle()
-    assert states.expire() == 0
+    assert looked(states, NOW_MS) == 0
 
     states.update(header_of(batch(b"x", producer=(2, 0, 1), timestamp_ms=NOW_MS)), 2)
     states.settle()
 
-    assert states.expire() == 1
+    assert looked(states, NOW_MS + DAY_MS - 1) == 0
+    assert looked(states, NOW_MS + DAY_MS) == 1
     assert 1 not in states
     assert 2 in states
-    assert states.expire() == 1
+    assert looked(states, NOW_MS + 2 * DAY_MS - 2) == 0
+    assert looked(states, NOW_MS + 2 * DAY_MS - 1) == 1
     assert 2 not in states
+
+
+def test_a_clock_that_is_put_back_makes_nobody_silent() -> None:
+    states = ProducerStates()
+    states.update(header_of(batch(b"x", producer=(1, 0, 0))), 0)
+    states.settle()
+    assert looked(states, NOW_MS + 9 * DAY_MS) == 0
+    assert looked(states, NOW_MS) == 0
+    assert looked(states, NOW_MS + DAY_MS - 1) == 0
+    assert looked(states, NOW_MS + DAY_MS) == 1
 
 
 def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
@@ -231,7 +251,7 @@ def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
         sent = header_of(batch(b"x", producer=(1, 0, sequence), timestamp_ms=1))
         states.update(sent, sequence)
         states.settle()
-        assert states.expire() == 0
+        assert looked(states, NOW_MS + sequence * DAY_MS) == 0
         assert states.check(sent) is not None
 
 
@@ -240,14 +260,34 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     opening = batch(b"x", producer=(1, 0, 0), timestamp_ms=1, transactional=True)
     states.update(header_of(opening), 0)
 
-    assert (states.expire(), states.expire()) == (0, 0)
+    assert (looked(states, NOW_MS), looked(states, NOW_MS + DAY_MS)) == (0, 0)
     loaded = ProducerStates.decode(states.encode(), "x")
-    assert (loaded.expire(), loaded.expire()) == (0, 0)
+    assert (looked(loaded, NOW_MS), looked(loaded, NOW_MS + DAY_MS)) == (0, 0)
 
-    marker = batch(b"x", producer=(1, 0, -1), timestamp_ms=2, transactional=True)
-    marker[22] |= 0x20
+    marker = encode_marker(1, 0, marker=Marker(True, 0), timestamp_ms=2)
     states.update(header_of(marker), 1)
-    assert (states.expire(), states.expire()) == (0, 1)
+    later = NOW_MS + 2 * DAY_MS
+    assert (looked(states, later), looked(states, later + DAY_MS)) == (0, 1)
+
+
+def test_what_a_snapshot_told_is_as_old_as_its_file() -> None:
+    files, log = new_log()
+    append(log, batch(b"x", producer=(1, 0, 0)))
+    append(log, batch(b"x", producer=(2, 0, 0)))
+    append(log, batch(b"x", producer=(3, 0, 0), transactional=True))
+    log.roll(now_ms=NOW_MS)
+    append(log, batch(b"x", producer=(2, 0, 1)))
+    log.sync()
+    files.set_modified_ms(f"{FOLDER}/{3:020d}.snapshot", NOW_MS)
+
+    log = opened(files, known=LastKnown(recovery_point=3))
+    assert looked(log.producers, NOW_MS + DAY_MS - 1) == 0
+    log = opened(files, known=LastKnown(recovery_point=3))
+    assert looked(log.producers, NOW_MS + DAY_MS) == 1
+
+    assert 1 not in log.producers
+    assert 2 in log.producers, "has written after the snapshot"
+    assert 3 in log.producers, "has a transaction open"
 
 
 def test_going_back_restores_what_was_known() -> None:

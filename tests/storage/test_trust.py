@@ -43,7 +43,7 @@ def test_a_checkpoint_notes_no_point_whose_index_entries_are_not_on_disk(
     log.sync()
     assert (log.recovery_point, log.covered_point) == (6, 0)
 
-    cover, _ = store_for_recovery(log)
+    (cover,) = store_for_recovery(log)
     produce(log, b"more")
     log.sync()
     files.faults = {len(files.calls): errno.EIO}
@@ -56,6 +56,25 @@ def test_a_checkpoint_notes_no_point_whose_index_entries_are_not_on_disk(
     assert log.covered_point == 6, "not 7: its entries may not have been stored"
     assert f"sync {FOLDER}/{0:020d}.index" in files.calls[before:]
     assert len(file_of(files, ".index")) == 8 * 5, "of the six batches that were there"
+
+
+def test_what_a_start_after_a_crash_has_read_need_not_be_read_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 3)
+    files, log = new_log(Settings(index_interval_bytes=100))
+    for _ in range(6):
+        produce(log, bytes(90))
+    log = opened(files, Settings(index_interval_bytes=100))
+    assert (log.recovery_point, log.covered_point) == (0, 0)
+    assert store_for_recovery(log) == [], "nothing is known to be on the disk"
+
+    log.sync()
+    (cover,) = store_for_recovery(log)  # though recovery has completed the index files
+    cover.sync()
+
+    assert (log.recovery_point, log.covered_point) == (6, 6)
+    assert store_for_recovery(log) == []
 
 
 def test_a_checkpoint_notes_no_point_while_a_sealed_segments_indexes_are_owed(
@@ -132,6 +151,27 @@ def test_the_indexes_of_a_segment_that_ends_at_the_recovery_point_are_checked() 
     log = opened(files, Settings(index_interval_bytes=150), known=LastKnown(recovery_point=3))
 
     assert log.offset_for_timestamp(260) == (300, 2, 0)
+
+
+def test_a_torn_entry_of_the_time_index_is_not_believed_though_it_seems_to_be_an_old_one() -> None:
+    """The last bytes of an entry are its offset; as zeros they name the segment's first record."""
+    files, log = new_log(Settings(index_interval_bytes=100))
+    for time in (300, 200, 100, 900):
+        append(log, batch(bytes(90), timestamp_ms=time))
+    log.close(clean=True)
+    torn = file_of(files, ".timeindex")[12:]
+    assert torn[:8] == (900).to_bytes(8, "big")
+    files.write_bytes(TIME_INDEX_PATH, torn[:8] + bytes(4))
+
+    settings = Settings(index_interval_bytes=100)
+    log = opened(files, settings, known=LastKnown(recovery_point=3))
+    log.close(clean=True)
+
+    written = file_of(files, ".timeindex")
+    assert [written[at : at + 12] for at in (0, 12)] == [
+        (300).to_bytes(8, "big") + bytes(4),
+        (900).to_bytes(8, "big") + (3).to_bytes(4, "big"),
+    ]
 
 
 def test_index_entries_of_batches_that_were_cut_are_gone_from_the_file() -> None:

@@ -1,15 +1,15 @@
 """A file system in memory that knows what would outlive a power cut.
 
-It is the twin of `storage.filesystem.DiskFilesystem` with three more abilities:
+It is the twin of `storage.filesystem.DiskFilesystem` with more abilities:
 
 - `power_cut(rng)` gives the file system as a new start would find it: bytes not yet synced are
   gone wholly or in part, names not yet made durable by a sync of their folder likewise.
+- `kill()` makes it what a start finds after only the process died: all that was written is there,
+  synced or not.
 - `cut_at = n` raises `PowerCut` at the n-th call that changes anything, and at all later ones.
 - `faults` maps the number of such a call to the errno it fails with; `capacity` is a full disk.
 
-The model is at least as unkind as a real disk: any subset of the writes since the last sync may
-have reached it, each perhaps only its beginning, and a file may have grown without its bytes.
-Changes of a folder become durable in the order in which they were made, as with a journal.
+How unkind a power cut is says `tests.support.memory_disk`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 from typing import TYPE_CHECKING
 
 from storage.filesystem import parent_of, write_atomic
+from tests.support.memory_disk import MOODS, Folder, Inode
 
 if TYPE_CHECKING:
     import random
@@ -31,96 +32,9 @@ class PowerCut(BaseException):
     """The machine is off. Not an Exception: nothing may catch it on the way out."""
 
 
-class Inode:
-    """A file's content, what of it is durable, and what happened since."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-        self.modified_ms = 0
-        self.durable = bytes(data)
-        self.changes: list[tuple[int, bytes | None]] = []
-        """(position, bytes) for a write, (size, None) for a truncation."""
-
-    def survive(self, rng: random.Random) -> Inode:
-        data = bytearray(self.durable)
-        mood = rng.choice(("nothing", "everything", "some"))
-        for position, written in self.changes:
-            if mood == "nothing" or (mood == "some" and rng.random() < 0.4):
-                continue
-            if written is None:
-                change_size(data, position)
-                continue
-            kept = written
-            if mood == "some" and rng.random() < 0.4:
-                kept = written[: rng.randrange(len(written) + 1)]
-                if rng.random() < 0.3:  # the size is on the disk, the bytes are not
-                    kept = kept + bytes(len(written) - len(kept))
-            overwrite(data, position, kept)
-        survivor = Inode(bytes(data))
-        survivor.modified_ms = self.modified_ms
-        return survivor
-
-
-def change_size(data: bytearray, size: int) -> None:
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-def overwrite(data: bytearray, position: int, written: bytes) -> None:
-    if not written:
-        return
-    if position > len(data):
-        change_size(data, position)
-    data[position : position + len(written)] = written
-
-
-class Folder:
-    """Names, durable names, and the changes between the two."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, Inode | Folder] = {}
-        self.durable: dict[str, Inode | Folder] = {}
-        self.changes: list[tuple[str, str, Inode | Folder | None]] = []
-
-    def put(self, name: str, node: Inode | Folder) -> None:
-        self.names[name] = node
-        self.changes.append(("put", name, node))
-
-    def drop(self, name: str) -> None:
-        del self.names[name]
-        self.changes.append(("drop", name, None))
-
-    def rename(self, old: str, new: str) -> None:
-        self.names[new] = self.names.pop(old)
-        self.changes.append(("rename", old, None))
-        self.changes.append((new, "", None))
-
-    def sync(self) -> None:
-        self.durable = dict(self.names)
-        self.changes.clear()
-
-    def survive(self, rng: random.Random) -> Folder:
-        names = dict(self.durable)
-        count = rng.choice((0, len(self.changes), rng.randrange(len(self.changes) + 1)))
-        changes = iter(self.changes[:count])
-        for kind, name, node in changes:
-            if kind == "put" and node is not None:
-                names[name] = node
-            elif kind == "drop":
-                names.pop(name, None)
-            elif kind == "rename":
-                target = next(changes, None)
-                if target is not None:  # a rename is whole or not at all
-                    names[target[0]] = names.pop(name)
-        survivor = Folder()
-        survivor.names = {name: node.survive(rng) for name, node in sorted(names.items())}
-        survivor.durable = dict(survivor.names)
-        return survivor
-
-
 class MemoryFile:
+    __slots__ = ("_files", "closed", "inode", "path")
+
     def __init__(self, files: MemoryFilesystem, path: str, inode: Inode) -> None:
         self.path = path
         self.inode = inode
@@ -129,39 +43,38 @@ class MemoryFile:
 
     def pread(self, size: int, position: int) -> bytes:
         assert not self.closed, f"{self.path} is closed"
-        self._files.reads.append((self.path, position, size))
+        if self._files.recording:
+            self._files.reads.append((self.path, position, size))
         return bytes(self.inode.data[position : position + size])
 
     def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
         assert not self.closed, f"{self.path} is closed"
+        files, inode = self._files, self.inode
         data = b"".join(buffers)
         try:
-            self._files.about_to(f"write {self.path}")
+            files.about_to("write", self.path)
         except (OSError, PowerCut):
-            self._write(data[: len(data) // 2], position)
+            inode.write(data[: len(data) // 2], position, files.mtime_ms)
             raise
-        growth = position + len(data) - len(self.inode.data)
-        room = self._files.room()
+        room = files.room()
+        growth = position + len(data) - len(inode.data)
         if room is not None and growth > room:
-            self._write(data[: max(len(data) - (growth - room), 0)], position)
+            fitting = data[: max(len(data) - (growth - room), 0)]
+            inode.write(fitting, position, files.mtime_ms)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        self._write(data, position)
-
-    def _write(self, data: bytes, position: int) -> None:
-        overwrite(self.inode.data, position, data)
-        self.inode.modified_ms = self._files.mtime_ms
-        self.inode.changes.append((position, data))
+        inode.write(data, position, files.mtime_ms)
 
     def truncate(self, size: int) -> None:
-        self._files.about_to(f"truncate {self.path}")
-        change_size(self.inode.data, size)
-        self.inode.modified_ms = self._files.mtime_ms
-        self.inode.changes.append((size, None))
+        self._files.about_to("truncate", self.path)
+        self.inode.truncate(size, self._files.mtime_ms)
 
     def sync(self) -> None:
-        self._files.about_to(f"sync {self.path}")
-        self.inode.durable = bytes(self.inode.data)
-        self.inode.changes.clear()
+        try:
+            self._files.about_to("sync", self.path)
+        except OSError:
+            self.inode.fail_to_sync()
+            raise
+        self.inode.sync()
 
     def size(self) -> int:
         return len(self.inode.data)
@@ -179,18 +92,26 @@ class MemoryLock:
         self._path = path
 
     def release(self) -> None:
-        self._files.remove(self._path)
-        self._files.locked.discard(self._path)
+        try:
+            self._files.remove(self._path)
+        finally:
+            self._files.locked.discard(self._path)
 
 
 class MemoryFilesystem:
-    """See the module. Paths are absolute."""
+    """See the module. Paths are absolute.
 
-    def __init__(self, root: Folder | None = None) -> None:
+    With `recording` off, `calls` and `reads` stay empty, and only `count` tells what happened.
+    """
+
+    def __init__(self, root: Folder | None = None, *, recording: bool = True) -> None:
         self.root = root or Folder()
+        self.recording = recording
         self.locked: set[str] = set()
+        self.count = 0
+        """How many calls changed something."""
         self.calls: list[str] = []
-        """Everything that changed something, in order."""
+        """Those calls, in order."""
         self.reads: list[tuple[str, int, int]] = []
         """Path, position and size of every read."""
         self.cut_at: int | None = None
@@ -199,24 +120,42 @@ class MemoryFilesystem:
         self.mtime_ms = 1_700_000_000_000
         """What the clock says: files changed now get this modification time."""
 
-    def power_cut(self, rng: random.Random) -> MemoryFilesystem:
+    def power_cut(self, rng: random.Random, *, names_in_order: bool = True) -> MemoryFilesystem:
         """What a start after a power cut at this moment finds."""
-        return MemoryFilesystem(self.root.survive(rng))
+        mood = rng.choice(MOODS)._replace(names_in_order=names_in_order)
+        root = self.root.survive(rng, mood)
+        survivor = MemoryFilesystem(root, recording=self.recording)
+        survivor.mtime_ms = self.mtime_ms
+        return survivor
 
-    def about_to(self, what: str) -> None:
+    def kill(self) -> None:
+        """The process is gone, and with it its locks; the machine goes on."""
+        self.cut_at = None
+        self.faults = {}
+        self.locked.clear()
+        for inode in self._inodes(self.root):
+            inode.evict()
+
+    def about_to(self, what: str, path: str) -> None:
         """Count a change, and fail if it is its turn."""
-        number = len(self.calls)
-        self.calls.append(what)
+        number = self.count
+        self.count = number + 1
+        if self.recording:
+            self.calls.append(f"{what} {path}")
         if self.cut_at is not None and number >= self.cut_at:
-            raise PowerCut(what)
+            raise PowerCut(f"{what} {path}")
         if number in self.faults:
             code = self.faults[number]
-            raise OSError(code, os.strerror(code), what)
+            raise OSError(code, os.strerror(code), f"{what} {path}")
 
     def room(self) -> int | None:
         if self.capacity is None:
             return None
-        return self.capacity - sum(len(inode.data) for inode in self._inodes(self.root))
+        return self.capacity - self.used_bytes()
+
+    def used_bytes(self) -> int:
+        """The sizes of all files together."""
+        return sum(len(inode.data) for inode in self._inodes(self.root))
 
     def _inodes(self, folder: Folder) -> Iterator[Inode]:
         for node in folder.names.values():
@@ -253,11 +192,14 @@ class MemoryFilesystem:
         except FileNotFoundError:
             if not create:
                 raise
-            self.about_to(f"create {path}")
-            inode = Inode()
-            inode.modified_ms = self.mtime_ms
-            self._folder(parent_of(path)).put(path.rpartition("/")[2], inode)
+            folder = self._folder(parent_of(path))
+            self.about_to("create", path)
+            inode = Inode(modified_ms=self.mtime_ms)
+            folder.put(path.rpartition("/")[2], inode)
         return MemoryFile(self, path, inode)
+
+    def open_to_read(self, path: str) -> MemoryFile:
+        return MemoryFile(self, path, self._inode(path))
 
     def list_dir(self, path: str) -> list[str]:
         return list(self._folder(path).names)
@@ -279,34 +221,42 @@ class MemoryFilesystem:
         if path in ("/", "") or self.is_dir(path):
             return
         self.make_dir(parent_of(path))
-        self.about_to(f"mkdir {path}")
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.about_to("mkdir", path)
         self._folder(parent_of(path)).put(path.rpartition("/")[2], Folder())
 
     def rename(self, old: str, new: str) -> None:
         assert parent_of(old) == parent_of(new), "renames stay in their folder"
         self._node(old)
-        self.about_to(f"rename {old} {new}")
+        self.about_to("rename", f"{old} {new}")
         self._folder(parent_of(old)).rename(old.rpartition("/")[2], new.rpartition("/")[2])
 
     def remove(self, path: str) -> None:
         if not self.exists(path):
             return
         self._inode(path)
-        self.about_to(f"remove {path}")
+        self.about_to("remove", path)
         self._folder(parent_of(path)).drop(path.rpartition("/")[2])
 
     def remove_tree(self, path: str) -> None:
-        self._folder(path)
-        self.about_to(f"remove tree {path}")
+        for name, node in list(self._folder(path).names.items()):
+            if isinstance(node, Folder):
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.remove(f"{path}/{name}")
+        self.about_to("rmdir", path)
         self._folder(parent_of(path)).drop(path.rpartition("/")[2])
 
     def sync_dir(self, path: str) -> None:
-        self.about_to(f"sync {path}")
-        self._folder(path).sync()
+        folder = self._folder(path)
+        self.about_to("sync", path)
+        folder.sync()
 
     def read_bytes(self, path: str) -> bytes:
         data = bytes(self._inode(path).data)
-        self.reads.append((path, 0, len(data)))
+        if self.recording:
+            self.reads.append((path, 0, len(data)))
         return data
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -322,11 +272,32 @@ class MemoryFilesystem:
     def modified_ms(self, path: str) -> int:
         return self._inode(path).modified_ms
 
+    def set_modified_ms(self, path: str, ms: int) -> None:
+        inode = self._inode(path)
+        self.about_to("touch", path)
+        inode.modified_ms = ms
+
+    def reserve(self, path: str, size: int) -> None:
+        file = self.open_file(path, create=True)
+        growth = size - file.size()
+        if growth <= 0:
+            return
+        self.about_to("reserve", path)
+        room = self.room()
+        if room is not None and growth > room:
+            file.inode.truncate(file.size() + room, self.mtime_ms)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        file.inode.truncate(size, self.mtime_ms)
+
+    def free_bytes(self, path: str) -> int:
+        self._folder(path)
+        room = self.room()
+        return 1 << 40 if room is None else max(room, 0)
+
     def write_bytes(self, path: str, data: bytes) -> None:
         """Put a durable file in place, for tests that begin with files."""
         self.make_dir(parent_of(path))
-        inode = Inode(data)
-        inode.modified_ms = self.mtime_ms
+        inode = Inode(data, self.mtime_ms)
         self._folder(parent_of(path)).names[path.rpartition("/")[2]] = inode
         self.sync_all()
 
@@ -334,12 +305,15 @@ class MemoryFilesystem:
         """Make everything durable."""
 
         def walk(folder: Folder) -> None:
-            folder.sync()
+            folder.durable = dict(folder.names)
+            folder.changes.clear()
             for node in folder.names.values():
                 if isinstance(node, Folder):
                     walk(node)
                 else:
-                    node.durable = bytes(node.data)
+                    node.durable = bytearray(node.data)
+                    node.durable_ms = node.modified_ms
                     node.changes.clear()
+                    node.lost = False
 
         walk(self.root)

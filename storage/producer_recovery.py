@@ -1,0 +1,141 @@
+"""What a start makes of producer snapshots and transaction indexes.
+
+Of the producers the newest snapshot tells, and the batches after it. No snapshot means that the
+whole log is read, never that there are no producers: a transaction that is still open would be
+shown to readers of committed records.
+
+Of aborted transactions the files of the segments tell, up to the recovery point; what is above may
+not have reached the disk, or comes from batches that were cut. It is made anew from the markers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from storage.layout import LARGEST_OFFSET, SNAPSHOT, TRANSACTION_INDEX, file_name, offset_of
+from storage.producer_scan import newest_snapshot, scan_producers
+from storage.rolling import store_snapshot
+from storage.transaction_index import (
+    ENTRY_SIZE,
+    TransactionIndex,
+    decode_whole,
+    replace_index,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.errors import MalformedFile
+    from storage.filesystem import Filesystem
+    from storage.producers import ProducerStates
+    from storage.segment import Segment
+    from storage.transaction_index import AbortedTransaction
+
+SNAPSHOTS_MADE = 2
+"""Snapshots that are made up for while the log is read: at the bases of its last segments, as with
+Kafka. Without them a log that crashes once more would be read as far again."""
+
+
+class Remade:
+    """A transaction index of which only what lies below `start` is taken from its file."""
+
+    __slots__ = ("_data", "index", "segment", "start")
+
+    def __init__(self, segment: Segment, data: bytes | None, point: int) -> None:
+        self.segment = segment
+        self._data = data
+        self.start = point
+        self.index = TransactionIndex(decode_whole(data or b"", segment.base_offset))
+        whole = len(self.index) * ENTRY_SIZE == len(data or b"")
+        if not whole and self.index.count_below(point) == len(self.index):
+            # What cannot be an entry may stand in the place of one below the point.
+            self.start = segment.base_offset
+        self.index.cut_from(self.start)
+
+    def store(self, files: Filesystem) -> None:
+        if (self.index.encode() or None) != self._data:
+            replace_index(files, self.segment, self.index)
+
+
+class ProducerRecovery:
+    """The steps by which a start learns of a log's producers and aborted transactions."""
+
+    def __init__(
+        self,
+        files: Filesystem,
+        folder: str,
+        segments: list[Segment],
+        malformed: Callable[[str, MalformedFile], None],
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._segments = segments
+        self._malformed = malformed
+        self._remade: dict[int, Remade] = {}
+        self._needed_from = LARGEST_OFFSET
+        self.unsynced: list[str] = []
+        """Paths of files that are still to be synced. If only the process died, what it wrote can
+        be read, and need not be on the disk."""
+
+    def believe_below(self, segment: Segment, point: int, *, markers_from: int) -> None:
+        """Take what a segment's transaction index says of offsets below `point`, and make the rest
+        anew; the first marker at or above it is at `markers_from`."""
+        data: bytes | None = None
+        with suppress(FileNotFoundError):
+            data = self._files.read_bytes(segment.path(TRANSACTION_INDEX))
+        remade = self._remade[segment.base_offset] = Remade(segment, data, point)
+        if remade.start < point:
+            markers_from = remade.start
+        self._needed_from = min(self._needed_from, markers_from)
+
+    def make_anew(self, base_offset: int) -> None:
+        """Make the whole transaction index of this segment anew: its file has gone."""
+        for segment in self._segments:
+            if segment.base_offset == base_offset:
+                self._remade[base_offset] = Remade(segment, None, base_offset)
+                self._needed_from = min(self._needed_from, base_offset)
+
+    def run(self, names: list[str], start_offset: int, next_offset: int) -> ProducerStates:
+        """The producers as of `next_offset`; transaction indexes are stored. Raises OSError."""
+        offsets = {offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None}
+        # A snapshot may outlive its segment in a crash. What came after it has gone with the
+        # segment: markers that ended its transactions, batches that its producers went on from.
+        first, last = self._segments[0].base_offset, min(next_offset, self._needed_from)
+        useful = [offset for offset in offsets if first <= offset <= last]
+        producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
+        if offset < 0:
+            offset = start_offset
+        if offset < next_offset:
+            bases = {segment.base_offset for segment in self._segments[-SNAPSHOTS_MADE:]}
+            bases -= offsets
+
+            def entered(segment: Segment) -> None:
+                if segment.base_offset in bases and segment.base_offset > start_offset:
+                    self._store_snapshot(segment.base_offset, producers)
+
+            for aborted in scan_producers(producers, self._segments, offset, entered):
+                self._enter(aborted)
+        producers.settle()
+        for remade in self._remade.values():
+            remade.store(self._files)
+            if remade.index:
+                self.unsynced.append(remade.segment.path(TRANSACTION_INDEX))
+        return producers
+
+    def _enter(self, aborted: AbortedTransaction) -> None:
+        bases = [segment.base_offset for segment in self._segments]
+        number = bisect_right(bases, aborted.last_offset) - 1
+        remade = self._remade.get(bases[number])
+        if remade is not None and aborted.last_offset >= remade.start:
+            remade.index.add(aborted)
+
+    def _spoilt(self, name: str, error: MalformedFile) -> None:
+        self._malformed(name, error)
+        self._files.remove(f"{self._folder}/{name}")
+
+    def _store_snapshot(self, offset: int, producers: ProducerStates) -> None:
+        with suppress(OSError):  # a full disk: the next start will read as much as this one
+            store_snapshot(self._files, self._folder, offset, producers).close()
+            self.unsynced.append(f"{self._folder}/{file_name(offset, SNAPSHOT)}")
