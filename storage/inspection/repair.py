@@ -1,0 +1,269 @@
+"""Putting a data directory right, as far as that can be done without deciding for a person.
+
+Nothing is thrown away but indexes, which hold nothing that the log does not: what is cut out or
+replaced is set aside in its folder (`setting_aside`). The log of Apache Kafka's metadata is not
+touched. Without `apply` nothing is, and the changes are only named.
+
+The clean shutdown marker goes before anything else changes, and the checkpoints change last: after
+a crash in between, a start reads more than it would have to, and a second repair does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.checkpoints import decode_offsets, encode_offsets
+from storage.errors import MalformedFile
+from storage.identity import decode_partition_metadata, uuid_text
+from storage.inspection.directory_check import NotCheckable as NotCheckable
+from storage.inspection.directory_check import (
+    context_of,
+    kind_of,
+    partition_folder,
+)
+from storage.inspection.findings import NOTE, Report, no_progress
+from storage.inspection.partition_repair import PartitionRepair
+from storage.inspection.setting_aside import Change, keep_copy, put_aside
+from storage.inspection.text_files import read_small
+from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, METADATA_PARTITION, TopFiles
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    HIGH_WATERMARKS,
+    META_PROPERTIES,
+    OTHER_SUFFIXES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    TOPICS,
+    partition_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from storage.filesystem import Filesystem
+    from storage.inspection.findings import Progress
+
+    Partition = tuple[str, int]
+
+
+def repair(
+    files: Filesystem, path: str, *, apply: bool, progress: Progress = no_progress
+) -> Iterator[Change]:
+    """Repair a data directory that nobody else has open. Raises NotCheckable, OSError."""
+    if kind_of(files, path) != "directory":
+        raise NotCheckable(f"{path} is not a data directory, which is what can be repaired")
+    yield from DirectoryRepair(files, path, apply=apply, progress=progress).run()
+
+
+class DirectoryRepair:
+    """The steps of repairing one directory, in the order of `run`."""
+
+    def __init__(
+        self, files: Filesystem, path: str, *, apply: bool, progress: Progress = no_progress
+    ) -> None:
+        self.files = files
+        self.path = path
+        self.apply = apply
+        self.progress = progress
+        self.report = Report()
+        names = files.list_dir(path)
+        self.names = sorted(names)
+        self.top = TopFiles(files, path, frozenset(names), self.report)
+        self._marked = CLEAN_SHUTDOWN in names
+        self._ends: dict[Partition, int] = {}
+        self._raised: set[Partition] = set()
+
+    def run(self) -> Iterator[Change]:
+        """Yields each change after it was made, or before it would be."""
+        self.top.check()
+        yield from self._left_alone()
+        planned = [name for name in self.names if self._is_ours(name)]
+        stray = [name for name in planned if self._other_topic(name) is not None]
+        for name in stray:
+            yield from self._unmark("a partition is put aside")
+            yield from self._put_partition_aside(name)
+        for name in planned:
+            if name not in stray:
+                yield from self._partition(name)
+        self.top.finish()
+        found = self.report.taken()
+        for finding in found:
+            if finding.kind == "topic-id" and finding.file not in stray:
+                yield Change(finding.file, PARTITION_METADATA, finding.reason, left=True)
+        if any(finding.kind == "marker" and finding.severity != NOTE for finding in found):
+            yield from self._unmark("it promises what is not so")
+        yield from self._clean_state()
+        yield from self._topics()
+        for name in CHECKPOINTS:
+            yield from self._checkpoint(name)
+
+    def _is_ours(self, name: str) -> bool:
+        return (
+            name != METADATA_PARTITION
+            and not name.endswith(OTHER_SUFFIXES)
+            and partition_folder(name)
+            and self.files.is_dir(f"{self.path}/{name}")
+        )
+
+    def _left_alone(self) -> Iterator[Change]:
+        for name in (META_PROPERTIES, TOPICS):
+            if name in self.top.malformed:
+                yield Change("", name, "malformed; restore it from a copy", left=True)
+        if BOOTSTRAP in self.top.malformed:
+            yield Change("", BOOTSTRAP, "damaged; Apache Kafka reads it only once", left=True)
+        if META_PROPERTIES not in self.names and not self.top.old:
+            yield Change("", META_PROPERTIES, "missing; restore it from a copy", left=True)
+
+    # The marker
+
+    def _unmark(self, why: str) -> Iterator[Change]:
+        """Remove the promise that all files are whole, before the first of them changes."""
+        if not self._marked:
+            return
+        self._marked = False
+        if self.apply:
+            self.files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+            self.files.sync_dir(self.path)
+        yield Change("", CLEAN_SHUTDOWN, f"removed: {why}")
+
+    def _clean_state(self) -> Iterator[Change]:
+        if CLEAN_STATE in self.top.malformed:
+            name = CLEAN_STATE + ".damaged"
+            if self.apply:
+                name = put_aside(self.files, f"{self.path}/{CLEAN_STATE}")
+            yield Change("", CLEAN_STATE, f"malformed; put aside as {name}")
+
+    # Partitions
+
+    def _topic_id(self, name: str) -> bytes | None:
+        """The topic id that a folder should have: the topics file's, or its neighbours'."""
+        partition = partition_of(name)
+        if partition is None:
+            return None
+        if self.top.topics is not None:
+            topic = self.top.topics.get(partition[0])
+            return None if topic is None else topic.topic_id
+        found = {
+            self._stated_id(other)
+            for other in self.names
+            if (near := partition_of(other)) is not None and near[0] == partition[0]
+        } - {None}
+        return found.pop() if len(found) == 1 else None
+
+    def _stated_id(self, name: str) -> bytes | None:
+        try:
+            data = read_small(self.files, f"{self.path}/{name}/{PARTITION_METADATA}")
+            return decode_partition_metadata(data, PARTITION_METADATA)
+        except MalformedFile:
+            return None
+
+    def _other_topic(self, name: str) -> bytes | None:
+        """The id of the folder's topic if the topics file has another topic of that name."""
+        if self.top.topics is None:
+            return None
+        stated, wanted = self._stated_id(name), self._topic_id(name)
+        return stated if stated is not None and wanted not in (None, stated) else None
+
+    def _put_partition_aside(self, name: str) -> Iterator[Change]:
+        """As a broker does that finds it: the records may be all that is left of that topic."""
+        topic_id = self._other_topic(name) or b""
+        target = f"{name}.{topic_id.hex()}-stray"
+        if self.files.exists(f"{self.path}/{target}"):
+            yield Change(name, "", f"another topic's, and there is a {target}", left=True)
+            return
+        if self.apply:
+            self.files.rename(f"{self.path}/{name}", f"{self.path}/{target}")
+            self.files.sync_dir(self.path)
+        yield Change(name, "", f"of topic id {uuid_text(topic_id)}; renamed to {target}")
+
+    def _partition(self, name: str) -> Iterator[Change]:
+        work = PartitionRepair(
+            self.files,
+            f"{self.path}/{name}",
+            context_of(self.top, name),
+            apply=self.apply,
+            topic_id=self._topic_id(name),
+            progress=self.progress,
+        )
+        work.examine()
+        self.top.compare(work.check)
+        if work.is_due and not work.check.names.in_replacement:
+            yield from self._unmark(f"{name} needs repair")
+        yield from work.run()
+        partition = partition_of(name)
+        if partition is None:
+            return
+        self._ends[partition] = work.end_offset()
+        # What was taken out above the recovery point would look like the work of a crash, and the
+        # next start would cut the log there.
+        point = self.top.offsets.get(RECOVERY_POINTS, {}).get(partition, 0)
+        if work.changed or point < work.check.gap_end:
+            self._raised.add(partition)
+            work.sync()
+
+    # What the top says of partitions
+
+    def _topics(self) -> Iterator[Change]:
+        """The file must know of every epoch that is in a batch."""
+        topics = self.top.topics
+        if topics is None or self.top.largest_epoch <= topics.leader_epoch:
+            return
+        import json
+
+        path = f"{self.path}/{TOPICS}"
+        if self.apply:
+            keep_copy(self.files, path)
+            content = json.loads(self.files.read_bytes(path))
+            content["leader_epoch"] = self.top.largest_epoch
+            self.files.write_atomic(path, json.dumps(content, indent=1).encode() + b"\n")
+        yield Change("", TOPICS, f"leader_epoch is made {self.top.largest_epoch}")
+
+    def _checkpoint(self, name: str) -> Iterator[Change]:
+        """Entries that cannot be true go, or are brought down to the log's end."""
+        if name not in self.names and not (name == RECOVERY_POINTS and self._raised):
+            return
+        malformed = name in self.top.malformed
+        known = self._whole_lines(name) if malformed else self.top.offsets.get(name, {})
+        wanted: dict[Partition, int] = {}
+        for partition, offset in known.items():
+            end = self._ends.get(partition)
+            if end is None or offset < 0:
+                continue
+            if offset <= end:
+                wanted[partition] = offset
+            elif name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+                wanted[partition] = end
+        raised = dict.fromkeys(self._raised, 0) if name == RECOVERY_POINTS else {}
+        for partition in raised:
+            if wanted.get(partition, 0) < self._ends[partition]:
+                wanted[partition] = self._ends[partition]
+        if wanted == known and not malformed and name not in self.top.repeated:
+            return
+        path = f"{self.path}/{name}"
+        lost = malformed or any(
+            partition not in wanted or wanted[partition] < offset
+            for partition, offset in known.items()
+        )
+        aside = ""
+        if lost and self.files.exists(path):
+            aside = "; the old one is kept aside"
+            if self.apply:
+                keep_copy(self.files, path)
+        if self.apply:
+            self.files.write_atomic(path, encode_offsets(wanted))
+        yield Change("", name, f"written anew with {len(wanted)} entries{aside}")
+
+    def _whole_lines(self, name: str) -> dict[Partition, int]:
+        """The entries of a malformed checkpoint that can still be read."""
+        found: dict[Partition, int] = {}
+        try:
+            data = read_small(self.files, f"{self.path}/{name}")
+        except MalformedFile:
+            return found
+        for line in data.split(b"\n")[2:]:
+            try:
+                found |= decode_offsets(b"0\n1\n" + line, name)
+            except MalformedFile:
+                continue
+        return found

@@ -1,0 +1,363 @@
+"""The files at the top of a data directory, compared with the partitions below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage import clean_state
+from storage.checkpoints import decode_offsets, read_entries
+from storage.errors import DataDirectoryError, MalformedFile
+from storage.identity import MetaProperties, decode_properties, uuid_of, uuid_text
+from storage.inspection.findings import no_progress
+from storage.inspection.partition_check import Context, check_metadata_snapshot
+from storage.inspection.text_files import read_small, reason_of
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    INDEX,
+    LOCK,
+    LOG,
+    LOG_STARTS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    RESERVE,
+    TIME_INDEX,
+    TOPICS,
+    TRANSACTION_INDEX,
+    file_name,
+    partition_directory,
+    partition_of,
+)
+from storage.topics import JsonTopicStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.clean_state import CleanState
+    from storage.filesystem import Filesystem
+    from storage.inspection.findings import Report
+    from storage.inspection.partition_check import PartitionCheck
+    from storage.topics import Topic
+
+    Partition = tuple[str, int]
+
+BOOTSTRAP = "bootstrap.checkpoint"
+METADATA_PARTITION = "__cluster_metadata-0"
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
+AT_THE_END = (RECOVERY_POINTS, HIGH_WATERMARKS)
+"""Checkpoints that have an entry for every log after a clean stop."""
+EMPTY_FILES = (LOCK, RESERVE)
+
+
+class TopFiles:
+    """What the top of a directory says. `check` reads, `compare` is told of each partition, and
+    `finish` says what is left."""
+
+    def __init__(self, files: Filesystem, path: str, names: frozenset[str], report: Report) -> None:
+        self.files = files
+        self.path = path
+        self.names = names
+        self.report = report
+        self.clean = CLEAN_SHUTDOWN in names
+        self.old = TOPICS not in names and METADATA_PARTITION not in names
+        """Of an Apache Kafka with ZooKeeper, from 0.8 to 3.9; `check` looks closer."""
+        self.offsets: dict[str, dict[Partition, int]] = {}
+        self.malformed: set[str] = set()
+        self.repeated: set[str] = set()
+        """Checkpoints that name a partition twice."""
+        self.states: dict[str, CleanState] = {}
+        self.topics: JsonTopicStore | None = None
+        self.largest_epoch = -1
+        self._seen: set[str] = set()
+        self._topic_ids: dict[str, tuple[bytes, str]] = {}
+
+    def check(self) -> bool:
+        """Read and judge every file. Returns whether any was known."""
+        known = False
+        readers: dict[str, Callable[[bytes], None]] = {
+            META_PROPERTIES: self._meta_properties,
+            CLEAN_SHUTDOWN: self._marker,
+            TOPICS: self._topics,
+            **{name: self._checkpoint(name) for name in CHECKPOINTS},
+        }
+        for name in sorted(self.names):
+            if name in readers:
+                known = True
+                try:
+                    readers[name](read_small(self.files, f"{self.path}/{name}"))
+                except MalformedFile as error:
+                    self.malformed.add(name)
+                    self.report.error("malformed", reason_of(error, name), file=name)
+            elif name == BOOTSTRAP:
+                known = True
+                for finding in check_metadata_snapshot(
+                    self.files, self.path, name, self.report, no_progress
+                ):
+                    self.malformed.add(name)
+                    self.report.add(
+                        finding.severity,
+                        finding.kind,
+                        finding.reason,
+                        file=name,
+                        position=finding.position,
+                    )
+            elif name == CLEAN_STATE:
+                known = True
+                self._clean_state()
+            elif name in EMPTY_FILES:
+                known = True
+            elif not self.files.is_dir(f"{self.path}/{name}"):
+                self._stranger(name)
+        self._missing()
+        return known
+
+    def _stranger(self, name: str) -> None:
+        if name.endswith(".tmp"):
+            self.report.note("left-over", "was being written", file=name)
+        elif ".damaged" in name:
+            self.report.note("set-aside", "was put aside by a repair", file=name)
+        else:
+            self.report.note("foreign", "not a file of a data directory", file=name)
+
+    def _missing(self) -> None:
+        if len(self.names) == 1:
+            return
+        if META_PROPERTIES not in self.names and not self.old:
+            self.report.error(
+                "missing", "the file is missing; no broker starts without it", file=META_PROPERTIES
+            )
+        if not self.clean:
+            self.report.note(
+                "not-clean", "the last stop was not clean; a start reads the ends of the logs"
+            )
+        elif CLEAN_STATE not in self.names and TOPICS in self.names:
+            self.report.warn(
+                "marker", "missing after a clean stop; a start reads all logs", file=CLEAN_STATE
+            )
+
+    # One file each
+
+    def _meta_properties(self, data: bytes) -> None:
+        if decode_properties(data, META_PROPERTIES).get("version", "0") == "0" and self.old:
+            return  # every property is optional there
+        self.old = False
+        identity = MetaProperties.decode(data, META_PROPERTIES)
+        try:
+            if identity.directory_id:
+                uuid_of(identity.directory_id)
+        except ValueError as error:
+            raise MalformedFile(META_PROPERTIES, f"directory.id: {error}") from error
+
+    def _marker(self, data: bytes) -> None:
+        import json
+
+        if not data and TOPICS not in self.names:
+            return  # Apache Kafka wrote nothing into it before 3.7
+        try:
+            content = json.loads(data)
+            if not isinstance(content["version"], int) or not isinstance(
+                content["brokerEpoch"], int
+            ):
+                raise ValueError("version and brokerEpoch are wanted as numbers")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            self.report.warn("marker", f"cannot be understood: {error}", file=CLEAN_SHUTDOWN)
+
+    def _clean_state(self) -> None:
+        try:
+            self.states = clean_state.decode(read_small(self.files, f"{self.path}/{CLEAN_STATE}"))
+        except MalformedFile as error:
+            self._bad_state(reason_of(error, CLEAN_STATE))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._bad_state(f"cannot be understood: {error!r}")
+
+    def _bad_state(self, reason: str) -> None:
+        self.malformed.add(CLEAN_STATE)
+        tell = self.report.warn if self.clean else self.report.note
+        tell("marker", f"{reason}; a start reads all logs", file=CLEAN_STATE)
+
+    def _topics(self, data: bytes) -> None:
+        try:
+            self.topics = JsonTopicStore.load(self.files, self.path)
+        except DataDirectoryError as error:
+            reason = str(error).removeprefix(f"{self.path}/{TOPICS}").lstrip(",: ")
+            raise MalformedFile(TOPICS, reason) from error
+
+    def _checkpoint(self, name: str) -> Callable[[bytes], None]:
+        def read(data: bytes) -> None:
+            self.offsets[name] = decode_offsets(data, name)
+            entries = read_entries(data, name, field_count=3)
+            if len(entries) != len(self.offsets[name]):
+                self.repeated.add(name)
+                self.report.warn("checkpoint", "names a partition twice", file=name)
+
+        return read
+
+    # Partitions
+
+    def context_of(self, folder: str) -> Context:
+        """What is known of the partition in a folder."""
+        partition = partition_of(folder)
+        if partition is None:
+            return Context(recovery_point=0)
+        topic = None if self.topics is None else self.topics.get(partition[0])
+        policy = "" if topic is None else topic.configs.get("cleanup.policy", "")
+        return Context(
+            clean=self.clean,
+            recovery_point=self._offset(RECOVERY_POINTS, partition, 0),
+            log_start=self._offset(LOG_STARTS, partition, -1),
+            cleaned_to=self._offset(CLEANER_OFFSETS, partition, -1),
+            compacted="compact" in policy,
+            old=self.old,
+            ours=TOPICS in self.names,
+            epoch_max=-1 if self.topics is None else self.topics.leader_epoch,
+        )
+
+    def _offset(self, name: str, partition: Partition, absent: int) -> int:
+        return self.offsets.get(name, {}).get(partition, absent)
+
+    def compare(self, check: PartitionCheck) -> None:
+        """Compare with a partition that has been gone through."""
+        folder = check.name
+        partition = partition_of(folder)
+        if partition is None:
+            return
+        self._seen.add(folder)
+        self._compare_offsets(check, partition)
+        self._compare_topic(check, partition)
+        state = self.states.get(folder)
+        if self.clean and state is not None:
+            self._compare_state(check, state)
+        elif self.clean and self.states:
+            self.report.error(
+                "marker", f"says nothing of {folder}, which is there", file=CLEAN_STATE
+            )
+
+    def _compare_offsets(self, check: PartitionCheck, partition: Partition) -> None:
+        end, clean = check.next_offset, self.clean
+        for name in CHECKPOINTS:
+            offset = self.offsets.get(name, {}).get(partition)
+            where = f"{partition[0]} {partition[1]}"
+            if offset is None:
+                known = name not in self.malformed and (name in self.names or not self.old)
+                if clean and end and known and name in AT_THE_END:
+                    self.report.warn(
+                        "checkpoint", f"no entry for {where} after a clean stop", file=name
+                    )
+                continue
+            if offset < 0:
+                self.report.error("checkpoint", f"{where} is at {offset}", file=name)
+            elif offset > end:
+                tell = self.report.error if name == LOG_STARTS else self.report.warn
+                more = "; Apache Kafka would delete the log" if name == LOG_STARTS else ""
+                tell(
+                    "checkpoint",
+                    f"{where} is at {offset}, the log ends at {end}{more}",
+                    file=name,
+                    offset=offset,
+                )
+            elif offset < end and clean and self._is_end(name):
+                self.report.warn(
+                    "checkpoint",
+                    f"{where} is at {offset} after a clean stop, the log ends at {end}",
+                    file=name,
+                    offset=offset,
+                )
+
+    def _is_end(self, name: str) -> bool:
+        """Whether a clean stop notes the log's end there. With several replicas, which only
+        Apache Kafka has, the high watermark may be lower."""
+        return name == RECOVERY_POINTS or (name == HIGH_WATERMARKS and self.topics is not None)
+
+    def _compare_topic(self, check: PartitionCheck, partition: Partition) -> None:
+        name, number = partition
+        report, folder = self.report, check.name
+        topic: Topic | None = None
+        if self.topics is not None:
+            topic = self.topics.get(name)
+            if topic is None or number >= topic.partition_count:
+                report.warn("unknown-partition", f"{folder} is of no topic there", file=TOPICS)
+                return
+            self.largest_epoch = max(self.largest_epoch, check.epochs.largest)
+            if check.epochs.largest > self.topics.leader_epoch:
+                report.error(
+                    "epochs",
+                    f"leader_epoch is {self.topics.leader_epoch}, {folder} has batches of epoch "
+                    f"{check.epochs.largest}",
+                    file=TOPICS,
+                )
+            if check.watch.largest_id >= self.topics.reserved_producer_id:
+                report.warn(
+                    "producers",
+                    f"next_producer_id is {self.topics.reserved_producer_id}, {folder} has "
+                    f"batches of producer {check.watch.largest_id}",
+                    file=TOPICS,
+                )
+        if check.topic_id is None:
+            return
+        wanted = (topic.topic_id, TOPICS) if topic is not None else self._topic_ids.get(name)
+        if wanted is not None and wanted[0] != check.topic_id:
+            report.error(
+                "topic-id",
+                f"{folder}/{PARTITION_METADATA} says {uuid_text(check.topic_id)}, {wanted[1]} "
+                f"says {uuid_text(wanted[0])}",
+                file=folder,
+            )
+        self._topic_ids.setdefault(name, (check.topic_id, folder))
+
+    def _compare_state(self, check: PartitionCheck, state: CleanState) -> None:
+        if not check.names.bases:
+            return
+        last = check.names.bases[-1]
+        wanted = ((LOG, state.log_size), (INDEX, state.index_size))
+        for suffix, size in (*wanted, (TIME_INDEX, state.time_index_size)):
+            name = file_name(last, suffix)
+            present = name in check.names.present
+            found = self.files.size_of(f"{check.folder}/{name}") if present else -1
+            if found != size:
+                self.report.error(
+                    "marker",
+                    f"a lie: {check.name}/{name} had {size} bytes at the stop and has "
+                    f"{'gone' if found < 0 else found}",
+                    file=CLEAN_SHUTDOWN,
+                )
+        if state.next_offset != check.next_offset:
+            self.report.error(
+                "marker",
+                f"a lie: {check.name} ended at offset {state.next_offset} and ends at "
+                f"{check.next_offset}",
+                file=CLEAN_SHUTDOWN,
+            )
+        for base in state.aborted:
+            name = file_name(base, TRANSACTION_INDEX)
+            if base in check.names.bases and name not in check.names.present:
+                self.report.error(
+                    "marker", f"a lie: {check.name}/{name} is missing", file=CLEAN_SHUTDOWN
+                )
+        if state.snapshot and state.snapshot not in check.names.present:
+            self.report.error(
+                "marker", f"a lie: {check.name}/{state.snapshot} is missing", file=CLEAN_SHUTDOWN
+            )
+
+    def finish(self) -> None:
+        """What is said of partitions that are not there."""
+        report = self.report
+        for name, offsets in self.offsets.items():
+            for topic, number in offsets:
+                folder = partition_directory(topic, number)
+                if folder not in self._seen:
+                    report.warn("checkpoint", f"has an entry of {folder}: no folder", file=name)
+        if self.clean:
+            for folder in sorted(self.states.keys() - self._seen):
+                report.error("marker", f"a lie: {folder} is missing", file=CLEAN_SHUTDOWN)
+        if self.topics is None:
+            return
+        for known in self.topics.topics():
+            for number in range(known.partition_count):
+                folder = partition_directory(known.name, number)
+                if folder not in self._seen:
+                    report.warn(
+                        "missing", f"there is no folder {folder}; it would start empty", file=TOPICS
+                    )
