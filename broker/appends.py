@@ -13,6 +13,7 @@ from broker import logs
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from broker.disk_state import DiskState
     from broker.partition import Partition
     from protocol.messages.produce import ProduceResponse
     from protocol.single_produce import SingleAnswer
@@ -23,12 +24,15 @@ class Appends:
     """Partitions with queued batches. One object serves all connections: a burst ends before the
     loop turns to the next connection."""
 
-    __slots__ = ("_partitions", "rebuilt", "unsynced")
+    __slots__ = ("_disk", "_partitions", "bytes_written", "rebuilt", "unsynced")
 
-    def __init__(self) -> None:
+    def __init__(self, disk: DiskState) -> None:
+        self._disk = disk
         self._partitions: list[Partition] = []
-        self.unsynced: dict[Log, None] = {}
-        """Logs written since housekeeping last had them synced."""
+        self.unsynced: dict[Log, Partition] = {}
+        """Logs written since `Flushing` last looked."""
+        self.bytes_written = 0
+        """Bytes of batches written, or recovered by a start, since the last checkpoint."""
         self.rebuilt = 0
         """Sets so far that were stored in other bytes than they came in, for the metrics."""
 
@@ -63,29 +67,30 @@ class Appends:
             try:
                 partition.log.write()
             except KafkaError as error:
-                _fail(partition, error)
+                self._fail(partition, error)
                 all_written = False
                 continue
-            self.unsynced[partition.log] = None
+            self.unsynced[partition.log] = partition
             partition.unwritten.clear()
             size = partition.unwritten_bytes
             partition.unwritten_bytes = 0
+            self.bytes_written += size
             if partition.waits:
                 partition.wake(size)
         return all_written
 
-
-def _fail(partition: Partition, error: KafkaError) -> None:
-    """Nothing that was queued for this partition is stored: its answers become errors."""
-    logs.error(
-        "append failed",
-        topic=partition.topic.name,
-        partition=partition.index,
-        reason=str(error),
-    )
-    for entry in partition.unwritten:
-        entry.error_code = error.code
-        entry.base_offset = -1
-        entry.log_append_time_ms = -1
-    partition.unwritten.clear()
-    partition.unwritten_bytes = 0
+    def _fail(self, partition: Partition, error: KafkaError) -> None:
+        """Nothing that was queued for this partition is stored: its answers become errors."""
+        if not self._disk.noticed(error):
+            logs.error(
+                "append failed",
+                topic=partition.topic.name,
+                partition=partition.index,
+                reason=str(error),
+            )
+        for entry in partition.unwritten:
+            entry.error_code = error.code
+            entry.base_offset = -1
+            entry.log_append_time_ms = -1
+        partition.unwritten.clear()
+        partition.unwritten_bytes = 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker import logs
 from broker.context import Context
 from broker.dispatch import CloseConnection, answer
+from broker.handlers.delete_records import DeletionWait
 from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
 from broker.preparing import PrepareWait
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.log import Log
 
-PENDING = frozenset({Durable, Silent, FetchWait, PrepareWait})
+PENDING = frozenset({DeletionWait, Durable, FetchWait, PrepareWait, Silent})
 """What a handler returns that is not an answer."""
 
 

@@ -59,6 +59,8 @@ class Context:
 
     def failed(self, what: str, error: Exception, **facts: Any) -> None:
         """Say in the log that something this client asked for failed on our side."""
+        if self.broker.disk.noticed(error):
+            return  # which has been said, once
         logs.error("request failed", what=what, reason=str(error), address=self.peer_host, **facts)
 
     def refused_batch(

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import logs
+from broker import clock, disk_state, logs, scrubber
+from broker.retention import Retention
+from storage.closing import Cover, store_for_recovery
+from storage.syncing import take_all
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.server import Broker
     from storage.log import Log
+    from storage.syncing import SyncStep
 
-TICK_S = 1.0
-CHECKPOINT_EVERY_S = 5.0
+CHECKPOINTS_AT_MOST_EVERY_S = 1.0
+"""They look at every log, and a slow disk must not have them queue up."""
+CHECKPOINT_BYTES = 128 * 1024 * 1024
+"""Bytes written after which a checkpoint does not wait for its time: what is not covered by one is
+read again after a crash, and the start waits for it."""
+COVER_S = 0.002
+COVER_PAUSE_S = 0.01
+"""Time of the loop that a checkpoint takes at a time, and how long it then lets others work."""
 IDLE_CHECK_EVERY_S = 10.0
 
 
@@ -28,27 +38,37 @@ class Housekeeping:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._retention = Retention(broker)
         self._timer: asyncio.TimerHandle | None = None
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._next: list[float] = []
+        self._uncovered: Iterator[Log] | None = None
+        """What is still to be covered before the checkpoint under way is written."""
 
     def start(self) -> None:
         broker = self._broker
-        flush_every_s = broker.settings.log_flush_interval_ms
-        period_s = TICK_S if flush_every_s is None else max(0.01, flush_every_s / 1000)
+        settings, flushing = broker.settings, broker.flushing
         duties: list[tuple[float, Callable[[], None]]] = [
-            (CHECKPOINT_EVERY_S, self._checkpoint),
+            (flushing.period_s, flushing.look),
+            (disk_state.LOOK_EVERY_S, broker.disk.look),
+            (_checkpoint_s(settings.log_flush_offset_checkpoint_interval_ms), self._checkpoint),
+            (_checkpoint_s(settings.log_flush_start_offset_checkpoint_interval_ms), self._starts),
+            (CHECKPOINTS_AT_MOST_EVERY_S, self._checkpoint_if_much_was_written),
             (IDLE_CHECK_EVERY_S, self._close_idle),
-            (broker.settings.producer_id_expiration_ms / 1000, self._forget_producers),
+            (scrubber.LOOK_EVERY_S, broker.scrubber.look),
+            (settings.producer_id_expiration_check_interval_ms / 1000, self._forget_producers),
         ]
-        if broker.settings.log_flush_policy != "os":
-            duties.insert(0, (period_s, self._sync))
+        flushing.start()
         now_s = broker.loop.time()
         self._due = duties
         self._next = [now_s + period for period, _ in duties]
-        self._timer = broker.loop.call_later(min(TICK_S, period_s), self._tick)
+        self._timer = broker.loop.call_later(min(self._next) - now_s, self._tick)
+        self._retention.start()
+        broker.loop.call_soon(broker.disk.look)  # when the broker is ready
+        broker.loop.call_soon(self._forget_producers)
 
     def stop(self) -> None:
+        self._retention.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,36 +85,59 @@ class Housekeeping:
                     logs.error("periodic duty failed", duty=duty.__name__, reason=str(error))
         self._timer = loop.call_later(max(0.005, min(self._next) - now_s), self._tick)
 
-    def _sync(self) -> None:
-        """Sync what acks=1 and acks=0 producers left in the page cache."""
-        appends = self._broker.appends
-        written, appends.unsynced = appends.unsynced, {}
-        behind = [
-            log for log in written if log.recovery_point < log.written_offset and log.failed is None
-        ]
-        if behind:
-            self._broker.group_commit.wait(behind, _ignore)
+    def _checkpoint_if_much_was_written(self) -> None:
+        if self._broker.appends.bytes_written >= CHECKPOINT_BYTES:
+            self._checkpoint()
 
     def _checkpoint(self) -> None:
-        steps = self._broker.directory.checkpoint()
+        if self._uncovered is None:
+            self._broker.appends.bytes_written = 0
+            self._uncovered = iter(list(self._broker.directory.logs.values()))
+            self._cover()
 
-        def take() -> str | None:
-            try:
-                for step in steps:
-                    step.sync()
-            except OSError as error:
-                return str(error)
-            return None
+    def _cover(self) -> None:
+        """Cover the logs one after the other, some at a time: each may cost a millisecond here and
+        several syncs on the thread that those who wait for an ack need, too."""
+        if self._timer is None or self._uncovered is None:
+            return  # stopped meanwhile
+        loop, end_s = self._broker.loop, clock.monotonic_s() + COVER_S
+        steps: list[SyncStep] = []
+        for log in self._uncovered:
+            steps += store_for_recovery(log)
+            if clock.monotonic_s() > end_s:
+                self._take(steps, then=lambda: loop.call_later(COVER_PAUSE_S, self._cover))
+                return
+        self._take(steps, then=self._note)
 
-        def taken(failure: str | None) -> None:
-            if failure is not None:
-                logs.error("checkpoints not written", reason=failure)
+    def _note(self) -> None:
+        self._uncovered = None
+        if self._timer is not None:
+            self._take(self._broker.directory.checkpoint_offsets())
 
-        self._broker.syncer.run(take, taken)
+    def _starts(self) -> None:
+        self._take(self._broker.directory.checkpoint_starts())
+
+    def _take(self, steps: list[SyncStep], then: Callable[[], object] = lambda: None) -> None:
+        """Take these steps on the thread for them; one that fails is tried again next time."""
+
+        def taken(failures: list[tuple[SyncStep, OSError]]) -> None:
+            for step, error in failures:
+                reason: Exception = error
+                if isinstance(step, Cover):
+                    if step.log.failed is not None:
+                        continue  # it was said, or the topic was deleted meanwhile
+                    reason = step.failed(error)
+                if not self._broker.disk.noticed(error):
+                    logs.error("checkpoints not written", reason=str(reason))
+            then()
+
+        self._broker.checkpointer.run(lambda: take_all(steps), taken)
 
     def _forget_producers(self) -> None:
-        for log in self._broker.directory.logs.values():
-            log.producers.expire()
+        broker = self._broker
+        now_ms, after_ms = broker.now_ms(), broker.settings.producer_id_expiration_ms
+        for log in broker.directory.logs.values():
+            log.producers.expire(now_ms=now_ms, after_ms=after_ms)
 
     def _close_idle(self) -> None:
         broker = self._broker
@@ -108,5 +151,5 @@ class Housekeeping:
                 connection.shrink()
 
 
-def _ignore(failed: dict[Log, str]) -> None:
-    """Nobody waits for this sync; a failure has been logged and has stopped the log."""
+def _checkpoint_s(interval_ms: int) -> float:
+    return max(CHECKPOINTS_AT_MOST_EVERY_S, interval_ms / 1000)

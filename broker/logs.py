@@ -56,6 +56,11 @@ def _get() -> Any:
     return _logger
 
 
+def warm_up() -> None:
+    """Import what the first line needs, in a thread: on the loop that would take 50 ms."""
+    import structlog  # noqa: F401
+
+
 def debug(event: str, **facts: Any) -> None:
     if _level <= LEVELS["debug"]:
         _get().debug(event, **facts)
@@ -86,6 +91,12 @@ def fault_once_a_minute(event: str, fault: Exception, where: str, **facts: Any) 
     meets it will try again at once, and the first trace says all that the thousandth would."""
     if _is_due(f"{type(fault).__name__}: {fault}", where):
         error(event, exc_info=fault, where=where, **facts)
+
+
+def error_once_a_minute(event: str, reason: str, log: str) -> None:
+    """An error of one log, at most once per reason in a minute: its readers will try again."""
+    if _is_due(reason, log):
+        error(event, log=log, reason=reason)
 
 
 def _is_due(cause: str, where: str) -> bool:

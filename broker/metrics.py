@@ -73,7 +73,48 @@ def _families(broker: Broker) -> Iterator[Family]:
         "Produced sets that could not be stored in the bytes they came in.",
         [("", broker.appends.rebuilt)],
     )
+    yield from _disk_families(broker)
+    yield from _cleaner_families(broker)
     yield from _conversion_families(broker)
+
+
+def _disk_families(broker: Broker) -> Iterator[Family]:
+    """Room, and logs that the disk has failed."""
+    disk = broker.disk
+    full = "1 while records are refused because the disk is full."
+    yield "disk_full", "gauge", full, [("", int(disk.full))]
+    free = "What may still be written to the data directory, without the reserve."
+    yield "disk_free_bytes", "gauge", free, [("", disk.free_bytes)]
+    failed = [key for key, log in broker.directory.logs.items() if log.failed is not None]
+    stopped = "Logs that take no more records until a restart."
+    yield "failed_logs", "gauge", stopped, [("", len(failed))]
+    rows = [(f'{{topic="{topic}",partition="{index}"}}', 1) for topic, index in failed]
+    yield "failed_log", "gauge", "Each of them.", rows
+    scrubber = broker.scrubber
+    read = "Bytes of sealed segments read again and compared with their checksums."
+    yield "scrubbed_bytes_total", "counter", read, [("", scrubber.bytes_read)]
+    damaged = "Sealed segments that were found damaged by that."
+    yield "damaged_segments", "gauge", damaged, [("", scrubber.damaged)]
+
+
+def _cleaner_families(broker: Broker) -> Iterator[Family]:
+    """What was compacted."""
+    done = broker.cleaner.counts
+    for name, meaning, value in (
+        ("cleanings_total", "Logs that were compacted.", done.cleanings),
+        ("cleaning_failures_total", "Compactions that were given up.", done.failures),
+        ("cleaning_read_bytes_total", "Bytes of segments that were replaced.", done.bytes_read),
+        ("cleaning_written_bytes_total", "Bytes of what replaced them.", done.bytes_written),
+        ("cleaning_read_records_total", "Records in those segments.", done.records_read),
+        ("cleaning_kept_records_total", "Records that stayed.", done.records_kept),
+    ):
+        yield name, "counter", meaning, [("", value)]
+    ratio = "Dirty share in percent of the dirtiest log that could be compacted at the last look."
+    yield "cleaning_dirtiest_percent", "gauge", ratio, [("", round(100 * done.dirtiest_ratio))]
+    keys = "Memory of the last compaction's map of keys."
+    yield "cleaning_last_map_bytes", "gauge", keys, [("", done.last_map_bytes)]
+    took = "How long the last compaction took."
+    yield "cleaning_last_milliseconds", "gauge", took, [("", round(1000 * done.last_duration_s))]
 
 
 def _conversion_families(broker: Broker) -> Iterator[Family]:

@@ -38,7 +38,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The first offset of an open transaction; without any, the high watermark."""
-        return self.log.written_offset
+        return self.log.last_stable_offset
 
     def wake(self, size: int) -> None:
         """`size` more bytes are readable: tell the fetches that wait here."""

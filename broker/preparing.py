@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.disk_state import TOLD
 from broker.pending import Waiting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
 from protocol.records.prepare import prepare
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +69,15 @@ def append_prepared(
     log = partition.log
     messages = prepared.messages
     if messages is not None:
+        if broker.disk.full:
+            raise StorageError(TOLD)
         entry.base_offset = log.append_messages(messages, now_ms=now_ms)
         size = messages.size
     else:
         if not is_new(partition, prepared.batches[0][1], entry, broker):
             return
+        if broker.disk.full:
+            raise StorageError(TOLD)
         entry.base_offset = log.append_batches(prepared.batches, now_ms=now_ms)
         size = sum(header[LENGTH] + 12 for _, header in prepared.batches)
     if partition.topic.rules.log_append_time:

@@ -15,11 +15,13 @@ Files are never mapped: a file truncated under a mapping kills the process.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from broker import logs
 from storage.slices import FileSlice
 
 if TYPE_CHECKING:
@@ -135,7 +137,10 @@ class Sender:
                 self._send_large(piece)
 
     def _send_small(self, ready: list[Any], piece: FileSlice) -> None:
-        data = piece.read()
+        try:
+            data = piece.read()
+        except OSError as error:
+            data = _unread(piece, error)
         if len(data) < piece.size:
             self._give_up()
         else:
@@ -165,7 +170,9 @@ class Sender:
         except (BlockingIOError, InterruptedError):
             self._watch()
             return
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EIO:
+                _unread(piece, error)
             self._give_up()
             return
         self._sent(piece, sent)
@@ -237,13 +244,13 @@ class Sender:
         size = min(piece.size, COLD_PIECE_BYTES)
         file, position = piece.file, piece.position
 
-        def read() -> bytes | None:
+        def read() -> bytes:
             try:
                 return file.pread(size, position)
-            except OSError:
-                return None
+            except OSError as error:
+                return _unread(piece, error)
 
-        def done(data: bytes | None) -> None:
+        def done(data: bytes) -> None:
             if self.closed:
                 return
             if not data:
@@ -254,3 +261,9 @@ class Sender:
             self._go_on()
 
         self._worker.run(read, done)
+
+
+def _unread(piece: FileSlice, error: OSError) -> bytes:
+    """Say in the log that announced bytes can't be read; nothing is what there is of them."""
+    logs.error_once_a_minute("records can't be read", str(error), repr(piece.file))
+    return b""

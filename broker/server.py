@@ -17,15 +17,20 @@ from typing import TYPE_CHECKING, Any
 from broker import clock, logs
 from broker._version import VERSION
 from broker.appends import Appends
+from broker.cleaner import Cleaner
 from broker.connection import Connection
 from broker.conversion import Conversions
+from broker.disk_state import DiskState
 from broker.dispatch import served
 from broker.durability import GroupCommit
 from broker.fetch_sessions import FetchSessions
+from broker.flushing import Flushing
 from broker.handlers.produce import entries_of
 from broker.housekeeping import Housekeeping
+from broker.log_starts import LogStarts
+from broker.scrubber import Scrubber
 from broker.topics import Topics
-from broker.workers import Worker
+from broker.workers import SideBySide, Worker
 from config import ConfigError
 from protocol.connection import Routes
 from protocol.errors import ErrorCode
@@ -33,6 +38,7 @@ from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.filesystem import DiskFilesystem
+from storage.layout import RESERVE
 from storage.topics import JsonTopicStore
 
 if TYPE_CHECKING:
@@ -77,6 +83,8 @@ class Broker:
         self.ack_when_durable: bool = settings.log_flush_policy == "ack"
         self.routes = Routes(served())
         self.syncer = Worker(loop, "sync")
+        # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
+        self.checkpointer = Worker(loop, "checkpoint")
         self.readers = Worker(loop, "read", COLD_READERS)
         self.converter = Worker(loop, "convert")
         self.conversions = Conversions(
@@ -86,13 +94,21 @@ class Broker:
             ),
             cache_max_bytes=settings.conversion_cache_max_bytes,
         )
-        self.appends = Appends()
-        self.group_commit = GroupCommit(loop, self.syncer)
+        self.disk = DiskState(
+            loop, self.readers, DiskFilesystem(), directory.path, settings.disk_reserve_bytes
+        )
+        self.appends = Appends(self.disk)
+        self.side_by_side = SideBySide()
+        self.group_commit = GroupCommit(loop, self.syncer, self.side_by_side, self.disk)
+        self.flushing = Flushing(self)
+        self.log_starts = LogStarts(self)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(os.urandom(4), "big") >> 1,
         )
-        self.topics = Topics(store, directory, settings, _random_uuid)
+        self.topics = Topics(store, directory, settings, _random_uuid, self.disk.require_room)
+        self.cleaner = Cleaner(self)
+        self.scrubber = Scrubber(self)
         self.connections: dict[Connection, None] = {}
         self.all_gone: asyncio.Event | None = None
         """Set by a stop that waits for the last connection."""
@@ -121,7 +137,7 @@ class Broker:
         def remove() -> None:
             self.readers.run(lambda: self._remove(folders), lambda _: None)
 
-        self.loop.call_later(delay_ms / 1000, remove)
+        self.disk.remove_later(remove, delay_ms)
 
     def _remove(self, folders: list[str]) -> None:
         for folder in folders:
@@ -221,6 +237,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         )
     except (DataDirectoryError, OSError) as error:
         raise StartRefused(_why(error, path)) from error
+    files.remove(f"{path}/{RESERVE}")  # recovery may need the room
     servers: list[asyncio.AbstractServer] = []
     try:
         store = JsonTopicStore.load(files, path)
@@ -239,6 +256,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         logs.warning("found in the data directory", finding=str(report))
     housekeeping = Housekeeping(broker)
     housekeeping.start()
+    broker.cleaner.start()
     return Running(broker, servers, housekeeping)
 
 
@@ -322,6 +340,7 @@ class Running:
         for server in self._servers:
             server.close()
         self._housekeeping.stop()
+        await broker.cleaner.stop()
         for connection in list(broker.connections):
             connection.close()
         if broker.connections:
@@ -334,7 +353,10 @@ class Running:
                     connection.abort()
                 await asyncio.sleep(0)
         broker.syncer.stop()
+        broker.checkpointer.stop()
         broker.readers.stop()
         broker.converter.stop()
-        clean = broker.directory.close()
+        broker.disk.release()
+        clean = broker.directory.close(run_all=broker.side_by_side)
+        broker.side_by_side.stop()
         logs.info("stopped", clean=clean)

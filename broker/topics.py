@@ -6,6 +6,7 @@ crash in between is finished at the next start (a partition without its director
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker.partition import Partition
@@ -124,11 +125,13 @@ class Topics:
         directory: DataDirectory,
         settings: BrokerSettings,
         new_id: Callable[[], bytes],
+        require_room: Callable[[], None],
     ) -> None:
         self._store = store
         self._directory = directory
         self._settings = settings
         self._new_id = new_id
+        self._require_room = require_room
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_utf8: dict[bytes, Topic] = {}
@@ -175,13 +178,30 @@ class Topics:
     ) -> Topic:
         """Create a topic; it can be used when this returns. The name has been checked.
 
-        Raises ConfigError for its settings, OSError when the disk refuses.
+        Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
         """
+        self._require_room()
         topic = Topic(name, self._new_id(), dict(overrides), self._settings)
+        if self._store.get(name) is not None:
+            self._take_back(name)  # half made, on a disk that did not even let it be undone
+        self._directory.forget_deleted()
         stored = self._store.create(name, topic.topic_id, partition_count, topic.overrides)
-        self._open(topic, stored, now_ms)
+        try:
+            self._open(topic, stored, now_ms)
+        except OSError:
+            with suppress(OSError):
+                self._take_back(name)
+            raise
         self._add(topic)
         return topic
+
+    def _take_back(self, name: str) -> None:
+        """Remove what there is of a topic that could not be made. Raises OSError."""
+        stored = self._store.get(name)
+        assert stored is not None
+        for folder in self._directory.delete_topic(stored):
+            self._directory.remove_deleted(folder)
+        self._store.remove(name)
 
     def delete(self, topic: Topic) -> list[str]:
         """Delete a topic; fetches that wait on it are answered.
@@ -194,10 +214,14 @@ class Topics:
         del self.by_utf8[topic.name.encode()]
         for partition in topic.partitions:
             partition.wake_all()
-        return self._directory.delete_topic(stored)
+        folders = self._directory.delete_topic(stored)
+        self._store.forget_deleted(stored.topic_id)
+        return folders
 
     def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> None:
         """Give a topic more partitions; existing ones are not touched. Raises OSError."""
+        self._require_room()
+        self._directory.forget_deleted()
         stored = self._store.set_partition_count(topic.name, partition_count)
         self._open(topic, stored, now_ms)
 

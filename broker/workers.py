@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
+
+SYNCS_AT_ONCE = 8
+"""Files that are synced side by side: 64 of them then take 3 ms in place of 10 to 40."""
 
 
 class Worker:
@@ -56,3 +60,40 @@ class Worker:
             job, done = item
             result = job()
             self._loop.call_soon_threadsafe(done, result)
+            del item, job, done, result  # while it waits it must not keep a deleted file open
+
+
+class SideBySide:
+    """Runs jobs that do not need each other, and returns when all are done: syncs of many files,
+    which the disk's journal takes together. Its threads are started when first needed.
+
+    For one caller at a time.
+    """
+
+    __slots__ = ("_pool",)
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, jobs: Iterable[Callable[[], None]]) -> None:
+        jobs = list(jobs)
+        if len(jobs) < 2:
+            for job in jobs:
+                job()
+            return
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(SYNCS_AT_ONCE, "sync")
+        for _ in self._pool.map(_run, jobs):
+            pass
+
+    def stop(self) -> None:
+        """End the threads; it can be called again after that."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def _run(job: Callable[[], None]) -> None:
+    job()

@@ -72,7 +72,6 @@ SERVICE_KEYS: list[Key] = [
         "one event loop does this work",
         (
             ("group.coordinator.threads", int32, 1, at_least(1)),
-            ("log.cleaner.threads", int32, 1, at_least(0)),
             ("num.io.threads", int32, 8, at_least(1)),
             ("num.network.threads", int32, 3, at_least(1)),
         ),
@@ -104,11 +103,11 @@ SERVICE_KEYS: list[Key] = [
         ),
     ),
     *accepted(
-        "compaction takes its buffers from log.cleaner.dedupe.buffer.size",
+        "one process beside the broker compacts one log at a time, in pieces of a mebibyte",
         (
             ("log.cleaner.io.buffer.load.factor", double, 0.9),
             ("log.cleaner.io.buffer.size", int32, 524_288, at_least(0)),
-            ("log.cleaner.io.max.bytes.per.second", double, 1.7976931348623157e308),
+            ("log.cleaner.threads", int32, 1, at_least(0)),
         ),
     ),
     *accepted(

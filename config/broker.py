@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
 from config.broker_network import NetworkSettings
@@ -38,7 +39,7 @@ class Layers(NamedTuple):
     this_broker: dict[str, Given]
 
 
-class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, GroupSettings):
+class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, CleanerSettings, GroupSettings):
     """The values of all keys with an attribute; `value(name)` answers for the others too."""
 
     _layers: Layers

@@ -244,8 +244,8 @@ class GroupSettings(Settings):
         "producer.id.expiration.ms",
         int32,
         86_400_000,
-        "How long a partition remembers a producer that writes nothing, at the least; it may be "
-        "twice as long. A retry after that is no longer recognised.",
+        "How long a partition remembers a producer that writes nothing, at the least: it is "
+        "forgotten at the next look. A retry after that is no longer recognised.",
         check=at_least(1),
         since="3.4",
         dynamic=True,

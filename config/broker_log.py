@@ -15,10 +15,11 @@ from config.declare import (
     one_of,
 )
 from config.formats import kafka_version
-from config.kinds import INT_MAX, LONG_MAX, boolean, double, int32, int64, names, string
+from config.kinds import INT_MAX, LONG_MAX, boolean, int32, int64, names, string
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES = ("compact", "delete")
+NEVER_PREALLOCATED = "a file is never longer than its content, so that no crash leaves zeros in it"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
@@ -56,6 +57,7 @@ class LogSettings(Settings):
         "Logs checked at the same time after a crash.",
         check=at_least(1),
         since="0.8.2",
+        unused="only what lies above the recovery points is checked, one log after the other",
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
@@ -243,14 +245,16 @@ class LogSettings(Settings):
         "Whether a new segment's file gets its full size at once.",
         since="0.9.0",
         dynamic=True,
+        unused=NEVER_PREALLOCATED,
     )
     log_flush_policy: str = key(
         "log.flush.policy",
         string,
         "ack",
         "When records reach the disk. ack: before a write with acks=all is answered; one sync "
-        "serves all writers that wait. interval: as the log.flush.* keys say. os: whenever the "
-        "system likes. The last two are what Kafka does, and lose records with the power.",
+        "serves all writers that wait. interval: as the log.flush.* keys say, and every second "
+        "where none does. os: whenever the system likes. The last two are what Kafka does, and "
+        "lose records with the power.",
         check=one_of("ack", "interval", "os"),
         since="triglot",
     )
@@ -277,17 +281,19 @@ class LogSettings(Settings):
         "log.flush.scheduler.interval.ms",
         int64,
         LONG_MAX,
-        "Time between two looks for logs to flush (log.flush.policy=interval).",
+        "Time between two looks for logs to flush (log.flush.policy=interval); unless it is set, "
+        "a second at most.",
         check=at_least(0),
         since="0.8.0",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms",
         int32,
-        60_000,
+        5_000,
         "Time between two writes of the recovery points, below which a crash needs no check.",
         check=at_least(0),
         since="0.8.1",
+        default_note="after a crash less has to be read",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -331,6 +337,15 @@ class LogSettings(Settings):
         "Memory for batches converted to an older format, shared by all readers; the least "
         "recently used go first. 0 keeps none.",
         check=at_least(0),
+        since="triglot",
+    )
+    log_scrub_interval_ms: int = key(
+        "log.scrub.interval.ms",
+        int64,
+        604_800_000,
+        "Time within which every sealed segment is read again and compared with its checksums; "
+        "-1 never reads them. What is found damaged is logged, and not served.",
+        check=at_least(-1),
         since="triglot",
     )
     validation_level: str = key(
@@ -429,66 +444,5 @@ class LogSettings(Settings):
         "Whether records are converted for clients that cannot read the format stored; "
         "otherwise they are answered with UNSUPPORTED_VERSION.",
         since="2.0",
-        dynamic=True,
-    )
-    log_cleaner_enable: bool = key(
-        "log.cleaner.enable",
-        boolean,
-        True,
-        "Whether logs with the policy compact are compacted.",
-        since="0.8.1",
-    )
-    log_cleaner_backoff_ms: int = key(
-        "log.cleaner.backoff.ms",
-        int64,
-        15_000,
-        "Time between two looks for logs to compact.",
-        check=at_least(0),
-        since="0.8.1",
-        dynamic=True,
-    )
-    log_cleaner_dedupe_buffer_size: int = key(
-        "log.cleaner.dedupe.buffer.size",
-        int64,
-        134_217_728,
-        "Bytes the map of keys may take while a log is compacted.",
-        check=at_least(1_048_576),
-        since="0.8.1",
-        dynamic=True,
-    )
-    log_cleaner_min_cleanable_ratio: float = key(
-        "log.cleaner.min.cleanable.ratio",
-        double,
-        0.5,
-        "The share of a log not compacted yet from which compacting it is worth while.",
-        check=between(0, 1),
-        since="0.8.1",
-        dynamic=True,
-    )
-    log_cleaner_delete_retention_ms: int = key(
-        "log.cleaner.delete.retention.ms",
-        int64,
-        86_400_000,
-        "How long a compacted log shows that a key was deleted.",
-        check=at_least(0),
-        since="0.8.1",
-        dynamic=True,
-    )
-    log_cleaner_min_compaction_lag_ms: int = key(
-        "log.cleaner.min.compaction.lag.ms",
-        int64,
-        0,
-        "Age below which a record is not compacted away.",
-        check=at_least(0),
-        since="0.10.1",
-        dynamic=True,
-    )
-    log_cleaner_max_compaction_lag_ms: int = key(
-        "log.cleaner.max.compaction.lag.ms",
-        int64,
-        LONG_MAX,
-        "Age at which a record is compacted whatever the ratio.",
-        check=at_least(1),
-        since="2.3",
         dynamic=True,
     )

@@ -125,6 +125,7 @@ class NodeSettings(Settings):
         "Threads that convert, compact and read cold data, at most.",
         check=at_least(1),
         since="0.8.1",
+        unused="each kind of background work has its own few threads",
     )
     quota_window_num: int = key(
         "quota.window.num",
@@ -157,6 +158,15 @@ class NodeSettings(Settings):
         "Length of one of these windows.",
         check=at_least(1),
         since="2.7",
+    )
+    disk_reserve_bytes: int = key(
+        "disk.reserve.bytes",
+        int64,
+        8_388_608,
+        "Room that is kept free in the data directory by a file that holds nothing. It is given "
+        "up when the disk is full, so that clean-up and a stop can finish. 0 keeps none.",
+        check=at_least(0),
+        since="triglot",
     )
     log_local_retention_ms: int = key(
         "log.local.retention.ms",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from config.accepted_cluster import CLUSTER_KEYS
 from config.accepted_security import SECURITY_KEYS
 from config.accepted_service import SERVICE_KEYS
+from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
 from config.broker_network import NetworkSettings
@@ -24,6 +25,7 @@ SECTIONS = (
     ("The node", NodeSettings.KEYS.values()),
     ("Listeners, connections, requests", NetworkSettings.KEYS.values()),
     ("Topics and their logs", LogSettings.KEYS.values()),
+    ("Compaction", CleanerSettings.KEYS.values()),
     ("Groups, offsets, transactions", GroupSettings.KEYS.values()),
 )
 WITHOUT_EFFECT = (

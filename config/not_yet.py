@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "old records are not dropped yet": (
-        "log.initial.task.delay.ms",
-        "log.retention.check.interval.ms",
-        "retention.bytes",
-        "retention.ms",
-    ),
-    "logs are not compacted yet": (
-        "delete.retention.ms",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.dedupe.buffer.size",
-        "log.cleaner.enable",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-    ),
     "there are no consumer groups yet": (
         "group.consumer.assignors",
         "group.consumer.heartbeat.interval.ms",
@@ -73,21 +58,12 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "metadata.max.retention.ms",
     ),
     "it is not looked at yet": (
-        "background.threads",
         "default.replication.factor",
-        "flush.messages",
-        "flush.ms",
-        "log.flush.offset.checkpoint.interval.ms",
-        "log.flush.start.offset.checkpoint.interval.ms",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
         "max.request.partition.size.limit",
         "min.insync.replicas",
-        "num.recovery.threads.per.data.dir",
-        "preallocate",
-        "producer.id.expiration.check.interval.ms",
         "queued.max.request.bytes",
-        "segment.jitter.ms",
         "socket.listen.backlog.size",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from config.broker_log import COMPRESSION_TYPES, POLICIES, TIMESTAMP_TYPES
+from config.broker_log import (
+    COMPRESSION_TYPES,
+    NEVER_PREALLOCATED,
+    POLICIES,
+    TIMESTAMP_TYPES,
+)
 from config.declare import Settings, at_least, between, key, minus_one_or, one_of
 from config.errors import ConfigError, Problem, nearest_of
 from config.formats import kafka_version, record_format
@@ -270,6 +275,7 @@ class TopicSettings(Settings):
         "Whether a new segment's file gets its full size at once.",
         since="0.9.0",
         broker=("log.preallocate",),
+        unused=NEVER_PREALLOCATED,
     )
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable",
@@ -312,6 +318,15 @@ class TopicSettings(Settings):
         check=at_least(-1),
         since="0.8.1",
         broker=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    retention_min_timestamp: int = key(
+        "retention.min.timestamp",
+        int64,
+        -1,
+        "Records older than this moment (ms since 1970) are dropped, whatever their age; -1 sets "
+        "none.",
+        check=at_least(-1),
+        since="triglot",
     )
     segment_bytes: int = key(
         "segment.bytes",

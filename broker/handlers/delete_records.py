@@ -1,18 +1,23 @@
 """DeleteRecords: the log start moves up; what lies below can't be read any more.
 
-The new log start is on disk before the answer: Kafka may show deleted records again after a crash,
-we don't.
+The new log starts are on disk before the answer, with one write for all of a request: Kafka may
+show deleted records again after a crash, we don't. The segments below go afterwards.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from broker import logs
+from broker.pending import Waiting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
+    from broker.connection import Connection
     from broker.context import Context
+    from broker.partition import Partition
+    from broker.server import Broker
     from protocol.connection import Request
 
 HIGH_WATERMARK = -1
@@ -20,9 +25,57 @@ HIGH_WATERMARK = -1
 Entry = DeleteRecordsResponse.Topic.Partition
 
 
-def delete_records(request: Request, ctx: Context) -> DeleteRecordsResponse:
+class DeletionWait(Waiting):
+    """A DeleteRecords request that waits for the log starts to be on the disk."""
+
+    __slots__ = ("_broker", "_entries", "_gone", "_response")
+
+    def __init__(
+        self,
+        broker: Broker,
+        response: DeleteRecordsResponse,
+        entries: list[tuple[Partition, Entry]],
+    ) -> None:
+        self._broker = broker
+        self._response = response
+        self._entries = entries
+        self._gone = False
+
+    def start(self, connection: Connection, request: Request) -> None:
+        super().start(connection, request)
+        for partition, _ in self._entries:
+            partition.wake_all()  # what a fetch waits for may lie below the log start
+        self._broker.log_starts.raised([one for one, _ in self._entries], self._stored)
+
+    def finish(self) -> None:
+        """The broker stops: the answer comes when the starts are stored, and not before."""
+
+    def cancel(self) -> None:
+        """The client is gone; what it asked for is done all the same."""
+        self._gone = True
+
+    def _stored(self, failures: dict[Partition, str]) -> None:
+        for partition, entry in self._entries:
+            reason = failures.get(partition)
+            if reason is None:
+                continue
+            logs.error(
+                "request failed",
+                what="storing a log start",
+                reason=reason,
+                topic=partition.topic.name,
+                partition=partition.index,
+            )
+            entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            entry.low_watermark = -1
+        if not self._gone:
+            self.connection.finish_waiting(self.request, self._response)
+
+
+def delete_records(request: Request, ctx: Context) -> Any:
     message: DeleteRecordsRequest = request.message
     answered = []
+    raised: list[tuple[Partition, Entry]] = []
     for topic in message.topics:
         entries = []
         for asked in topic.partitions:
@@ -30,25 +83,30 @@ def delete_records(request: Request, ctx: Context) -> DeleteRecordsResponse:
                 partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
             )
             try:
-                entry.low_watermark = _delete(topic.name, asked.partition_index, asked.offset, ctx)
+                partition = _partition(topic.name, asked.partition_index, ctx)
+                entry.low_watermark = _delete(partition, asked.offset)
+                raised.append((partition, entry))
             except KafkaError as error:
                 entry.error_code = error.code
-            except OSError as error:
-                ctx.failed("storing a log start", error, topic=topic.name)
-                entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             entries.append(entry)
         answered.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=entries))
-    return DeleteRecordsResponse(topics=answered)
+    response = DeleteRecordsResponse(topics=answered)
+    return DeletionWait(ctx.broker, response, raised) if raised else response
 
 
-def _delete(name: str, index: int, offset: int, ctx: Context) -> int:
+def _partition(name: str, index: int, ctx: Context) -> Partition:
     partition = ctx.broker.topics.partition(name, index)
     if partition is None:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if "delete" not in partition.topic.settings.cleanup_policy:
         raise KafkaError(f"topic '{name}' is compacted only", code=ErrorCode.POLICY_VIOLATION)
+    return partition
+
+
+def _delete(partition: Partition, offset: int) -> int:
+    """Raise the log start; returns where it is now."""
     end = partition.high_watermark
     target = end if offset == HIGH_WATERMARK else offset
     if not 0 <= target <= end:
         raise KafkaError(f"offset {target} is outside 0..{end}", code=ErrorCode.OFFSET_OUT_OF_RANGE)
-    return ctx.broker.directory.delete_records(name, index, target)
+    return partition.log.delete_records(target)

@@ -9,6 +9,10 @@ Versions 0 to 2 have a size for each partition and none for the whole, so no ord
 could mean: we begin with another partition each time, that all get their share of what is
 converted for one answer.
 
+A reader of committed records (isolation level 1, from v4 on) gets nothing at or above the last
+stable offset, and with the rest a list of the aborted transactions in it: those batches are there,
+and it is the client that drops them.
+
 Unlike Kafka, batches are never cut off at the end of an answer, except where the first of a
 partition is too large for a client of v0 to v2, which learns from it how much it needs.
 """
@@ -25,12 +29,14 @@ from broker.waiting import FetchWait, Held
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.records.walk import last_offset, walk
 
 if TYPE_CHECKING:
     from broker.context import Context
     from broker.conversion import Outcome, Piece
     from broker.partition import Partition
     from protocol.connection import Request
+    from storage.log import Log
     from storage.slices import FileSlice
 
 TOPIC_IDS_SINCE = 13
@@ -46,6 +52,7 @@ SHARE_MIN_BYTES = 65_536
 """The least that a partition gets of it while there is any left."""
 
 Entry = FetchResponse.Topic.Partition
+Aborted = Entry.AbortedTransaction
 
 
 def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
@@ -140,6 +147,7 @@ class _Reading:
         self.missing: list[tuple[list[Piece], int]] = []
         self.unfinished = False
         self._has_more = False
+        self._held_back = False
 
     def run(self) -> None:
         wanted = self._plan.wanted
@@ -167,8 +175,11 @@ class _Reading:
     @property
     def missing_bytes(self) -> int:
         """What an append must bring before it is worth while to look again. An older reader may
-        get more or fewer bytes than are stored, so it looks after each."""
-        return self._min_bytes - self.found_bytes if self._reader is None else 1
+        get more or fewer bytes than are stored, and the end of a transaction shows a reader of
+        committed records all of it: they look after each."""
+        if self._reader is not None or self._held_back:
+            return 1
+        return self._min_bytes - self.found_bytes
 
     def _is_cut_short(self) -> bool:
         """Whether there is more than the limits, or the end of a segment, let through; to wait
@@ -249,27 +260,25 @@ class _Reading:
         stable = partition.last_stable_offset
         diverging = self._diverging(wanted, partition)
         found: FileSlice | bytes | None = None
+        aborted: list[Aborted] | None = None
         if diverging is None:
+            self._held_back |= self._committed_only and stable < high_watermark
             end = stable if self._committed_only else high_watermark
             try:
-                if self._reader is None:
-                    found = log.read(
-                        wanted.fetch_offset,
-                        min(wanted.max_bytes, self._left),
-                        end_offset=end,
-                        at_least_one=self.found_bytes == 0,
-                    )
-                else:
-                    found = self._select(wanted, partition, end)
+                found = self._find_records(wanted, partition, end)
+                aborted = self._aborted(log, wanted.fetch_offset, found)
             except KafkaError as error:
                 return self._error(wanted, error.code)
+            except OSError as error:
+                refused = self._ctx.broker.disk.read_failed(log, error)
+                return self._error(wanted, refused.code)
         entry = Entry(
             partition_index=wanted.index,
             error_code=ErrorCode.NONE,
             high_watermark=high_watermark,
             last_stable_offset=stable,
             log_start_offset=log.start_offset,
-            aborted_transactions=[] if self._committed_only else None,
+            aborted_transactions=aborted,
             records=b"" if found is None else found,
         )
         if diverging is not None:
@@ -283,6 +292,37 @@ class _Reading:
             self._left = max(0, self._left - size)
         self.watched.append(partition)
         return entry
+
+    def _find_records(
+        self, wanted: Wanted, partition: Partition, end: int
+    ) -> FileSlice | bytes | None:
+        """What of this partition goes into the answer. Raises KafkaError, OSError."""
+        if self._reader is not None:
+            return self._select(wanted, partition, end)
+        return partition.log.read(
+            wanted.fetch_offset,
+            min(wanted.max_bytes, self._left),
+            end_offset=end,
+            at_least_one=self.found_bytes == 0,
+        )
+
+    def _aborted(
+        self, log: Log, offset: int, found: FileSlice | bytes | None
+    ) -> list[Aborted] | None:
+        """The transactions of which a reader of committed records drops what it gets; null for
+        others, who must not know. Raises OSError."""
+        if not self._committed_only:
+            return None
+        if not found:
+            return []
+        if isinstance(found, bytes):
+            *_, (position, _, magic) = walk(found)
+            aborted = log.aborted_transactions(offset, last_offset(found, position, magic) + 1)
+        else:
+            aborted = log.aborted_in(offset, found)
+        return [
+            Aborted(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
+        ]
 
     # Clients that do not know all that may be stored.
 

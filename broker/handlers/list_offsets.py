@@ -51,6 +51,12 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
                     )
                 partition = ctx.broker.topics.partition(topic.name, asked.partition_index)
                 entries.append(_find(request, ctx, asked, partition))
+            except OSError as error:
+                assert partition is not None
+                refused = ctx.broker.disk.read_failed(partition.log, error)
+                entries.append(
+                    Entry(partition_index=asked.partition_index, error_code=refused.code)
+                )
             except KafkaError as error:
                 entries.append(Entry(partition_index=asked.partition_index, error_code=error.code))
         answered.append(ListOffsetsResponse.Topic(name=topic.name, partitions=entries))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.disk_state import TOLD
 from broker.pending import Durable, Silent
 from broker.preparing import Deferred, PrepareWait, append_prepared, is_new
 from protocol.eras import PRODUCE, code_for
@@ -25,6 +26,7 @@ from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTION
 from protocol.records.prepare import TooMuch, prepare
 from protocol.records.validate import BATCHES_SINCE, ZSTD_SINCE, quick_header
 from protocol.single_produce import SingleAnswer, SingleProduce
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,11 +67,15 @@ def produce(request: Request, ctx: Context) -> Any:
 def _acknowledge(
     acks: int, response: ProduceResponse | SingleAnswer, touched: list[Partition], ctx: Context
 ) -> ProduceResponse | SingleAnswer | Durable | Silent:
-    if acks == ACKS_LEADER:
-        return response
+    broker = ctx.broker
+    flushed = broker.flushing.counts_records and broker.flushing.is_due(touched)
     if acks == ACKS_NONE:
+        if flushed:
+            broker.flushing.flush(touched)
         return Silent(response)
-    return Durable(response, touched) if ctx.broker.ack_when_durable else response
+    if flushed or (acks == ACKS_ALL and broker.ack_when_durable):
+        return Durable(response, touched)
+    return response
 
 
 def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> Any:
@@ -103,7 +109,9 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         entry = _refused_entry(request, ctx, _name_of(topic, named), index, error)
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])
         return _acknowledge(acks, response, [], ctx)
-    return answer if acks == ACKS_LEADER else _acknowledge(acks, answer, [partition], ctx)
+    if acks == ACKS_LEADER and not ctx.broker.flushing.counts_records:
+        return answer
+    return _acknowledge(acks, answer, [partition], ctx)
 
 
 def _answered_single(version: int, named: bytes, entry: Entry) -> Answered:
@@ -197,6 +205,8 @@ def _append(
         partition, header, entry, ctx.broker
     ):
         return
+    if ctx.broker.disk.full:
+        raise StorageError(TOLD)
     if rules.log_append_time:
         entry.log_append_time_ms = now_ms
         header = Batch(view).stamp_log_append_time(now_ms)
@@ -241,6 +251,7 @@ def _refused_entry(
 
 def _refuse(entry: Entry, request: Request, ctx: Context, topic: str, error: KafkaError) -> None:
     """Make this entry tell one partition's error, which is also said in the log."""
+    ctx.broker.disk.noticed(error)
     ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
     entry.error_code = code_for(PRODUCE, request.version, error.code)
     entry.base_offset = entry.log_append_time_ms = entry.log_start_offset = -1

@@ -312,15 +312,20 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(broker: InProcessBro
     assert not busy.transport.closed
 
 
-def test_housekeeping_forgets_a_producer_that_fell_silent(broker: InProcessBroker) -> None:
+def test_housekeeping_forgets_a_producer_that_fell_silent(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = broker.connect()
     sent = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
     client.feed(framed(produce_request((TOPIC, 0, sent), acks=ACKS_LEADER), 9, 1))
     producers = partition_of(broker).log.producers
-    housekeeping = broker.running._housekeeping
+    housekeeping, settings = broker.running._housekeeping, broker.running.broker.settings
+    clock = iter((0, settings.producer_id_expiration_ms - 1, settings.producer_id_expiration_ms))
+    monkeypatch.setattr(broker.running.broker, "now_ms", lambda: next(clock))
 
-    housekeeping._forget_producers()
-    assert 7 in producers
+    for _ in range(2):
+        housekeeping._forget_producers()
+        assert 7 in producers
     housekeeping._forget_producers()
 
     assert 7 not in producers

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker import metrics
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.produce import ProduceResponse
+from storage import closing
+from storage.checkpoints import CheckpointFile
 from storage.filesystem import DiskFile
 from tests.broker.test_connection import framed
-from tests.support.caller import batch, produce_request
+from tests.support.caller import Wanted, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 
 if TYPE_CHECKING:
@@ -104,6 +110,7 @@ def test_after_a_failed_write_offsets_go_on_where_they_were(
     with monkeypatch.context() as broken:
         fail_writes(broken)
         client.feed(produce(ACKS_LEADER, BAD) + produce(ACKS_LEADER, BAD))
+    broker.turn_until(lambda: not broker.running.broker.disk.full)
 
     client.feed(produce(ACKS_LEADER, BAD))
 
@@ -148,3 +155,184 @@ def test_those_who_wait_for_another_topic_are_answered_when_one_is_deleted(
 
     assert answers(client, 9) == [{GOOD: (0, 0)}]
     assert BAD in answers(other, 9)[0]
+
+
+def test_a_log_that_failed_is_still_read(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = broker.connect()
+    client.feed(produce(ACKS_LEADER, BAD))
+    with monkeypatch.context() as broken:
+        fail_syncs(broken)
+        client.feed(produce(ACKS_ALL, BAD))
+        broker.turn_until(lambda: len(client.writes) == 2)
+    log = broker.running.broker.directory.logs[BAD, 0]
+    assert log.failed is not None
+
+    fetched = fetch(broker, BAD)
+
+    assert fetched[BAD][0] == ErrorCode.NONE
+    assert b"v" in fetched[BAD][1]
+
+
+def fail_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = DiskFile.sync
+
+    def fail(file: DiskFile) -> None:
+        if f"/{BAD}-0/" in file.path:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(file)
+
+    monkeypatch.setattr(DiskFile, "sync", fail)
+
+
+def fail_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pread = DiskFile.pread
+
+    def fail(file: DiskFile, size: int, position: int) -> bytes:
+        if f"/{BAD}-0/" in file.path:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(file, size, position)
+
+    monkeypatch.setattr(DiskFile, "pread", fail)
+
+
+def fetch(
+    broker: InProcessBroker, *topics: str, offset: int = 0, version: int = 9
+) -> dict[str, tuple[int, bytes]]:
+    """Of each topic: error code and the bytes of its records."""
+    client = broker.connect()
+    wanted = [Wanted(topic, offset) for topic in topics]
+    client.feed(framed(fetch_request(*wanted), version, 1))
+    broker.turn_until(lambda: bool(client.writes) and not client.connection._sender.busy)
+    sent = b"".join(client.writes)
+    message = FetchResponse.decode(version, sent[8 + (version >= 12) :])
+    return {
+        topic.topic: (entry.error_code, bytes(entry.records or b""))
+        for topic in message.responses
+        for entry in topic.partitions
+    }
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 6), (9, 56)])
+def test_what_cannot_be_read_is_told_for_its_partition_alone_and_stops_its_log(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, version: int, code: int
+) -> None:
+    client = broker.connect()
+    for _ in range(3):
+        client.feed(produce(ACKS_LEADER, GOOD, BAD))
+    fail_reads(monkeypatch)
+
+    fetched = fetch(broker, BAD, GOOD, offset=1, version=version)
+
+    assert fetched[BAD] == (code, b"")
+    assert fetched[GOOD][0] == ErrorCode.NONE
+    assert len(fetched[GOOD][1]) > 0
+    logs = broker.running.broker.directory.logs
+    assert "read failed" in (logs[BAD, 0].failed or "")
+    assert logs[GOOD, 0].failed is None
+    page = metrics.page(broker.running.broker)
+    assert "\ntriglot_failed_logs 1\n" in page
+    assert f'\ntriglot_failed_log{{topic="{BAD}",partition="0"}} 1\n' in page
+
+
+def test_a_search_by_time_that_cannot_read_is_told_for_its_partition_alone(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = broker.connect()
+    client.feed(produce(ACKS_LEADER, GOOD, BAD))
+    fail_reads(monkeypatch)
+    asked = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=1)
+    topics = [ListOffsetsRequest.Topic(name=name, partitions=[asked]) for name in (BAD, GOOD)]
+    other = broker.connect()
+
+    other.feed(framed(ListOffsetsRequest(replica_id=-1, topics=topics), 5, 1))
+
+    message = ListOffsetsResponse.decode(5, b"".join(other.writes)[8:])
+    codes = {topic.name: topic.partitions[0].error_code for topic in message.topics}
+    assert codes == {BAD: ErrorCode.KAFKA_STORAGE_ERROR, GOOD: ErrorCode.NONE}
+
+
+def test_records_that_cannot_be_read_when_they_are_sent_end_the_connection(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = broker.connect()
+    client.feed(produce(ACKS_LEADER, BAD))
+    assert fetch(broker, BAD, version=12)[BAD][0] == ErrorCode.NONE
+    client.feed(produce(ACKS_LEADER, BAD))
+    fail_reads(monkeypatch)  # where the second batch is was seen with the first
+
+    client.feed(framed(fetch_request(Wanted(BAD, 1)), 12, 2))
+
+    broker.turn_until(lambda: client.transport.aborted, within_s=1)
+
+
+def test_an_index_that_cannot_be_synced_does_not_keep_other_logs_from_being_noted(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 0)
+    client = broker.connect()
+    client.feed(produce(ACKS_ALL, GOOD, BAD))
+    broker.turn_until(lambda: bool(client.writes))
+    logs = broker.running.broker.directory.logs
+    fail_syncs(monkeypatch)
+
+    for _ in range(2):
+        broker.running._housekeeping._checkpoint()
+        broker.turn_until(lambda: logs[BAD, 0].failed is not None)
+        broker.turn_until(lambda: logs[GOOD, 0].covered_point == 1)
+    points = tmp_path / "data" / "recovery-point-offset-checkpoint"
+
+    broker.turn_until(lambda: points.exists() and f"{GOOD} 0 1\n" in points.read_text())
+    assert f"{BAD} 0 0\n" in points.read_text()
+
+
+def test_a_topic_that_could_not_be_made_leaves_nothing_and_can_be_made_later(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = broker.running.broker
+    make = running.directory.create_partition
+
+    def fail(topic: Any, number: int, *rest: Any, **more: Any) -> Any:
+        if number == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(topic, number, *rest, **more)
+
+    with monkeypatch.context() as full:
+        full.setattr(running.directory, "create_partition", fail)
+        with pytest.raises(OSError, match="No space"):
+            running.topics.create("half", 3, {}, now_ms=0)
+    assert "half" not in running.topics.by_name
+    assert running.store.get("half") is None
+    assert not list((tmp_path / "data").glob("half-*"))
+
+    topic = running.topics.create("half", 3, {}, now_ms=0)
+
+    assert len(topic.partitions) == 3
+
+
+def test_a_topic_is_deleted_although_the_checkpoints_have_no_room(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = broker.running.broker
+    client = broker.connect()
+    client.feed(produce(ACKS_ALL, BAD))
+    broker.turn_until(lambda: bool(client.writes))
+    put = CheckpointFile.put
+
+    def fail(file: CheckpointFile, data: bytes, serial: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(CheckpointFile, "put", fail)
+        (folder,) = running.topics.delete(running.topics.by_name[BAD])
+        with pytest.raises(OSError, match="No space"):
+            running.topics.create(BAD, 1, {}, now_ms=0)
+    assert folder.endswith("-delete")
+    assert put is CheckpointFile.put
+
+    running.topics.create(BAD, 1, {}, now_ms=0)
+
+    for name in ("recovery-point", "replication"):
+        text = (tmp_path / "data" / f"{name}-offset-checkpoint").read_text()
+        assert f"{BAD} 0 1" not in text, "the new topic must not take the old one's offsets"

@@ -115,10 +115,16 @@ class ProgramDriver:
         assert acks == len(records)
 
     def consume(
-        self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        *,
+        isolation: str = "read_uncommitted",
     ) -> Stored:
         file = self.program.new_file()
         words = {} if partitions is None else {"partitions": ",".join(map(str, partitions))}
+        words["isolation"] = isolation
         count = self.program.call("consume", bootstrap=bootstrap, topic=topic, file=file, **words)
         stored: Stored = {}
         lines = file.read_text().splitlines()

@@ -57,6 +57,7 @@ final class Records {
         Properties properties = command.properties();
         properties.put("auto.offset.reset", "none");
         properties.put("enable.auto.commit", "false");
+        properties.put("isolation.level", command.text("isolation"));
         String topic = command.text("topic");
         long count = 0;
         try (Consumer<byte[], byte[]> consumer = new KafkaConsumer<>(

@@ -1,0 +1,159 @@
+"""A process of ours that is spoken to in lines: a Python module, run beside the broker.
+
+The module is found where this one was, in a checkout as in an installation, and nowhere else. Its
+standard input and output carry lines; what it says on standard error goes to our log. All calls
+and callbacks are on the loop; nothing waits for the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from broker import logs
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    Line = Callable[[bytes], None]
+
+CODE_ROOT = __file__.rpartition("/")[0].rpartition("/")[0] or "."
+"""The folder that `broker` is in."""
+
+READ_BYTES = 65_536
+LINE_BYTES_MAX = 64 * 1024 * 1024
+"""A line is collected up to here. A group of a thousand segments makes 20 KB."""
+
+
+def spawn(module: str) -> subprocess.Popen[bytes]:
+    """Start the process. Any thread, for it takes some milliseconds; one that outlives the process,
+    if that is to die with its parent. Raises OSError."""
+    path = os.environ.get("PYTHONPATH")
+    return subprocess.Popen(
+        # -P: the folder that the broker was started in may hold a `broker` of somebody else's.
+        [sys.executable, "-P", "-m", module],
+        env={**os.environ, "PYTHONPATH": f"{CODE_ROOT}:{path}" if path else CODE_ROOT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+
+
+class ChildProcess:
+    """A process that `spawn` started. `on_line` gets each line it says; `on_end` its exit status,
+    once, unless it was `kill`ed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        process: subprocess.Popen[bytes],
+        *,
+        on_line: Line,
+        on_end: Callable[[int], None],
+    ) -> None:
+        self._loop = loop
+        self._process = process
+        self._on_line = on_line
+        self._on_end = on_end
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._input = self._process.stdin
+        self._output = self._process.stdout
+        self._complaints = self._process.stderr
+        self._unsent = bytearray()
+        self._received = bytearray()
+        self._complained = bytearray()
+        for pipe in (self._input, self._output, self._complaints):
+            os.set_blocking(pipe.fileno(), False)
+        loop.add_reader(self._output, self._readable)
+        loop.add_reader(self._complaints, self._complaint)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: bytes) -> None:
+        """Send a line, which has its newline, as fast as the process takes it."""
+        waiting = bool(self._unsent)
+        self._unsent += line
+        if not waiting:
+            self._write()
+
+    def finish(self) -> None:
+        """End its input; it is expected to end then, and `on_end` is called."""
+        self._loop.remove_writer(self._input)
+        self._input.close()
+
+    def kill(self) -> None:
+        """End it at once, and forget it. `gone` tells when it has really ended."""
+        self._process.send_signal(signal.SIGKILL)
+        self._let_go()
+
+    def gone(self) -> bool:
+        """Whether the process has ended; it touches no file after that."""
+        return self._process.poll() is not None
+
+    def _write(self) -> None:
+        try:
+            written: int | None = self._input.write(self._unsent)
+        except OSError:
+            self._unsent.clear()  # it has ended, which its output will tell
+            written = 0
+        del self._unsent[: written or 0]
+        if self._unsent:
+            self._loop.add_writer(self._input, self._write)
+        else:
+            self._loop.remove_writer(self._input)
+
+    def _readable(self) -> None:
+        data: bytes | None = self._output.read(READ_BYTES)
+        if data is None:
+            return
+        if not data or len(self._received) > LINE_BYTES_MAX:
+            self._ended()
+            return
+        self._received += data
+        *lines, rest = self._received.split(b"\n")
+        self._received = rest
+        for line in lines:
+            if self._output.closed:
+                return  # killed by who got the line before
+            self._on_line(bytes(line))
+
+    def _complaint(self) -> None:
+        data: bytes | None = self._complaints.read(READ_BYTES)
+        if data == b"":
+            self._loop.remove_reader(self._complaints)
+        if not data:
+            return
+        *lines, rest = (self._complained + data).split(b"\n")
+        self._complained = rest[:READ_BYTES]
+        if lines:
+            text = b"\n".join(lines).decode(errors="replace")
+            logs.warning("said by a process of ours", pid=self.pid, text=text)
+
+    def _ended(self) -> None:
+        """Its output has ended, and so it has, or is about to."""
+        self._complaint()
+        self._let_go()
+        try:
+            status = self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._on_end(status)
+
+    def _let_go(self) -> None:
+        for pipe in (self._output, self._complaints):
+            if not pipe.closed:
+                self._loop.remove_reader(pipe)
+                pipe.close()
+        if not self._input.closed:
+            self._loop.remove_writer(self._input)
+            self._input.close()

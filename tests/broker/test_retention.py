@@ -1,0 +1,280 @@
+"""The duty that drops old records: its share of the loop, and what one bad log does to others."""
+
+from __future__ import annotations
+
+import errno
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from broker import clock, retention
+from broker.log_starts import LogStarts
+from broker.partition import Partition
+from broker.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
+from config import TopicSettings, load
+from storage.data_dir import DataDirectory
+from storage.retention import retained_from
+from storage.topics import JsonTopicStore
+from tests.storage.logs import NOW_MS, Settings, append, batch
+from tests.support.memory_filesystem import MemoryFilesystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.server import Broker
+    from storage.log import Log
+
+DAY_MS = 24 * 3600 * 1000
+LOG_STARTS = "/data/log-start-offset-checkpoint"
+
+
+class HandDriven:
+    """A loop whose timers fire when the test says so, and threads that are done at once."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.delays: list[float] = []
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> Any:
+        self.delays.append(delay_s)
+        self.timers.append((delay_s, action))
+        return SimpleNamespace(cancel=self.timers.clear)
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(job())
+
+    def turn(self) -> float:
+        """Let the next timer fire; its delay."""
+        delay_s, action = self.timers.pop(0)
+        action()
+        return delay_s
+
+
+class World:
+    """A directory of so many partitions with a record each, and the duty over them."""
+
+    def __init__(self, count: int, **overrides: str) -> None:
+        self.files = MemoryFilesystem()
+        self.driven = HandDriven()
+        self.settings = load()
+        self.directory = DataDirectory.take(
+            self.files, "/data", node_id=1, new_uuid=lambda: bytes(range(1, 17))
+        )
+        topic = SimpleNamespace(
+            name="t", settings=TopicSettings.of(self.settings, overrides), partitions=[]
+        )
+        store = JsonTopicStore.load(self.files, "/data")
+        self.directory.open_logs(store, lambda _: Settings(), now_ms=NOW_MS)
+        stored = store.create("t", bytes(range(16)), count, {})
+        for index in range(count):
+            log = self.directory.create_partition(stored, index, Settings(), now_ms=NOW_MS)
+            append(log, batch(timestamp_ms=NOW_MS))
+            log.sync()
+            topic.partitions.append(Partition(cast("Any", topic), index, log))
+        self.partitions: list[Partition] = topic.partitions
+        self.now_ms = NOW_MS
+        self.read_failed: list[str] = []
+        self.synced: list[int] = []
+        broker = SimpleNamespace(
+            settings=self.settings,
+            loop=self.driven,
+            topics=[topic],
+            directory=self.directory,
+            syncer=self.driven,
+            readers=self.driven,
+            now_ms=lambda: self.now_ms,
+            group_commit=SimpleNamespace(wait=self.sync),
+            disk=SimpleNamespace(
+                noticed=lambda error: False,
+                read_failed=lambda log, error: self.read_failed.append(log.name),
+                remove_later=lambda remove, delay_ms: remove(),
+            ),
+        )
+        broker.log_starts = LogStarts(cast("Broker", broker))
+        self.duty = Retention(cast("Broker", broker))
+
+    def sync(self, logs: list[Log], done: Callable[[dict[Log, str]], None]) -> None:
+        self.synced.append(len(logs))
+        for log in logs:
+            log.sync()
+        done({})
+
+    def round(self) -> list[float]:
+        """A whole round; the delays of its slices, without the one to the next round."""
+        self.driven.turn()
+        delays = []
+        while self.driven.timers[0][0] < 1:
+            delays.append(self.driven.turn())
+        return delays
+
+    @property
+    def starts(self) -> list[int]:
+        return [one.log.start_offset for one in self.partitions]
+
+
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock on which every question takes a tenth of a slice."""
+    times = [0.0]
+
+    def monotonic_s() -> float:
+        times[0] += SLICE_S / 10
+        return times[0]
+
+    monkeypatch.setattr(clock, "monotonic_s", monotonic_s)
+    return times
+
+
+def test_the_first_round_and_those_after_it_come_when_the_keys_say() -> None:
+    world = World(3)
+    world.duty.start()
+    world.round()
+
+    assert world.driven.delays == [30.0, 300.0]
+
+
+def test_a_round_is_cut_into_slices_with_longer_pauses(slow_clock: list[float]) -> None:
+    world = World(100)
+    world.duty.start()
+
+    delays = world.round()
+
+    assert set(delays) == {PAUSE_S}
+    assert 9 <= len(delays) <= 11
+    assert PAUSE_S >= 4 * SLICE_S
+    assert world.starts == [0] * 100
+
+
+def test_the_starts_of_several_logs_are_stored_with_one_write() -> None:
+    world = World(TOGETHER_MAX)
+    for partition in world.partitions:
+        append(partition.log, batch(timestamp_ms=NOW_MS + DAY_MS), now_ms=NOW_MS + DAY_MS)
+        partition.log.sync()
+    world.now_ms = NOW_MS + 7 * DAY_MS + 1
+    before = len(world.files.calls)
+    world.duty.start()
+
+    world.round()
+
+    assert world.starts == [1] * TOGETHER_MAX
+    written = [call for call in world.files.calls[before:] if LOG_STARTS in call]
+    assert sum(call.startswith("rename") for call in written) == 1
+    assert world.files.read_bytes(LOG_STARTS).startswith(b"0\n%d\n" % TOGETHER_MAX)
+    assert world.synced == []
+
+
+def test_logs_that_are_sealed_are_synced_a_few_at_a_time() -> None:
+    world = World(3 * SYNCED_MAX)
+    world.now_ms = NOW_MS + 8 * DAY_MS
+    world.duty.start()
+
+    world.round()
+
+    assert world.synced == [SYNCED_MAX] * 3
+    for partition in world.partitions:
+        assert partition.log.segments.base_offsets == [1]
+        names = world.files.list_dir(partition.log.folder)
+        assert sorted(name for name in names if name.endswith((".log", ".deleted"))) == [
+            f"{1:020d}.log"
+        ]
+
+
+def test_a_log_that_cannot_be_read_is_told_of_and_the_others_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(3)
+    world.now_ms = NOW_MS + 8 * DAY_MS
+    looked_at = retained_from
+
+    def failing(log: Log, *rest: Any, **more: Any) -> int:
+        if log.name == "t-1":
+            raise OSError(errno.EIO, "no")
+        return looked_at(log, *rest, **more)
+
+    monkeypatch.setattr(retention, "retained_from", failing)
+    world.duty.start()
+
+    world.round()
+
+    assert world.starts == [1, 0, 1]
+    assert world.read_failed == ["t-1"]
+
+
+def test_a_failed_log_is_left_as_it_is() -> None:
+    world = World(2)
+    world.partitions[0].log.fail("damaged")
+    world.now_ms = NOW_MS + 8 * DAY_MS
+    world.duty.start()
+
+    world.round()
+
+    assert world.starts == [0, 1]
+
+
+def test_a_log_start_that_is_not_stored_takes_no_file() -> None:
+    world = World(1)
+    log = world.partitions[0].log
+    world.now_ms = NOW_MS + 8 * DAY_MS
+    write_atomic = world.files.write_atomic
+
+    def refusing(path: str, data: bytes) -> None:
+        if path == LOG_STARTS:
+            raise OSError(errno.EIO, "no")
+        write_atomic(path, data)
+
+    world.files.write_atomic = refusing  # type: ignore[method-assign]
+    world.duty.start()
+    world.round()
+    assert log.segments.base_offsets == [0, 1]
+    assert world.files.exists(f"/data/t-0/{0:020d}.log")
+
+    world.files.write_atomic = write_atomic  # type: ignore[method-assign]
+    world.round()
+
+    assert log.segments.base_offsets == [1], "the next round tries again"
+    assert not world.files.exists(f"/data/t-0/{0:020d}.log")
+
+
+def test_of_a_compacted_log_only_what_lies_below_its_start_goes() -> None:
+    world = World(1, **{"cleanup.policy": "compact"})
+    log = world.partitions[0].log
+    for _ in range(3):
+        log.roll(now_ms=NOW_MS)
+        append(log, batch(timestamp_ms=NOW_MS))
+    log.sync()
+    assert log.segments.base_offsets == [0, 1, 2, 3]
+    log.delete_records(2)
+    world.now_ms = NOW_MS + 80 * DAY_MS
+    world.duty.start()
+
+    world.round()
+
+    assert log.segments.base_offsets == [2, 3]
+    assert log.start_offset == 2
+
+
+def test_a_deleted_topic_in_the_middle_of_a_round_disturbs_nobody() -> None:
+    world = World(2)
+    world.now_ms = NOW_MS + 8 * DAY_MS
+    gone = world.partitions[0].log
+    world.duty.start()
+
+    def sync(logs: list[Log], done: Callable[[dict[Log, str]], None]) -> None:
+        del world.directory.logs["t", 0]
+        gone.close(clean=False)
+        done({log: "closed" for log in logs if log is gone})
+
+    cast("Any", world.duty)._broker.group_commit.wait = sync
+    world.round()
+
+    assert world.partitions[1].log.segments.base_offsets == [1]
+    assert gone.segments.base_offsets == [0, 1]
+
+
+def test_a_stopped_duty_does_nothing_more() -> None:
+    world = World(1)
+    world.duty.start()
+    world.duty.stop()
+
+    assert world.driven.timers == []
