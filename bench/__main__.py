@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING
 
 from bench import (
     case,
+    compaction,
     convert,
     fetch,
+    group_commit,
     latency,
     machine,
+    many_partitions,
     old_readers,
     produce,
+    recovery,
     report,
     single_records,
     startup,
+    time_search,
 )
 from bench.servers import Floor, Running, Server, Started, Triglot
 
@@ -36,6 +41,11 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "latency": latency.CASES,
     "old-readers": old_readers.CASES,
     "startup": startup.CASES,
+    "recovery": recovery.CASES,
+    "group-commit": group_commit.CASES,
+    "time-search": time_search.CASES,
+    "many-partitions": many_partitions.CASES,
+    "compaction": compaction.CASES,
 }
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
 CONVERT = "convert"

@@ -33,11 +33,17 @@ class Scale(NamedTuple):
     starts: int
     #: Seconds from the first answer to the look at an idle server's memory.
     idle_s: float
+    #: What lies in the log directory when a server is killed, in batches.
+    recovered_bytes: int = 2_000_000_000
+    #: Of a log that is searched by time.
+    segments: int = 1_000
+    #: Of a server that holds many.
+    partitions: int = 10_000
 
 
 FULL = Scale(100_000_000, 300_000_000, 300_000_000, 60_000, 1.5, 3.0, 2, 1.0)
 QUICK = Scale(40_000_000, 100_000_000, 100_000_000, 20_000, 0.5, 1.0, 1, 1.0)
-TINY = Scale(200_000, 400_000, 2_000_000, 300, 0.05, 0.05, 1, 0.05)
+TINY = Scale(200_000, 400_000, 2_000_000, 300, 0.05, 0.05, 1, 0.05, 4_000_000, 10, 40)
 
 
 class Case:

@@ -1,7 +1,8 @@
 """Request frames made by hand, for the raw load: the codec under test must not make its own load.
 
 One version of each API that every server here speaks: ApiVersions 0, Metadata 4, Produce 9 and
-Fetch 12. A frame is given with its length prefix; its correlation id is 0 and is patched later.
+Fetch 12, and ListOffsets 1 where times are searched. A frame is given with its length prefix; its
+correlation id is 0 and is patched later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import crc32c
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -40,9 +41,10 @@ def frame(key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
     return struct.pack(">i", len(whole)) + whole
 
 
-def record_batch(count: int, value_bytes: int) -> bytes:
+def record_batch(count: int, value_bytes: int, *, now_ms: int | None = None) -> bytes:
     """A v2 batch of `count` records without keys, whose values are random bytes."""
-    now_ms = time.time_ns() // 1_000_000
+    if now_ms is None:
+        now_ms = time.time_ns() // 1_000_000
     value = varint(-1) + varint(value_bytes) + os.urandom(value_bytes) + b"\0"
     records = bytearray()
     for delta in range(count):
@@ -60,12 +62,12 @@ def records_in(batch_bytes: int, value_bytes: int) -> int:
     return max(1, (batch_bytes - BATCH_HEADER.size) // (value_bytes + 8))
 
 
-def produce_frame(topic: str, batch: bytes, *, acks: int) -> bytes:
-    """Produce 9 of one batch to partition 0."""
+def produce_frame(topic: str, batch: bytes, *, acks: int, partition: int = 0) -> bytes:
+    """Produce 9 of one batch to one partition."""
     name = compact(topic.encode())
-    partition = struct.pack(">i", 0) + compact(batch) + b"\0"
+    data = struct.pack(">i", partition) + compact(batch) + b"\0"
     body = b"\0" + struct.pack(">hi", acks, 30_000)
-    body += b"\x02" + name + b"\x02" + partition + b"\0" + b"\0"
+    body += b"\x02" + name + b"\x02" + data + b"\0" + b"\0"
     return frame(PRODUCE, 9, body, flexible=True)
 
 
@@ -100,6 +102,22 @@ def old_fetch_frame(
 def old_fetch_error_position(topic: str, *, version: int) -> int:
     """As `fetch_error_position`, for `old_fetch_frame`: a throttle time came with version 1."""
     return (22 if version else 18) + len(topic)
+
+
+def list_offsets_frame(topic: str, timestamp_ms: int) -> bytes:
+    """ListOffsets 1 of partition 0: the first record at or after a time."""
+    name = topic.encode()
+    body = struct.pack(">iih", -1, 1, len(name)) + name
+    body += struct.pack(">iiq", 1, 0, timestamp_ms)
+    return frame(LIST_OFFSETS, 1, body, flexible=False)
+
+
+def offset_in(answer: bytes, topic: str) -> int:
+    """The offset in the answer to `list_offsets_frame`, without its length prefix."""
+    code, _, offset = struct.unpack_from(">hqq", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
+    if code:
+        raise ValueError(f"the search was answered with error {code}")
+    return int(offset)
 
 
 def metadata_frame(topic: str) -> bytes:

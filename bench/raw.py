@@ -8,13 +8,14 @@ import statistics
 import struct
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import frames
 from bench.programs import program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bench.servers import Server
 
@@ -38,8 +39,7 @@ def blast(server: Server, requests: Sequence[bytes], *options: str, error_positi
     with tempfile.NamedTemporaryFile(prefix="frames-") as file:
         file.writelines(requests)
         file.flush()
-        command = [str(program("blast")), "-p", str(server.port), "-f", file.name]
-        command += ["-P", str(server.pid), "-e", str(error_position), *options]
+        command = _command(server, file.name, options, error_position)
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if ran.returncode != 0:
         raise RuntimeError(f"blast against {server.name}: {ran.stderr.strip()}\n{server.output()}")
@@ -49,12 +49,39 @@ def blast(server: Server, requests: Sequence[bytes], *options: str, error_positi
     return blasted
 
 
+@contextmanager
+def blasting(
+    server: Server, requests: Sequence[bytes], *options: str, error_position: int
+) -> Iterator[None]:
+    """Has `blast` run meanwhile, for a server that is killed under it. It is ended afterwards."""
+    with tempfile.NamedTemporaryFile(prefix="frames-") as file:
+        file.writelines(requests)
+        file.flush()
+        command = _command(server, file.name, options, error_position)
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            run.kill()
+            run.wait()
+
+
+def _command(server: Server, file: str, options: Sequence[str], error_position: int) -> list[str]:
+    command = [str(program("blast")), "-p", str(server.port), "-f", file]
+    return [*command, "-P", str(server.pid), "-e", str(error_position), *options]
+
+
 def ask(port: int, request: bytes, *, timeout_s: float = 10) -> bytes:
     """One round trip on a connection of its own; the answer without its length prefix."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
-        connection.sendall(request)
-        (size,) = struct.unpack(">i", _exactly(connection, 4))
-        return _exactly(connection, size)
+        return ask_on(connection, request)
+
+
+def ask_on(connection: socket.socket, request: bytes) -> bytes:
+    """One round trip; the answer without its length prefix."""
+    connection.sendall(request)
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    return _exactly(connection, size)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -36,8 +36,12 @@ class Server:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def create_topic(self, name: str, *, partitions: int = 1) -> None:
-        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    def create_topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        wanted = NewTopic(
+            name, num_partitions=partitions, replication_factor=1, config=dict(configs or {})
+        )
         admin = self._admin()
         _done(admin.create_topics([wanted]))
         # Apache Kafka says that a topic is made before it can be used, and the raw load takes no
@@ -49,6 +53,11 @@ class Server:
                 return
             time.sleep(0.01)
         raise RuntimeError(f"topic {name} of {self.name} could not be used after five seconds")
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> None:
+        """Many at once; returns when the server says that they are made."""
+        admin = self._admin()
+        _done(admin.create_topics(list(wanted), operation_timeout=60, request_timeout=120))
 
     def delete_topic(self, name: str) -> None:
         """Its pages are dropped with it, so that the disk stays out of what follows."""
@@ -69,7 +78,7 @@ class Server:
 def _done(futures: Mapping[str, Any]) -> None:
     for name, future in futures.items():
         try:
-            future.result(timeout=30)
+            future.result(timeout=120)
         except KafkaException as error:
             raise RuntimeError(f"topic {name}: {error}") from error
 
@@ -145,6 +154,11 @@ class Started(Server):
     def output(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
 
+    def kill(self) -> None:
+        """Ends it by SIGKILL, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         self._process.terminate()
         try:
@@ -173,7 +187,9 @@ class Floor(Started):
     def _command(self) -> Sequence[str]:
         return [str(program("floor")), str(self.data), str(self.PARTITIONS), str(self.port)]
 
-    def create_topic(self, name: str, *, partitions: int = 1) -> None:
+    def create_topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
         if partitions > self.PARTITIONS:
             raise ValueError(f"the floor has {self.PARTITIONS} partitions, not {partitions}")
         raw.ask(self.port, frames.metadata_frame(name))

@@ -12,6 +12,7 @@
  *       -P PID     whose CPU time is read, at the very edges of the measured time
  *       -r RATE    open loop: RATE frames a second at fixed times, whatever the server does. An
  *                  answer's latency counts from the time when its frame *should* have been sent
+ *       -s         closed loop that sleeps until answers come; a latency counts from the sending
  *
  * A frame goes by a send of its own, as real clients do it. Answers must come in the order of the
  * requests. Of an answer only the first bytes are looked at; the kernel drops the rest unread.
@@ -34,6 +35,7 @@
 
 enum { WAKES_EARLY_NS = 50000 };
 enum { PATCHED = 12, LOOKED_AT = 512, RECEIVED = 256 << 10, OPEN_WINDOW = 1 << 16 };
+enum { LATENCIES_KEPT = 1 << 24, LOOKS_AT_CLOCK_NS = 1000000 };
 
 struct frame {
     uint8_t *bytes;
@@ -47,13 +49,13 @@ struct connection {
     uint32_t sent, answered; /* frames begun, and answers that are whole */
     uint8_t seen[LOOKED_AT];
     size_t seen_size, left;
-    int64_t *due;            /* open loop: when each frame in flight should have gone */
+    int64_t *due;            /* from when the latency of each frame in flight counts */
     uint32_t scheduled;      /* open loop: frames that are due or were */
 };
 
 static struct frame *frames;
 static size_t frame_count;
-static int port, connection_count = 1, window = 1, error_position = -1, pid, epoll_fd;
+static int port, connection_count = 1, window = 1, error_position = -1, pid, epoll_fd, sleeps;
 static double seconds = 1, warm_up, rate;
 static long wanted = -1, answers, errors;
 static int64_t bytes_sent, bytes_received;
@@ -134,6 +136,8 @@ static void fill(struct connection *peer) {
             uint32_t big = htonl(peer->sent);
             memcpy(peer->head, frame->bytes, PATCHED);
             memcpy(peer->head + 8, &big, 4);
+            if (sleeps)
+                peer->due[peer->sent % OPEN_WINDOW] = now_ns(CLOCK_MONOTONIC);
         }
         size_t done = peer->sent_of_frame, head = done < PATCHED ? PATCHED - done : 0;
         struct iovec pieces[2] = {
@@ -176,7 +180,7 @@ static void check(struct connection *peer) {
                         (int16_t)(peer->seen[at] << 8 | peer->seen[at + 1]));
         }
     }
-    if (rate > 0) {
+    if (peer->due) {
         int64_t took = now_ns(CLOCK_MONOTONIC) - peer->due[peer->answered % OPEN_WINDOW];
         if (latency_count < latency_room)
             latencies_us[latency_count++] = (uint32_t)(took / 1000);
@@ -242,7 +246,7 @@ static struct connection *connected(void) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         peers[i].fd = fd;
         peers[i].next_frame = (size_t)i * frame_count / (size_t)connection_count;
-        if (rate > 0)
+        if (rate > 0 || sleeps)
             peers[i].due = calloc(OPEN_WINDOW, sizeof *peers[i].due);
         if (fcntl(fd, F_SETFL, O_NONBLOCK))
             die("fcntl");
@@ -251,8 +255,8 @@ static struct connection *connected(void) {
     return peers;
 }
 
-/* Waits so long for something to happen. A closed loop does not wait but spins: a load that sleeps
- * would have the server pay for waking it, the more the slower the server is. */
+/* Waits so long for something to happen. A closed loop does not wait but spins, unless it was told
+ * to: a load that sleeps has the server pay for waking it, the more the slower the server is. */
 static void turn(int64_t wait_ns) {
     struct epoll_event events[128];
     struct timespec wait = {wait_ns / 1000000000, wait_ns % 1000000000};
@@ -280,14 +284,17 @@ static void saturate(struct connection *peers, struct edge *first, struct edge *
     int64_t start = now_ns(CLOCK_MONOTONIC), warm = start + (int64_t)(warm_up * 1e9);
     int64_t end = warm + (int64_t)(seconds * 1e9);
     int measuring = warm_up == 0;
+    if (sleeps)
+        latencies_us = calloc(latency_room = LATENCIES_KEPT, sizeof *latencies_us);
     *first = edge();
     for (int i = 0; i < connection_count; i++)
         fill(&peers[i]);
     for (;;) {
-        turn(0);
+        turn(sleeps ? LOOKS_AT_CLOCK_NS : 0);
         int64_t now = now_ns(CLOCK_MONOTONIC);
         if (!measuring && now >= warm) {
             measuring = 1;
+            latency_count = 0;
             *first = edge();
         }
         if (wanted >= 0 ? answers >= wanted : now >= end && answers > first->answers)
@@ -352,7 +359,7 @@ static uint32_t quantile(double share) {
 int main(int count, char **arguments) {
     const char *path = NULL;
     struct edge first, last;
-    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:P:r:")) != -1;)
+    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:P:r:s")) != -1;)
         switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'f': path = optarg; break;
@@ -364,8 +371,11 @@ int main(int count, char **arguments) {
         case 'e': error_position = atoi(optarg); break;
         case 'P': pid = atoi(optarg); break;
         case 'r': rate = atof(optarg); break;
+        case 's': sleeps = 1; break;
         default: return 2;
         }
+    if (sleeps && (rate > 0 || window > OPEN_WINDOW))
+        wrong("-s goes with a closed loop and a window of at most 65536");
     if (!path || !port || connection_count < 1 || window < 1)
         wrong("-p PORT and -f FILE are needed; -c and -w are at least 1");
     if (error_position + 6 > LOOKED_AT)

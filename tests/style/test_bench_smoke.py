@@ -68,6 +68,15 @@ def test_readers_of_0_8_are_measured_at_our_broker_alone(tmp_path: Path) -> None
         assert len(figure["rounds"]["triglot"]) == 1, (figure["load"], figure["figure"])
 
 
+@pytest.mark.parametrize("group", ["recovery", "group-commit", "time-search", "many-partitions"])
+def test_a_benchmark_of_storage_gives_all_its_figures(group: str, tmp_path: Path) -> None:
+    _, data = measured(tmp_path, "--only", group, "--against", "triglot")
+    assert data["figures"]
+    for figure in data["figures"]:
+        (found,) = figure["rounds"]["triglot"]
+        assert found > 0, (figure["load"], figure["figure"])
+
+
 def test_a_report_names_the_machine_and_the_command(tmp_path: Path) -> None:
     table, data = measured(tmp_path, "--only", "latency", "--against", "floor")
     assert {"date", "cpu", "cores", "memory", "kernel", "python"} <= set(data["machine"])

@@ -137,3 +137,47 @@ def test_importing_the_installed_name_leaves_the_path_alone(
 ) -> None:
     program = "import sys; before = list(sys.path); import triglot; assert sys.path == before"
     subprocess.run([installation.bin / "python", "-c", program], cwd=tmp_path, check=True)
+
+
+STARTS_THE_CLEANER = """
+import asyncio, sys, triglot
+sys.path.insert(0, triglot.__file__.rpartition("/")[0] + "/_flat")
+from broker.child_process import ChildProcess, spawn
+
+async def run():
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    said = []
+    def end(status):
+        said.append(status)
+        ended.set()
+    def line(text):
+        said.append(text.decode())
+        child.finish()
+    process = spawn("broker.cleaner_process")
+    child = ChildProcess(loop, process, on_line=line, on_end=end)
+    child.send(b'{"plan": "{}", "bytes_per_second": null}\\n')
+    await asyncio.wait_for(ended.wait(), 20)
+    print(said)
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.parametrize("path", [None, "."], ids=["", "PYTHONPATH=."])
+def test_an_installed_broker_starts_its_own_process_for_compaction(
+    path: str | None, folder_with_a_config_of_its_own: Path, installation: Installation
+) -> None:
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    if path is not None:
+        environ["PYTHONPATH"] = path
+    run = subprocess.run(
+        [installation.bin / "python", "-P", "-c", STARTS_THE_CLEANER],
+        cwd=folder_with_a_config_of_its_own,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # A plan without anything in it is refused, and the end of its input ends the process.
+    assert '"error": "TypeError' in run.stdout, run.stdout + run.stderr
+    assert run.stdout.rstrip().endswith(", 0]"), run.stdout
