@@ -83,7 +83,10 @@ class Counts:
 class _Cleaning:
     """One log under way."""
 
-    __slots__ = ("bytes_before", "is_busy", "log", "messages", "partition", "plan", "started_s")
+    __slots__ = (
+        "bytes_before", "is_busy", "is_replacing", "log", "messages", "partition", "plan",
+        "started_s",
+    )  # fmt: skip
 
     def __init__(self, partition: Partition, plan: CleaningPlan) -> None:
         self.partition = partition
@@ -94,6 +97,7 @@ class _Cleaning:
         # What the process said and has not been dealt with, one after the other.
         self.messages: deque[Message] = deque()
         self.is_busy = False
+        self.is_replacing = False  # a group's replacement may be decided, and is not finished
 
 
 def _dirtier(one: _Cleaning | None, other: _Cleaning | None) -> _Cleaning | None:
@@ -292,6 +296,11 @@ class Cleaner:
         if not self._stopped:
             self._broker.readers.run(work, worked)
 
+    def is_replacing(self, log: Log) -> bool:
+        """Whether no segment may leave this log at the moment: after a crash a replacement that was
+        decided would bring it back."""
+        return self._current is not None and self._current.log is log and self._current.is_replacing
+
     def _is_current(self, cleaning: _Cleaning) -> bool:
         return not self._stopped and self._current is cleaning
 
@@ -359,8 +368,7 @@ class Cleaner:
         replacing = Replacing(cleaning.log, CleanedGroup(**fields))
 
         def committed() -> None:
-            if not replacing.is_possible():
-                # At once: after a crash the decision would bring back what was deleted meanwhile.
+            if not replacing.is_possible():  # the topic was deleted
                 self._do(cleaning, replacing.retract, lambda: self._interrupt(cleaning, None))
                 return
             try:
@@ -368,9 +376,14 @@ class Cleaner:
             except StorageError as error:
                 self._interrupt(cleaning, str(error))
                 return
-            self._do(cleaning, replacing.finish, lambda: self._next(cleaning))
+            self._do(cleaning, replacing.finish, finished)
+
+        def finished() -> None:
+            cleaning.is_replacing = False
+            self._next(cleaning)
 
         if replacing.is_possible():
+            cleaning.is_replacing = True
             self._do(cleaning, replacing.commit, committed)
         else:
             self._interrupt(cleaning, None)

@@ -77,6 +77,8 @@ class LogStarts:
             key = partition.topic.name, partition.index
             if directory.logs.get(key) is not partition.log:
                 continue  # the topic was deleted meanwhile
+            if self._broker.cleaner.is_replacing(partition.log):
+                continue  # the next round of retention finds them
             removal = directory.take_out(key)
             if removal is not None:
                 self._remove(removal, partition)

@@ -76,6 +76,7 @@ class World:
         self.now_ms = NOW_MS
         self.read_failed: list[str] = []
         self.synced: list[int] = []
+        self.replacing: list[Log] = []
         broker = SimpleNamespace(
             settings=self.settings,
             loop=self.driven,
@@ -84,6 +85,7 @@ class World:
             syncer=self.driven,
             readers=self.driven,
             now_ms=lambda: self.now_ms,
+            cleaner=SimpleNamespace(is_replacing=self.replacing.__contains__),
             group_commit=SimpleNamespace(wait=self.sync),
             disk=SimpleNamespace(
                 noticed=lambda error: False,
@@ -252,6 +254,24 @@ def test_of_a_compacted_log_only_what_lies_below_its_start_goes() -> None:
 
     assert log.segments.base_offsets == [2, 3]
     assert log.start_offset == 2
+
+
+def test_no_segment_leaves_a_log_while_a_replacement_of_its_segments_is_decided() -> None:
+    world = World(1, **{"cleanup.policy": "compact,delete"})
+    log = world.partitions[0].log
+    log.roll(now_ms=NOW_MS)
+    append(log, batch(timestamp_ms=NOW_MS))
+    log.sync()
+    log.delete_records(1)
+    world.duty.start()
+    world.replacing.append(log)
+    world.round()
+    assert log.segments.base_offsets == [0, 1]
+
+    world.replacing.clear()
+    world.round()
+
+    assert log.segments.base_offsets == [1]
 
 
 def test_a_deleted_topic_in_the_middle_of_a_round_disturbs_nobody() -> None:
