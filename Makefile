@@ -17,7 +17,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check compiled test-clients clients-grid test-kill fuzz bench docs format clean
+.PHONY: help run test check compiled test-clients clients-grid test-kill fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -28,6 +28,7 @@ help:
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make fuzz          the fuzz tests, longer"
+	echo "make simulate      storage against a model: a million operations, ten thousand crashes"
 	echo "make bench         measure; results go to bench/results"
 	echo "make docs          write the generated pages again"
 	echo "make format        format the code and apply safe fixes"
@@ -111,6 +112,9 @@ test-kill: .venv/.dev-stamp
 
 fuzz: .venv/.dev-stamp .venv/.loops-stamp
 	TEST_FUZZ_FACTOR="$${TEST_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
+
+simulate: .venv/.dev-stamp .venv/.loops-stamp
+	$(BIN)/python -m tests.simulation.run
 
 bench: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m bench

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
+from broker.left_alone import FIRST_S, LAST_S, LeftAlone
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -44,11 +45,7 @@ SLICE_S = 0.001
 PAUSE_S = 0.01
 IDLE_S = 30.0
 """The process is ended when there was no work for it for so long."""
-RETRY_FIRST_S, RETRY_LAST_S = 5.0, 600.0
-"""A log whose cleaning failed is left alone for so long, twice as long each time. So are all logs
-when the process for it cannot be started, or dies."""
 LOOK_AT_MOST_EVERY_S = 0.01
-SHUNNED_MAX = 10_000
 STOP_WITHIN_S = 0.5
 """How long a stop waits for the killed process, so that what it began can be removed."""
 POLL_S = 0.01
@@ -116,9 +113,7 @@ class Cleaner:
         self._child: ChildProcess | None = None
         self._current: _Cleaning | None = None
         self._stopped = False
-        # Logs that were not cleaned although they should have been: until when they are left
-        # alone, and for how long the next time.
-        self._shunned: dict[Log, tuple[float, float]] = {}
+        self._left_alone = LeftAlone()
         self._crash_wait_s = 0.0
         self._imported = False
         self.counts = Counts()
@@ -188,17 +183,17 @@ class Cleaner:
                 try:
                     yield self._plan(partition)
                 except (OSError, StorageError) as error:
-                    self._shun(partition.log)
+                    self._left_alone.add(partition.log)
                     logs.warning("not compacted", log=partition.log.name, reason=str(error))
                 except Exception as error:  # a fault of ours is one log's, not the duty's
-                    self._shun(partition.log)
+                    self._left_alone.add(partition.log)
                     logs.error("not compacted", log=partition.log.name, exc_info=error)
 
     def _plan(self, partition: Partition) -> _Cleaning | None:
         from broker.cleanable import bytes_wanted, plan_of, roll_is_due
 
         log, settings, now_ms = partition.log, partition.topic.settings, self._broker.now_ms()
-        if log.failed is not None or self._is_shunned(log):
+        if log.failed is not None or not self._left_alone.is_due(log):
             return None
         if roll_is_due(log, settings, now_ms=now_ms):
             log.roll(now_ms=now_ms)
@@ -207,7 +202,7 @@ class Cleaner:
             return None
         wanted, free = bytes_wanted(plan), log.files.free_bytes(log.folder)
         if free < wanted:
-            self._shun(log)
+            self._left_alone.add(log)
             text = "not compacted: the disk is too full"
             logs.warning(text, log=log.name, free=free, wanted=wanted)
             return None
@@ -217,7 +212,7 @@ class Cleaner:
         """Nothing to do for now."""
         backoff_s = self._broker.settings.log_cleaner_backoff_ms / 1000
         self._later(max(backoff_s, LOOK_AT_MOST_EVERY_S), self._look)
-        self._shunned = {log: one for log, one in self._shunned.items() if log.failed is None}
+        self._left_alone.forget_closed()
         if self._child is not None and self._idle is None:
             self._idle = self._broker.loop.call_later(IDLE_S, self._end_idle)
 
@@ -226,19 +221,6 @@ class Cleaner:
         if self._child is not None and self._current is None:
             self._child.finish()
             self._child = None
-
-    # Logs that are left alone
-
-    def _shun(self, log: Log) -> None:
-        if len(self._shunned) >= SHUNNED_MAX:
-            self._shunned.clear()
-        _, wait_s = self._shunned.get(log, (0.0, RETRY_FIRST_S))
-        until_s = clock.monotonic_s() + wait_s
-        self._shunned[log] = until_s, min(2 * wait_s, RETRY_LAST_S)
-
-    def _is_shunned(self, log: Log) -> bool:
-        until_s, _ = self._shunned.get(log, (0.0, 0.0))
-        return clock.monotonic_s() < until_s
 
     # One cleaning
 
@@ -403,9 +385,9 @@ class Cleaner:
         self._current = None
         self._crash_wait_s = 0.0
         if cleaning.log.cleaned_to == cleaning.plan.first_dirty:
-            self._shun(cleaning.log)  # nothing came of it, nor will at once
+            self._left_alone.add(cleaning.log)  # nothing came of it, nor will at once
         else:
-            self._shunned.pop(cleaning.log, None)
+            self._left_alone.succeeded(cleaning.log)
         self.counts.add(stats)
         seconds = self.counts.last_duration_s = clock.monotonic_s() - cleaning.started_s
         logs.info(
@@ -475,11 +457,11 @@ class Cleaner:
             self._later(0, self._look)
             return
         self.counts.failures += 1
-        is_news, wait_s = cleaning.log not in self._shunned, 0.0
-        self._shun(cleaning.log)
+        is_news, wait_s = cleaning.log not in self._left_alone, 0.0
+        self._left_alone.add(cleaning.log)
         if crashed:
             is_news = not self._crash_wait_s
-            wait_s = min(2 * self._crash_wait_s or RETRY_FIRST_S, RETRY_LAST_S)
+            wait_s = min(2 * self._crash_wait_s or FIRST_S, LAST_S)
             self._crash_wait_s = wait_s
         (logs.error if is_news else logs.debug)(
             "compaction failed", log=cleaning.log.name, reason=reason

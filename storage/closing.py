@@ -160,7 +160,7 @@ def _written(log: Log) -> CleanState:
     if log.next_offset:  # an empty log has none, as with Kafka
         snapshot = file_name(log.next_offset, SNAPSHOT)
         log.owe(store_snapshot(log.files, log.folder, log.next_offset, log.producers))
-        log.owe(log.received.store(log))
+        log.owe(log.received.store(log, lasting=True))
     if not log.epochs_stored:
         log.epochs.assign(log.leader_epoch, log.next_offset)
         log.store_epochs()

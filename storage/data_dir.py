@@ -174,7 +174,10 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
-        if any(not self.logs.keys() >= noted.keys() for noted in (points, starts, compacted or {})):
+        if any(
+            not self.logs.keys() >= noted.keys()
+            for noted in (points, watermarks, starts, compacted or {})
+        ):
             self._names_deleted = True
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)

@@ -38,6 +38,13 @@ class File(Protocol):
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
+    def reread(self, position: int) -> None:
+        """From this position on, have reads find what is on the disk or on its way there.
+
+        After a sync that failed, the kernel's cache may go on showing bytes that never got there
+        and never will, and call them clean; that outlives the process. Only a hint to the kernel.
+        """
+
     def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
         """All bytes of all buffers, one after the other, or OSError.
 
@@ -150,6 +157,9 @@ class DiskFile:
 
     def pread(self, size: int, position: int) -> bytes:
         return os.pread(self._descriptor, size, position)
+
+    def reread(self, position: int) -> None:
+        os.posix_fadvise(self._descriptor, position, 0, os.POSIX_FADV_DONTNEED)
 
     def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
         size = sum(map(len, buffers))

@@ -105,6 +105,7 @@ class ProducerRecovery:
         first, last = self._segments[0].base_offset, min(next_offset, self._needed_from)
         useful = [offset for offset in offsets if first <= offset <= last]
         producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
+        self._look_through(offsets, offset, next_offset)
         if offset < 0:
             offset = start_offset
         if offset < next_offset:
@@ -123,6 +124,18 @@ class ProducerRecovery:
             if remade.index:
                 self.unsynced.append(remade.segment.path(TRANSACTION_INDEX))
         return producers
+
+    def _look_through(self, offsets: set[int], newest: int, next_offset: int) -> None:
+        """Remove snapshots that a crash tore, for a later start would stumble over them, and have
+        the others synced: the recovery point is about to pass them."""
+        unsynced_from = min(self._remade, default=LARGEST_OFFSET)
+        for offset in sorted(offsets):
+            if unsynced_from <= offset <= next_offset:
+                name = file_name(offset, SNAPSHOT)
+                if offset != newest:
+                    newest_snapshot(self._files, self._folder, [offset], self._spoilt)
+                if self._files.exists(f"{self._folder}/{name}"):
+                    self.unsynced.append(f"{self._folder}/{name}")
 
     def _enter(self, aborted: AbortedTransaction) -> None:
         bases = [segment.base_offset for segment in self._segments]

@@ -147,13 +147,18 @@ class ReceiveTimes:
         """Whether the file of a running log lags behind."""
         return self.last_ms - self._stored_ms >= STORED_EVERY_MS and self._stored_ms != NEVER
 
-    def store(self, log: Log) -> SyncStep:
-        """A step that puts into the file what is known of all that is written to the log."""
+    def store(self, log: Log, *, lasting: bool = False) -> SyncStep:
+        """A step that puts into the file what is known of all that is written to the log.
+
+        It returns when that is on the disk if it is to be `lasting`: at a clean stop, which leaves
+        nothing that is half written.
+        """
         self._load(log)
         self._trim(log.start_offset)
         known = [stretch for stretch in self._all if stretch.offset < log.written_offset]
         self._stored_ms = self.last_ms
-        return Store(self._files, self._path, _encode(known, log.written_offset))
+        data = _encode(known, log.written_offset)
+        return Store(self._files, self._path, data, lasting=lasting)
 
     def cut_file(self) -> None:
         """Have the file tell of nothing above the end with which the log was opened: after a crash
@@ -245,21 +250,25 @@ def _by_modification(log: Log, first: int, until: int, known_ms: int) -> list[St
 
 
 class Store:
-    """Puts the file in place if the disk lets us, and does not wait until it is on the disk.
+    """Puts the file in place if the disk lets us, and need not wait until it is on the disk.
 
     A cut or empty file that a crash leaves is known for what it is, an older one tells of less.
     """
 
-    __slots__ = ("_data", "_files", "_path")
+    __slots__ = ("_data", "_files", "_lasting", "_path")
 
-    def __init__(self, files: Filesystem, path: str, data: bytes) -> None:
+    def __init__(self, files: Filesystem, path: str, data: bytes, *, lasting: bool) -> None:
         self._files = files
         self._path = path
         self._data = data
+        self._lasting = lasting
 
     def sync(self) -> None:
         temporary = f"{self._path}.tmp"
         try:
+            if self._lasting:
+                self._files.write_atomic(self._path, self._data)
+                return
             file = self._files.open_file(temporary, create=True)
             file.truncate(0)
             file.write_at([self._data], 0)

@@ -335,6 +335,7 @@ class Opening:
         else:
             if below.trouble is not None and self.next_offset < point:
                 return below
+        file.reread(position)  # the last process may have ended because a sync failed
         above = Scan(file, position, segment.written_size, last_offset=last_offset, checked=True)
         for entry in above:
             if entry.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
@@ -409,7 +410,14 @@ class Opening:
         )
 
     def _quarantine(self, segment: Segment) -> None:
-        """Put aside a file whose offsets the segment before it holds already."""
+        """Put aside a file whose offsets the segment before it holds already.
+
+        An empty one comes from a roll that failed, and nobody misses it.
+        """
+        if not segment.byte_size():
+            for suffix in SEGMENT_SUFFIXES:
+                self.files.remove(segment.path(suffix))
+            return
         path = segment.path()
         self.files.rename(path, path + QUARANTINED)
         for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):

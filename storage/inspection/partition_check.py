@@ -130,7 +130,8 @@ class PartitionCheck:
         self.aborted: dict[int, list[AbortedTransaction]] = {}
         self.gap_end = -1
         self.overlaps: list[int] = []
-        self.watch = ProducerWatch()
+        self.log_start = max(self.first_base, self.context.log_start)
+        self.watch = ProducerWatch(self.log_start)
         topic = partition_of(self.name)
         self.compacted = self.context.compacted or (
             topic is not None and topic[0] in COMPACTED_TOPICS
@@ -231,7 +232,7 @@ class PartitionCheck:
         """The log has been gone through up to the next snapshot's offset."""
         snapshot = self._read_snapshot(self._next_snapshot)
         if snapshot is not None and self.first_base >= 0 and snapshot.offset > self.first_base:
-            snapshot.compare(self.watch, self.first_base, self.report)
+            snapshot.compare(self.watch, self.report)
         self._take_next_snapshot()
 
     # Segments

@@ -52,6 +52,7 @@ class SegmentCheck:
             base_offset,
             report,
             excused_from=context.excused_from(),
+            log_start=partition.log_start,
         )
 
     def _open(self, suffix: str) -> File | None:

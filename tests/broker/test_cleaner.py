@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import cleaner, logs
+from broker import cleaner, left_alone, logs
 from storage.filesystem import DiskFilesystem
 from tests.storage.logs import header_of
 from tests.support.broker_process import BrokerProcess
@@ -391,7 +391,8 @@ def test_a_process_that_cannot_live_is_reported_once_and_tried_less_and_less(
 ) -> None:
     said = lines_said(monkeypatch)
     monkeypatch.setattr(cleaner, "MODULE", "broker.no_such_process")
-    monkeypatch.setattr(cleaner, "RETRY_FIRST_S", 0.1)
+    monkeypatch.setattr(cleaner, "FIRST_S", 0.1)
+    monkeypatch.setattr(left_alone, "FIRST_S", 0.1)
     with InProcessBroker(tmp_path / "data", log_cleaner_backoff_ms="20") as broker:
         topics = broker.running.broker.topics
         configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}

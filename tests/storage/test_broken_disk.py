@@ -209,7 +209,8 @@ def test_a_clean_stop_notes_the_other_logs_when_one_fails(start: Start, where: s
     scanned = sum(
         size for path, _, size in start.files.reads[reads:] if path.startswith(f"{GOOD}/")
     )
-    assert again.good.next_offset == again.bad.next_offset == 5
+    # What a failed sync should have stored may be in the cache still, but is not believed.
+    assert (again.good.next_offset, again.bad.next_offset) == (5, 4 if suffix == ".log" else 5)
     assert scanned < 4096, "nothing of it lay above its recovery point"
 
 

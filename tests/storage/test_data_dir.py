@@ -385,6 +385,59 @@ def test_deleted_records_stay_deleted() -> None:
     assert start.directory.delete_records("orders", 0, -1) == 12
 
 
+def test_a_log_start_is_answered_when_all_below_it_is_on_the_disk() -> None:
+    """Else a power cut leaves a log that ends below its start."""
+    files, _ = used()
+    start = Start(files)
+    start.fill(count=3)
+    end = start.directory.logs["orders", 0].next_offset
+
+    assert start.directory.delete_records("orders", 0, end) == end
+
+    for seed in range(10):
+        again = Start(files.power_cut(random.Random(seed)))
+        assert again.directory.logs["orders", 0].start_offset == end, f"seed {seed}"
+
+
+def test_no_checkpoint_notes_a_log_start_that_a_power_cut_could_put_above_the_end() -> None:
+    files, _ = used()
+    start = Start(files)
+    log = start.directory.logs["orders", 0]
+    before = log.recovery_point
+    start.fill(count=3)
+    log.delete_records(-1)
+    assert log.start_offset > before
+
+    start.directory.write_checkpoints()
+    for seed in range(10):
+        again = Start(files.power_cut(random.Random(seed)))
+        assert "above" not in " ".join(reasons(again.reports)), f"seed {seed}"
+
+
+def test_what_a_killed_process_wrote_is_on_the_disk_after_the_next_clean_stop() -> None:
+    files = MemoryFilesystem()
+    start = Start(files)
+    start.create("orders")
+    files.kill()
+    assert Start(files).directory.close()
+
+    for seed in range(20):
+        assert Start(files.power_cut(random.Random(seed))).reports == [], f"seed {seed}"
+
+
+def test_a_raise_of_the_log_start_that_a_crash_takes_back_costs_no_epochs() -> None:
+    files, _ = used()
+    start = Start(files)
+    log = start.directory.logs["orders", 0]
+    epochs = log.epochs.entries()
+    log.delete_records(3)
+    log.store_epochs()
+    log.sync()
+    files.kill()
+
+    assert Start(files).directory.logs["orders", 0].epochs.entries()[: len(epochs)] == epochs
+
+
 def test_a_checkpoint_can_be_written_by_another_thread() -> None:
     files, _ = used()
     start = Start(files)

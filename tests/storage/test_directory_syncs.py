@@ -10,13 +10,14 @@ import pytest
 
 from storage import closing
 from storage.data_dir import DataDirectory
+from storage.layout import RECEIVE_TIMES
 from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, produce
 from tests.support.memory_filesystem import MemoryFilesystem
 
 SETTINGS = Settings(segment_bytes=400, index_interval_bytes=100)
 
-NOT_PROMISED = (".lock",)
+NOT_PROMISED = (".lock", RECEIVE_TIMES)
 """Names that need not last."""
 
 

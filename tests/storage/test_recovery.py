@@ -156,7 +156,7 @@ def test_s3_damage_below_the_recovery_point_is_not_cut_but_told() -> None:
     assert log.close(clean=True) is None
 
 
-def test_s5_a_flipped_bit_below_the_recovery_point_is_served_as_it_is() -> None:
+def test_s4_s5_a_flipped_bit_below_the_recovery_point_is_served_as_it_is() -> None:
     """As Kafka: the client sees the checksum fail."""
     files, state = ten_batches()
     flip(files, 10)
@@ -288,6 +288,18 @@ def test_s13_repeated_batches_end_the_log(point: int) -> None:
     assert "offset 4 follows offset 9" in reports[0].reason
     assert (log.failed is None) == (point == 0)
     assert len(file_of(files, ".log")) == (5 * size if point == 0 else len(repeated))
+
+
+def test_an_empty_segment_that_a_failed_roll_left_behind_is_removed_without_a_word() -> None:
+    files, _ = ten_batches()
+    for suffix in (".index", ".timeindex", ".log"):
+        files.write_bytes(f"{FOLDER}/{file_name(10, suffix)}", b"")
+
+    log, reports = reopened(files)
+
+    assert reports == []
+    assert (log.next_offset, log.segments.base_offsets) == (20, [0])
+    assert not [name for name in files.list_dir(FOLDER) if name.startswith(file_name(10, ""))]
 
 
 def test_s14_empty_segments_are_legal() -> None:

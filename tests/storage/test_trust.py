@@ -20,10 +20,12 @@ from tests.storage.logs import (
     batches_in,
     everything,
     file_of,
+    header_of,
     new_log,
     opened,
     produce,
     taken,
+    values_in,
 )
 
 TIME_INDEX_PATH = f"{FOLDER}/{0:020d}.timeindex"
@@ -153,6 +155,28 @@ def test_the_indexes_of_a_segment_that_ends_at_the_recovery_point_are_checked() 
     assert log.offset_for_timestamp(260) == (300, 2, 0)
 
 
+def test_what_a_failed_sync_left_in_the_cache_is_not_served_after_a_restart() -> None:
+    """The kernel calls it clean, so the next sync would not store it either."""
+    files, log = new_log()
+    files.sync_all()
+    produce(log, b"kept")
+    log.sync()
+    produce(log, b"lost")
+    steps, _ = log.unsynced()
+    files.faults = {len(files.calls): errno.EIO}
+    with pytest.raises(OSError, match="Input/output"):
+        steps[-1].sync()
+    files.kill()
+
+    log, reports = open_log(files, FOLDER, Settings(), known=LastKnown(recovery_point=1))
+    produce(log, b"later")
+    log.sync()
+
+    assert [(report.bytes_cut > 0, report.next_offset) for report in reports] == [(True, 1)]
+    log, _ = open_log(files.power_cut(random.Random(1)), FOLDER, Settings())
+    assert values_in(everything(log)) == [b"kept", b"later"]
+
+
 def test_a_torn_entry_of_the_time_index_is_not_believed_though_it_seems_to_be_an_old_one() -> None:
     """The last bytes of an entry are its offset; as zeros they name the segment's first record."""
     files, log = new_log(Settings(index_interval_bytes=100))
@@ -273,3 +297,26 @@ def test_a_search_by_time_does_not_find_deleted_records_of_a_batch() -> None:
 
     assert log.offset_for_timestamp(0) == (40, 1, 0)
     assert batches_in(everything(log)) == [(0, 2)]
+
+
+def test_a_snapshot_that_outlived_its_segment_is_not_believed() -> None:
+    """The marker that ended its transaction has gone with the batches below the log start."""
+    files, log = new_log(Settings(segment_bytes=300))
+    append(log, batch(bytes(80), producer=(7, 0, 0), transactional=True))
+    log.roll(now_ms=NOW_MS)
+    stale = log.producers.encode()
+    log.append_marker(7, 0, commit=True, coordinator_epoch=0, now_ms=NOW_MS)
+    for _ in range(4):
+        produce(log, bytes(80))
+    log.close(clean=True)
+    first = log.segments.base_offsets[2]
+    for name in files.list_dir(FOLDER):
+        if name[:20].isdigit() and (int(name[:20]) < first or name.endswith(".snapshot")):
+            files.remove(f"{FOLDER}/{name}")
+    files.write_bytes(f"{FOLDER}/{1:020d}.snapshot", stale)
+
+    log = opened(files)
+
+    assert log.start_offset == first > 1
+    assert log.last_stable_offset == log.written_offset
+    assert log.producers.check(header_of(batch(b"x", producer=(7, 0, 5)))) is None

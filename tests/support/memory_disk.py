@@ -92,16 +92,21 @@ class Inode:
             self.changes.clear()
             self.lost = True
 
-    def evict(self) -> None:
-        """What is not on the disk, though called clean, is read from there again."""
-        if self.lost:
-            self._own()
-            self.data, self.lost = bytearray(self.durable), False
-            for position, written in self.changes:
-                if written is None:
-                    change_size(self.data, position)
-                else:
-                    overwrite(self.data, position, written)
+    def evict(self, start: int) -> None:
+        """What is not on the disk, though called clean, is read from there again, from `start` on.
+        The file keeps its size."""
+        if not self.lost:
+            return
+        data = bytearray(self.durable)
+        for position, written in self.changes:
+            if written is None:
+                change_size(data, position)
+            else:
+                overwrite(data, position, written)
+        change_size(data, len(self.data))
+        data[:start] = self.data[:start]
+        self._own()
+        self.data, self.lost = data, start > 0
 
     def survive(self, rng: random.Random, mood: Mood) -> Inode:
         survivor = Inode.__new__(Inode)

@@ -47,6 +47,9 @@ class MemoryFile:
             self._files.reads.append((self.path, position, size))
         return bytes(self.inode.data[position : position + size])
 
+    def reread(self, position: int) -> None:
+        self.inode.evict(position)
+
     def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
         assert not self.closed, f"{self.path} is closed"
         files, inode = self._files, self.inode
@@ -133,8 +136,6 @@ class MemoryFilesystem:
         self.cut_at = None
         self.faults = {}
         self.locked.clear()
-        for inode in self._inodes(self.root):
-            inode.evict()
 
     def about_to(self, what: str, path: str) -> None:
         """Count a change, and fail if it is its turn."""
@@ -279,6 +280,8 @@ class MemoryFilesystem:
 
     def reserve(self, path: str, size: int) -> None:
         file = self.open_file(path, create=True)
+        if size <= 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         growth = size - file.size()
         if growth <= 0:
             return
