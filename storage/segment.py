@@ -11,6 +11,7 @@ checkpointed, rolled or closed; files on disk are never longer than their conten
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
@@ -219,11 +220,7 @@ class Segment:
         offsets = self._read_offset_index(file)
         times = self._read_time_index(file) if offsets is not None else None
         if offsets is None or times is None:
-            self.rebuild()
-            try:
-                self.replace_indexes()
-            except OSError:
-                return  # what is in memory serves; the next start builds it again
+            self._make_indexes_again()
             return
         self.offsets, self.times = offsets, times
         self._settle()
@@ -280,6 +277,11 @@ class Segment:
             self.note(entry)
         self.finish_times()
         self.loaded = self._dated = True
+
+    def _make_indexes_again(self) -> None:
+        self.rebuild()
+        with suppress(OSError):  # what is in memory serves; the next start builds it again
+            self.replace_indexes()
 
     def trust_below(self, offset: int) -> int:
         """Load what the index files say of batches wholly below `offset`, and nothing else.
@@ -407,10 +409,17 @@ class Segment:
     def find(self, offset: int) -> Entry | None:
         """The first entry whose last offset is at or above `offset`; None if there is none.
 
-        Raises CorruptBatch if the way there is blocked by something that is no batch.
+        The index is not believed blindly: an entry of it leads to one that ends at or below what
+        is looked for. If it does not, both indexes are made again from the log. Raises CorruptBatch
+        if the way there is blocked by something that is no batch.
         """
         self.load()
         position = self.offsets.floor(offset - self.base_offset)
+        if 0 < position < self.written_size:
+            entry = first_entry(self.file, position, self.written_size)
+            if entry is None or entry.last_offset > offset:
+                self._make_indexes_again()
+                position = self.offsets.floor(offset - self.base_offset)
         scan = Scan(self.file, position, self.written_size)
         for entry in scan:
             if entry.last_offset >= offset:

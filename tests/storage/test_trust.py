@@ -9,6 +9,7 @@ import pytest
 
 from storage import closing
 from storage.closing import store_for_recovery
+from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.recovery import LastKnown, open_log
 from storage.segment import Segment
 from tests.storage.logs import (
@@ -320,3 +321,29 @@ def test_a_snapshot_that_outlived_its_segment_is_not_believed() -> None:
     assert log.start_offset == first > 1
     assert log.last_stable_offset == log.written_offset
     assert log.producers.check(header_of(batch(b"x", producer=(7, 0, 5)))) is None
+
+
+@pytest.mark.parametrize("field", ["offset", "position"])
+def test_an_index_entry_that_leads_past_what_is_looked_for_is_not_believed(field: str) -> None:
+    settings = Settings(index_interval_bytes=300)
+    files, log = new_log(settings)
+    for number in range(40):
+        produce(log, b"%02d" % number * 30)
+    log.roll(now_ms=NOW_MS)
+    produce(log, b"in the next segment")
+    whole = everything(log)
+    log.close(clean=True)
+    path = f"{FOLDER}/{0:020d}.index"
+    right = files.read_bytes(path)
+    entry = len(right) // INDEX_ENTRY_SIZE // 2 * INDEX_ENTRY_SIZE
+    lying = bytearray(right)
+    lying[entry + (3 if field == "offset" else 7)] -= 1
+    files.write_bytes(path, bytes(lying))
+
+    log = opened(files, settings, known=LastKnown(recovery_point=41, high_watermark=41))
+
+    for offset in range(41):
+        log.segments.places.clear()  # a reader that comes from nowhere
+        assert batches_in(taken(log.read(offset, 1))) == [(offset, offset)]
+    assert everything(log) == whole
+    assert files.read_bytes(path) == right
