@@ -21,7 +21,7 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.clean_state import CleanState
-from storage.closing import Cover, close_all, store_for_recovery
+from storage.closing import close_all, store_for_recovery
 from storage.deletion import finish_deletions, remove_folder, topic_id_of
 from storage.errors import LockHeld, MalformedFile
 from storage.filesystem import parent_of
@@ -330,7 +330,7 @@ class DataDirectory:
         """Have no checkpoint name a deleted topic; to be called before its name is stored again.
         Raises OSError."""
         if self._names_deleted:
-            self.write_checkpoints()
+            self._write_offsets()
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Close and rename the folders of a topic that is out of the store.
@@ -353,7 +353,7 @@ class DataDirectory:
         self._files.sync_dir(self.path)
         self._names_deleted = True
         with suppress(OSError):  # a full disk; to free it is what the deletion may be for
-            self.write_checkpoints()
+            self._write_offsets()
         return renamed
 
     def remove_deleted(self, folder: str) -> None:
@@ -431,15 +431,25 @@ class DataDirectory:
         return [self._cleaner_offsets.holding(encode_offsets(cleaned))]
 
     def write_checkpoints(self) -> None:
-        """Note how far all logs are and where they start, here and now. Raises OSError."""
-        error: OSError | None = None
-        every = [*self.checkpoint(), *self.checkpoint_starts(), *self.checkpoint_cleaned()]
-        for step, why in take_all(every):
-            if isinstance(step, Cover):
-                step.failed(why)
-            else:
-                error = why
-        if error is not None:
+        """Cover all logs, and note how far they are and where they start, here and now.
+
+        Raises OSError.
+        """
+        for log in self.logs.values():
+            for cover in store_for_recovery(log):
+                try:
+                    cover.sync()
+                except OSError as error:
+                    cover.failed(error)
+        self._write_offsets()
+
+    def _write_offsets(self) -> None:
+        every = [
+            *self.checkpoint_offsets(),
+            *self.checkpoint_starts(),
+            *self.checkpoint_cleaned(),
+        ]
+        for _, error in take_all(every):
             raise error
         self._names_deleted = False
 
@@ -469,13 +479,7 @@ class DataDirectory:
         whole = {name: state for name, state in states.items() if state is not None}
         clean = len(whole) == len(states)
         try:
-            noted = [
-                *self.checkpoint_offsets(),
-                *self.checkpoint_starts(),
-                *self.checkpoint_cleaned(),
-            ]
-            if take_all(noted):
-                clean = False
+            self._write_offsets()
             if clean:
                 path = f"{self.path}/{CLEAN_STATE}"
                 self._files.write_atomic(path, clean_state.encode(whole))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     class Checksum(Protocol):
         def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int: ...
 
+
 __all__ = ["IMPLEMENTATION", "crc32", "crc32c"]
 
 
