@@ -414,8 +414,8 @@ class Log(TransactionalLog):
     def delete_records(self, offset: int) -> int:
         """Raise the log start; -1 means to the high watermark. Returns the log start.
 
-        The data directory must checkpoint it before it is told to anybody, and then call
-        `remove_segments_below_start` (`DataDirectory.delete_records` does all three).
+        It must be in the checkpoint, on the disk, before it is told to anybody and before
+        `take_segments_below_start` (`DataDirectory.delete_records` does all of it).
         """
         target = self.written_offset if offset == -1 else offset
         if target < 0 or target > self.written_offset:
@@ -434,16 +434,6 @@ class Log(TransactionalLog):
         while (segment := self.segments.pop_below(self.start_offset)) is not None:
             taken.append(segment)
         return taken
-
-    def remove_segments_below_start(self) -> int:
-        """Remove the files of segments wholly below the log start; returns how many segments.
-
-        The active segment stays. Slices that are being sent keep their file until they are done.
-        """
-        taken = self.take_segments_below_start()
-        for segment in taken:
-            segment.delete()
-        return len(taken)
 
     # Closing
 

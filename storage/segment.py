@@ -19,11 +19,9 @@ from protocol.records.compression import ZSTD
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import NO_TIMESTAMP
 from storage.layout import (
-    DELETED,
     INDEX,
     LOG,
     SEGMENT_SUFFIXES,
-    SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
     file_name,
@@ -474,19 +472,6 @@ class Segment:
         if self.aborted:
             self.aborted = None
         self.loaded = False
-
-    def delete(self) -> None:
-        """Remove the files; slices of them that are being sent keep what they need.
-
-        They are renamed first: a crash in between leaves names that a start clears away.
-        """
-        self.unload()
-        names = [self.path(suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)]
-        present = [name for name in names if self._files.exists(name)]
-        for name in present:
-            self._files.rename(name, name + DELETED)
-        for name in present:
-            self._files.remove(name + DELETED)
 
     def holds(self, file: File) -> bool:
         """Whether this is the open log file."""

@@ -74,11 +74,6 @@ class Segments:
     def base_offsets(self) -> list[int]:
         return list(self._bases)
 
-    def loaded(self) -> Iterator[Segment]:
-        """All segments, oldest first, each with its indexes while it is looked at."""
-        for segment in list(self._all):
-            yield self.loaded_one(segment)
-
     def loaded_one(self, segment: Segment) -> Segment:
         """This segment with its indexes in memory."""
         segment.load()

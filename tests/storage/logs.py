@@ -11,6 +11,7 @@ from protocol.records.builder import build_batch
 from protocol.records.layout import HEADER, Header
 from protocol.records.walk import last_offset, walk
 from storage.recovery import LastKnown, open_log
+from storage.removal import Removal
 from tests.support.memory_filesystem import MemoryFilesystem
 
 if TYPE_CHECKING:
@@ -166,3 +167,11 @@ def vectors() -> list[Vector]:
 
 def decoded(text: str) -> bytes:
     return b64decode(text)
+
+
+def drop_below_start(log: Log) -> int:
+    """Have the segments wholly below the log start go, with their files; returns how many."""
+    removal = Removal(("orders", 0), log, log.take_segments_below_start())
+    removal.set_aside()
+    removal.remove()
+    return removal.count

@@ -18,6 +18,7 @@ from tests.storage.logs import (
     append,
     batch,
     batches_in,
+    drop_below_start,
     everything,
     file_of,
     header_of,
@@ -316,7 +317,7 @@ def test_a_slice_outlives_its_segment(tmp_path: object) -> None:
     expected = piece.read()
 
     log.delete_records(4)
-    assert log.remove_segments_below_start() == 4
+    assert drop_below_start(log) == 4
     log.close(clean=False)
 
     assert piece.retain().read() == expected
@@ -336,7 +337,7 @@ def test_below_a_raised_log_start_nothing_is_read() -> None:
 
     assert log.delete_records(3) == 3
     assert log.delete_records(1) == 3, "it never goes back"
-    assert log.remove_segments_below_start() == 3
+    assert drop_below_start(log) == 3
     with pytest.raises(OffsetOutOfRange):
         log.read(2, 100)
     assert batches_in(everything(log)) == [(3, 3), (4, 4)]

@@ -23,6 +23,7 @@ from tests.storage.logs import (
     batch,
     batches_in,
     decoded,
+    drop_below_start,
     everything,
     file_of,
     new_log,
@@ -206,7 +207,7 @@ def test_entries_can_be_read_when_their_segment_is_gone(tmp_path: object) -> Non
     expected = piece.read(piece.entries[0])
 
     log.delete_records(5)
-    assert log.remove_segments_below_start() == 5
+    assert drop_below_start(log) == 5
     part = piece.part()
     log.close(clean=False)
 

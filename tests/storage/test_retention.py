@@ -12,7 +12,7 @@ from protocol.records.compression import GZIP, NONE
 from storage.receive_times import LEAST_MS, PARTS
 from storage.recovery import LastKnown, open_log
 from storage.retention import HEADERS_MAX, OPENED_BYTES_MAX, SLOW_MS, RetentionRules, retained_from
-from tests.storage.logs import FOLDER, NOW_MS, Settings, append, batch, new_log
+from tests.storage.logs import FOLDER, NOW_MS, Settings, append, batch, drop_below_start, new_log
 from tests.storage.message_sets import messages
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -71,7 +71,7 @@ class World:
         if start == self.log.next_offset > self.log.active.base_offset:
             self.log.roll(now_ms=self.now_ms)
         self.log.delete_records(start)
-        self.log.remove_segments_below_start()
+        drop_below_start(self.log)
         return start
 
     def look_well(self, **rules: int) -> int:

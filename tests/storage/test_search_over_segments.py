@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.storage.logs import FOLDER, Settings, append, batch, new_log, opened
+from tests.storage.logs import FOLDER, Settings, append, batch, drop_below_start, new_log, opened
 
 
 def test_a_search_by_time_reads_the_segment_it_is_for() -> None:
@@ -37,7 +37,7 @@ def test_segments_whose_times_do_not_rise_are_searched_in_the_order_of_offsets()
     assert log.offset_for_timestamp(951) is None
     assert log.max_timestamp() == (950, 6, 0)
     log.delete_records(2)
-    log.remove_segments_below_start()
+    drop_below_start(log)
     assert log.offset_for_timestamp(51) == (800, 4, 0)
 
 

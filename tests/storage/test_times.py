@@ -16,6 +16,7 @@ from tests.storage.logs import (
     Settings,
     append,
     batch,
+    drop_below_start,
     everything,
     header_of,
     new_log,
@@ -203,7 +204,7 @@ def test_a_segment_begins_for_a_reader_where_the_log_starts() -> None:
     log.delete_records(3)
 
     assert log.offsets_before(-1, 10, now_ms=NOW_MS) == [6, 4, 3, 3]
-    log.remove_segments_below_start()
+    drop_below_start(log)
     assert log.offsets_before(-1, 10, now_ms=NOW_MS) == [6, 4, 3]
     assert log.offsets_before(-2, 1, now_ms=NOW_MS) == [3]
 

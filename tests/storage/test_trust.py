@@ -19,6 +19,7 @@ from tests.storage.logs import (
     append,
     batch,
     batches_in,
+    drop_below_start,
     everything,
     file_of,
     header_of,
@@ -229,7 +230,7 @@ def test_a_sync_is_not_held_up_by_a_segment_that_was_deleted_meanwhile() -> None
         produce(log, bytes(80))
     steps, up_to = log.unsynced()
     log.delete_records(3)
-    assert log.remove_segments_below_start() == 3
+    assert drop_below_start(log) == 3
 
     for step in steps:
         step.sync()
