@@ -1,5 +1,6 @@
-"""The periodic duties: syncing what nobody waits for, checkpoints, idle connections, and producers
-that have fallen silent.
+"""The periodic duties: syncing what nobody waits for, room on the disk, checkpoints, idle
+connections, producers that have fallen silent, and old segments. Retention and compaction keep
+their own time.
 
 One timer, each duty with its own period. A duty's share of the loop is bounded by what it touches:
 the logs written since it last ran, the connections that exist.
