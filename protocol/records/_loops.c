@@ -1,5 +1,5 @@
-/* The loops of loops.py and key_loops.py in C, byte for byte; transcode.py and compact.py choose
- * between the two.
+/* The loops of loops.py, key_loops.py and logdata/commit_runs.py in C, byte for byte; transcode.py,
+ * compact.py and the last one itself choose between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -26,6 +26,8 @@
 #define TIMESTAMP_TYPE_BIT 8
 #define NO_TIMESTAMP (-1)
 #define OFFSET_LIMIT (INT64_C(1) << 62)
+#define NAMELESS_KEY 10
+#define NAMELESS_VALUE 24
 #define DATA_LIMIT ((INT64_C(1) << 31) - 64)
 
 /* ---------------------------------------------------------------- numbers */
@@ -52,19 +54,19 @@ static void put64(uint8_t *p, int64_t n) {
 static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t subtract64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
-/* Eight bytes a step. zlib would do, but needs its headers wherever this is built. */
-static uint32_t crc_table[8][256];
+/* Eight bytes a step. zlib would do for the one, but needs its headers wherever this is built. */
+static uint32_t crc32_table[8][256], crc32c_table[8][256];
 
-static void make_crc_table(void) {
+static void make_crc_table(uint32_t table[8][256], uint32_t polynomial) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
-        for (int bit = 0; bit < 8; bit++) c = c & 1 ? c >> 1 ^ 0xEDB88320u : c >> 1;
-        crc_table[0][i] = c;
+        for (int bit = 0; bit < 8; bit++) c = c & 1 ? c >> 1 ^ polynomial : c >> 1;
+        table[0][i] = c;
     }
     for (int n = 1; n < 8; n++)
         for (int i = 0; i < 256; i++) {
-            uint32_t c = crc_table[n - 1][i];
-            crc_table[n][i] = c >> 8 ^ crc_table[0][c & 0xFF];
+            uint32_t c = table[n - 1][i];
+            table[n][i] = c >> 8 ^ table[0][c & 0xFF];
         }
 }
 
@@ -72,17 +74,20 @@ static uint32_t get32_little(const uint8_t *p) {
     return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
 
-static uint32_t crc32_of(const uint8_t *p, int64_t size) {
+static uint32_t crc_of(uint32_t table[8][256], const uint8_t *p, int64_t size) {
     uint32_t c = 0xFFFFFFFFu;
     for (; size >= 8; size -= 8, p += 8) {
         uint32_t a = c ^ get32_little(p), b = get32_little(p + 4);
-        c = crc_table[7][a & 0xFF] ^ crc_table[6][a >> 8 & 0xFF] ^ crc_table[5][a >> 16 & 0xFF] ^
-            crc_table[4][a >> 24] ^ crc_table[3][b & 0xFF] ^ crc_table[2][b >> 8 & 0xFF] ^
-            crc_table[1][b >> 16 & 0xFF] ^ crc_table[0][b >> 24];
+        c = table[7][a & 0xFF] ^ table[6][a >> 8 & 0xFF] ^ table[5][a >> 16 & 0xFF] ^
+            table[4][a >> 24] ^ table[3][b & 0xFF] ^ table[2][b >> 8 & 0xFF] ^
+            table[1][b >> 16 & 0xFF] ^ table[0][b >> 24];
     }
-    for (; size > 0; size--, p++) c = c >> 8 ^ crc_table[0][(c ^ *p) & 0xFF];
+    for (; size > 0; size--, p++) c = c >> 8 ^ table[0][(c ^ *p) & 0xFF];
     return ~c;
 }
+
+static uint32_t crc32_of(const uint8_t *p, int64_t size) { return crc_of(crc32_table, p, size); }
+static uint32_t crc32c_of(const uint8_t *p, int64_t size) { return crc_of(crc32c_table, p, size); }
 
 /* ---------------------------------------------------------------- varints */
 
@@ -893,6 +898,179 @@ static PyObject *newest_offsets(PyObject *self, PyObject *args) {
     return result;
 }
 
+/* ---------------------------------------------------------------- offset commits */
+
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+} Name;
+
+/* One ordinary record. At `value` are offset, leader epoch, metadata and commit timestamp. */
+typedef struct {
+    Name group, topic, metadata;
+    const uint8_t *partition, *value, *next;
+} Commit;
+
+/* A varint of one byte or two that is not negative. */
+static bool short_varint(Reader *in, int64_t *number) {
+    uint64_t bits;
+    if (!read_bits(in, 2, &bits) || bits & 1) return false;
+    *number = (int64_t)(bits >> 1);
+    return true;
+}
+
+static bool short_name(Reader *in, Name *name) {
+    if (in->end - in->p < 2) return false;
+    name->size = (int64_t)in->p[0] << 8 | in->p[1];
+    name->data = in->p += 2;
+    if (name->size > 0x7FFF || name->size > in->end - in->p) return false;
+    in->p += name->size;
+    return true;
+}
+
+static bool read_commit(const uint8_t *p, const uint8_t *end, Commit *to) {
+    Reader in = {p, end};
+    int64_t size, key_size, value_size;
+    uint64_t delta;
+    if (!short_varint(&in, &size) || size < 2 || size > end - in.p) return false;
+    in.end = to->next = in.p + size;
+    if (in.p[0] || in.p[1]) return false;
+    in.p += 2;
+    if (!read_bits(&in, 2, &delta) || !short_varint(&in, &key_size)) return false;
+    if (key_size < NAMELESS_KEY || key_size > in.end - in.p) return false;
+    Reader key = {in.p + 2, in.p + key_size - 4};
+    if (in.p[0] || in.p[1] != 1) return false;
+    if (!short_name(&key, &to->group) || !short_name(&key, &to->topic) || key.p != key.end)
+        return false;
+    to->partition = key.end;
+    in.p += key_size;
+    if (!short_varint(&in, &value_size) || value_size < NAMELESS_VALUE) return false;
+    if (value_size != in.end - in.p - 1 || in.p[0] || in.p[1] != 3) return false;
+    to->value = in.p + 2;
+    to->metadata.data = to->value + 14;
+    to->metadata.size = (int64_t)to->value[12] << 8 | to->value[13];
+    return to->metadata.size == value_size - NAMELESS_VALUE && !(to->partition[0] & 0x80) &&
+           !in.end[-1];
+}
+
+/* The batch at `p` if it is whole, plain and of ordinary records only; else 0. */
+static int64_t ordinary_size(const uint8_t *p, int64_t left) {
+    Commit commit;
+    if (left < MIN_BATCH_SIZE || p[MAGIC_POSITION] != 2) return 0;
+    int64_t size = get_size(p + 8) + ENTRY_OVERHEAD, count = get_size(p + 57);
+    if (size <= MIN_BATCH_SIZE || size > left || count < 1) return 0;
+    if (p[21] || p[22] & ~TIMESTAMP_TYPE_BIT) return 0;
+    if (crc32c_of(p + 21, size - 21) != get32(p + 17)) return 0;
+    const uint8_t *at = p + MIN_BATCH_SIZE, *end = p + size;
+    for (; at < end && count; at = commit.next, count--)
+        if (!read_commit(at, end, &commit)) return 0;
+    return at == end && !count ? size : 0;
+}
+
+static bool same_name(const Name *a, const Name *b) {
+    return a->size == b->size && !memcmp(a->data, b->data, (size_t)a->size);
+}
+
+static PyObject *text_of(const Name *name) {
+    return PyUnicode_DecodeUTF8((const char *)name->data, (Py_ssize_t)name->size, "surrogateescape");
+}
+
+static PyObject *number_of(const Commit *commit, int column) {
+    switch (column) {
+        case 0: return PyLong_FromLong((int32_t)get32(commit->partition));
+        case 1: return PyLong_FromLongLong(get64(commit->value));
+        case 2: return PyLong_FromLong((int32_t)get32(commit->value + 8));
+        default: return PyLong_FromLongLong(get64(commit->value + 14 + commit->metadata.size));
+    }
+}
+
+/* A column of `count` commits that lie one behind the other; of a single one the number itself. */
+static PyObject *column_of(const uint8_t *p, const uint8_t *end, int64_t count, int column) {
+    Commit commit;
+    if (count == 1) return read_commit(p, end, &commit) ? number_of(&commit, column) : NULL;
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (int64_t i = 0; list && i < count; i++, p = commit.next) {
+        PyObject *number = read_commit(p, end, &commit) ? number_of(&commit, column) : NULL;
+        if (number)
+            PyList_SET_ITEM(list, (Py_ssize_t)i, number);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* The names seen last, as they were made. Both are ours to give back. */
+typedef struct {
+    Name group, topic;
+    PyObject *group_text, *topic_text;
+} Seen;
+
+static bool see(Name *seen, PyObject **text, const Name *name) {
+    if (*text && same_name(seen, name)) return true;
+    Py_XDECREF(*text);
+    *seen = *name;
+    return (*text = text_of(name)) != NULL;
+}
+
+/* Adds the rows of a batch that is known to be ordinary; -1 with an error, else its records. */
+static int64_t add_commits(PyObject *rows, const uint8_t *p, const uint8_t *end, Seen *seen) {
+    int64_t records = 0;
+    Commit first, other;
+    while (p < end && read_commit(p, end, &first)) {
+        int64_t count = 1;
+        const uint8_t *next = first.next;
+        for (; next < end && read_commit(next, end, &other); next = other.next, count++)
+            if (first.metadata.size || other.metadata.size ||
+                !same_name(&first.group, &other.group) || !same_name(&first.topic, &other.topic))
+                break;
+        if (!see(&seen->group, &seen->group_text, &first.group) ||
+            !see(&seen->topic, &seen->topic_text, &first.topic))
+            return -1;
+        PyObject *row = PyTuple_New(7), *metadata = row ? text_of(&first.metadata) : NULL;
+        if (row == NULL) return -1;
+        PyTuple_SET_ITEM(row, 0, Py_NewRef(seen->group_text));
+        PyTuple_SET_ITEM(row, 1, Py_NewRef(seen->topic_text));
+        PyTuple_SET_ITEM(row, 6, metadata);
+        bool good = metadata != NULL;
+        for (int column = 0; column < 4; column++) {
+            PyObject *numbers = column_of(p, end, count, column);
+            PyTuple_SET_ITEM(row, 2 + column, numbers);
+            good = good && numbers != NULL;
+        }
+        good = good && PyList_Append(rows, row) == 0;
+        Py_DECREF(row);
+        if (!good) return -1;
+        records += count;
+        p = next;
+    }
+    return records;
+}
+
+static PyObject *ordinary_commits(PyObject *self, PyObject *args) {
+    PyObject *data, *rows;
+    int64_t position, last = -1, records = 0, size;
+    if (!PyArg_ParseTuple(args, "O!O&", &PyBytes_Type, &data, any_number, &position)) return NULL;
+    int64_t total = PyBytes_GET_SIZE(data);
+    if (position < 0 || position > total) Py_RETURN_NONE;
+    if ((rows = PyList_New(0)) == NULL) return NULL;
+    const uint8_t *start = (const uint8_t *)PyBytes_AS_STRING(data);
+    Seen seen = {0};
+    while ((size = ordinary_size(start + position, total - position)) > 0) {
+        const uint8_t *p = start + position;
+        int64_t added = add_commits(rows, p + MIN_BATCH_SIZE, p + size, &seen);
+        if (added < 0) {
+            Py_CLEAR(rows);
+            break;
+        }
+        records += added;
+        last = position;
+        position += size;
+    }
+    Py_XDECREF(seen.group_text), Py_XDECREF(seen.topic_text);
+    if (rows == NULL) return NULL;
+    return Py_BuildValue("(LLLN)", (long long)position, (long long)last, (long long)records, rows);
+}
+
 /* ---------------------------------------------------------------- the module */
 
 #define METHOD(function) \
@@ -910,11 +1088,13 @@ static PyMethodDef methods[] = {
     {"keys_of_messages", keys_of_messages, METH_VARARGS, NULL},
     {"enter_keys", enter_keys, METH_VARARGS, NULL},
     {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
+    {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static int prepare(PyObject *module) {
-    make_crc_table();
+    make_crc_table(crc32_table, 0xEDB88320u);
+    make_crc_table(crc32c_table, 0x82F63B78u);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 from array import array
 
+from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
 
 def scan_messages(
@@ -51,3 +52,6 @@ def enter_keys(
     rooms: array[int],
 ) -> int | None: ...
 def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
+def ordinary_commits(
+    data: bytes, position: int
+) -> tuple[int, int, int, list[CommitRow]] | None: ...

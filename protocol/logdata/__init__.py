@@ -1,0 +1,10 @@
+"""What is inside the records of the logs that the broker keeps for itself, and inside the bytes
+that classic groups of consumers leave with it.
+
+offsets      keys and values of `__consumer_offsets`
+commits      the batch of one offset commit, made in one go
+commit_runs  such batches read again, many at a time
+membership   what consumers say to each other in a classic group
+
+Importing this package imports none of them.
+"""
