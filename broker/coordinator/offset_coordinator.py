@@ -1,0 +1,300 @@
+"""What is done with committed offsets: who may, writing them, and when they go.
+
+Sets of offsets that go are written as tombstones, those of one group in one batch where the size
+allows it. Looking for what has expired, or belongs to a deleted topic, is done in slices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import clock, logs
+from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.expiry import expired_groups
+from broker.coordinator.offsets import Committed
+from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    commit_batch,
+)
+from protocol.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from broker.coordinator.coordinator import GroupCoordinator
+    from broker.coordinator.shard import Shard
+    from broker.server import Broker
+    from protocol.logdata.commits import Entry
+    from protocol.logdata.offsets import Record
+    from protocol.messages.offset_commit import OffsetCommitRequest
+
+SLICE_S = 0.002
+PAUSE_S = 0.01
+"""How long a look over all groups holds the loop at a time, and then lets others work."""
+TOMBSTONES_AT_ONCE = 5000
+"""Bounds a batch of tombstones: their keys have to fit max.message.bytes of Kafka's readers."""
+MEMBER_EPOCHS_SINCE = 9
+
+
+class OffsetCoordinator:
+    """The committed offsets of all groups. Belongs to the loop."""
+
+    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._look: Iterator[None] | None = None
+        self._deleted_topics: list[str] = []
+        self.commits = 0
+        self.expired = 0
+
+    # Commits
+
+    def check_commit(self, request: OffsetCommitRequest, version: int) -> Shard:
+        """The shard to commit to, if this member may commit now. Raises KafkaError.
+
+        A commit without generation and member is that of a consumer that shares out partitions by
+        itself; it is taken as long as the group has no members.
+        """
+        group_id = request.group_id
+        shard = self._groups.shard(group_id)
+        group = shard.state.groups.get(group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            code = ErrorCode.NONE
+            if generation >= 0:
+                code = (
+                    ErrorCode.GROUP_ID_NOT_FOUND
+                    if version >= MEMBER_EPOCHS_SINCE
+                    else ErrorCode.ILLEGAL_GENERATION
+                )
+        elif isinstance(group, ClassicGroup):
+            code = group.check_commit(
+                request.member_id, generation, request.group_instance_id, self._groups.now_ms()
+            )
+        else:
+            code = group.check_commit(request.member_id, generation, version, self._groups.now_ms())
+        if code:
+            raise KafkaError(code=ErrorCode(code))
+        return shard
+
+    def require(self, shard: Shard, group_id: str, conditions: list[tuple[str, int, int]]) -> None:
+        """Check what a conditional commit expects: topic, partition, offset (-1 for none).
+
+        Raises KafkaError: INVALID_REQUEST if anything else is committed now.
+        """
+        if not self._broker.settings.offsets_commit_conditional_enable:
+            raise KafkaError(
+                "a conditional commit, and offsets.commit.conditional.enable is false",
+                code=ErrorCode.INVALID_REQUEST,
+            )
+        for topic, index, expected in conditions:
+            found = shard.state.offsets.get(group_id, topic, index)
+            offset = -1 if found is None else found.offset
+            if offset != expected:
+                raise KafkaError(
+                    f"group {group_id}: {topic}-{index} is at {offset}, expected was {expected}",
+                    code=ErrorCode.INVALID_REQUEST,
+                )
+
+    def commit(
+        self,
+        shard: Shard,
+        group_id: str,
+        entries: list[Entry],
+        *,
+        now_ms: int,
+        times_ms: Sequence[int] | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """Store these as one batch and show them. Times are in ms; -1 among `times_ms` is now.
+
+        With the id and epoch of a `producer` they are part of its transaction, and are shown when
+        that is committed. Raises KafkaError; then none of them is stored.
+        """
+        if times_ms is not None:
+            times_ms = [now_ms if time_ms < 0 else time_ms for time_ms in times_ms]
+        producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        try:
+            batch = commit_batch(
+                group_id,
+                entries,
+                now_ms=now_ms,
+                commit_timestamps=times_ms,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+            )
+        except ValueError as error:
+            raise KafkaError(str(error), code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE) from error
+        if len(batch) > shard.partition.topic.settings.max_message_bytes:
+            raise KafkaError(
+                f"a commit of {len(batch)} bytes is above max.message.bytes of the offsets topic",
+                code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            )
+        base_offset = shard.write(batch, now_ms=now_ms)
+        self.commits += 1
+        offsets = shard.state.offsets
+        for number, (topic, index, offset, leader_epoch, metadata, expire_ms) in enumerate(entries):
+            if expire_ms != -1:
+                leader_epoch = -1  # the form of the record that has a time to expire has no epoch
+            time_ms = now_ms if times_ms is None else times_ms[number]
+            text = metadata or ""
+            if producer is None:
+                offsets.commit(
+                    group_id, topic, index, offset, leader_epoch, text, time_ms, expire_ms
+                )
+            else:
+                committed = Committed(offset, leader_epoch, text, time_ms, expire_ms)
+                offsets.add_pending(
+                    producer_id, base_offset + number, group_id, topic, index, committed
+                )
+
+    def end_transaction(
+        self, group_id: str, producer: tuple[int, int], *, commit: bool, coordinator_epoch: int
+    ) -> Shard:
+        """Show or drop what a producer committed for this group, and for others of its shard.
+
+        Raises KafkaError; then the transaction is still open.
+        """
+        shard = self._groups.shard(group_id)
+        shard.write_marker(*producer, commit=commit, coordinator_epoch=coordinator_epoch)
+        shard.state.offsets.complete(producer[0], commit=commit)
+        return shard
+
+    def check_fetch(
+        self, shard: Shard | None, group_id: str, member_id: str | None, member_epoch: int
+    ) -> None:
+        """Whether a member that names itself may ask. Raises KafkaError."""
+        group = None if shard is None else shard.state.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            code = group.check_fetch(member_id or "", member_epoch, self._groups.now_ms())
+            if code:
+                raise KafkaError(code=ErrorCode(code))
+
+    # Going
+
+    def delete_group(self, group_id: str) -> Shard:
+        """Delete a group that has no members, and its offsets. Raises KafkaError."""
+        shard = self._groups.existing_shard(group_id)
+        group = None if shard is None else shard.state.groups.get(group_id)
+        if shard is None or (group is None and group_id not in shard.state.offsets):
+            raise KafkaError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is not None and not group.is_empty():
+            raise KafkaError(f"Group {group_id} is not empty.", code=ErrorCode.NON_EMPTY_GROUP)
+        self.remove(shard, group_id, _all(shard, group_id))
+        self._remove_group(shard, group_id)
+        return shard
+
+    def to_delete_from(self, group_id: str) -> tuple[Shard, frozenset[str] | None]:
+        """The shard of a group of which offsets are to be deleted, and the topics that may not be
+        touched because members read them; None if that is not known, and may be any.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for one whose members do not say.
+        """
+        shard = self._groups.existing_shard(group_id)
+        group = None if shard is None else shard.state.groups.get(group_id)
+        if shard is None or (group is None and group_id not in shard.state.offsets):
+            raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None or group.is_empty():
+            return shard, frozenset()
+        if isinstance(group, ClassicGroup) and group.protocol_type != "consumer":
+            raise KafkaError(code=ErrorCode.NON_EMPTY_GROUP)
+        topics = group.subscribed_topics()
+        return shard, None if topics is None else frozenset(topics)
+
+    def remove(self, shard: Shard, group_id: str, gone: list[tuple[str, int]]) -> None:
+        """Remove the offsets of these (topic, partition). Raises KafkaError."""
+        for start in range(0, len(gone), TOMBSTONES_AT_ONCE):
+            records: list[Record] = [
+                (OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
+                for topic, index in gone[start : start + TOMBSTONES_AT_ONCE]
+            ]
+            self._groups.store(shard, records)
+
+    def _remove_group(self, shard: Shard, group_id: str) -> None:
+        """Have the log forget an empty group, too."""
+        group = shard.state.groups.get(group_id)
+        if group is None:
+            return
+        if isinstance(group, ConsumerGroup):
+            self._groups.store(shard, group.tombstones())
+        elif group.generation_id > 0:
+            self._groups.store(shard, [(GroupMetadataKey(group=group_id), None)])
+        shard.state.groups.pop(group_id, None)
+        self._groups.forget(group_id)
+
+    def topic_deleted(self, name: str) -> None:
+        """Its offsets are to go: a topic of this name that is made later has others."""
+        self._deleted_topics.append(name)
+        self._start_looking()
+
+    def look_for_expired(self) -> None:
+        """Let go of offsets that have expired, and of groups of which nothing is left."""
+        self._start_looking(expiry=True)
+
+    def _start_looking(self, *, expiry: bool = False) -> None:
+        if self._look is None:
+            self._look = self._sweep(expiry=expiry)
+            self._broker.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Look for a while, then let others work."""
+        look = self._look
+        if look is None:
+            return
+        end_s = clock.monotonic_s() + SLICE_S
+        try:
+            for _ in look:
+                if clock.monotonic_s() > end_s:
+                    self._broker.loop.call_later(PAUSE_S, self._go_on)
+                    return
+        except KafkaError as error:
+            logs.error_once_a_minute("offsets not removed", str(error), "groups")
+        self._look = None
+        if self._deleted_topics and not self._groups.is_loading:
+            self._start_looking()
+
+    def _sweep(self, *, expiry: bool) -> Iterator[None]:
+        """One look over all loaded shards, a step at a time."""
+        topics, self._deleted_topics = self._deleted_topics, []
+        if topics and self._groups.is_loading:
+            self._deleted_topics = topics  # the next look, after the load, finds them
+            topics = []
+        for shard in list(self._groups.loaded_shards()):
+            for topic in topics:
+                if topic not in self._broker.topics.by_name:
+                    yield from self._remove_topic(shard, topic)
+            if expiry:
+                yield from self._expire(shard)
+
+    def _remove_topic(self, shard: Shard, topic: str) -> Iterator[None]:
+        for found in shard.state.offsets.find_topic(topic):
+            for group_id in found:
+                places = [place for place in _all(shard, group_id) if place[0] == topic]
+                self.remove(shard, group_id, places)
+                yield
+            yield
+
+    def _expire(self, shard: Shard) -> Iterator[None]:
+        retention_minutes = self._broker.settings.offsets_retention_minutes
+        retention_ms = retention_minutes * 60_000 if retention_minutes > 0 else -1
+        for found in expired_groups(shard.state, self._broker.now_ms(), retention_ms):
+            if found is not None:
+                group_id, gone = found
+                self.remove(shard, group_id, gone)
+                self.expired += len(gone)
+            yield
+        for group_id, group in list(shard.state.groups.items()):
+            if group.is_empty() and group_id not in shard.state.offsets:
+                self._remove_group(shard, group_id)
+                yield
+
+
+def _all(shard: Shard, group_id: str) -> list[tuple[str, int]]:
+    """What a group has committed, and what an open transaction may still commit for it."""
+    offsets = shard.state.offsets
+    topics = offsets.topics(group_id)
+    places = [(topic, index) for topic, indexes in topics.items() for index in indexes]
+    return list(dict.fromkeys([*places, *offsets.pending(group_id)]))

@@ -1,0 +1,41 @@
+"""The topics that exist, as far as groups have to know them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.coordinator.effects import TopicFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.topics import Topic, Topics
+
+
+class LiveTopics:
+    """A `TopicsView` of the broker's topics. Internal ones can be named, but are not listed: a
+    regular expression does not match them."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    @property
+    def version(self) -> int:
+        return self._topics.version
+
+    def get(self, name: str) -> TopicFacts | None:
+        return _facts(self._topics.by_name.get(name))
+
+    def by_id(self, topic_id: bytes) -> TopicFacts | None:
+        return _facts(self._topics.by_id.get(topic_id))
+
+    def names(self) -> Iterator[str]:
+        return (topic.name for topic in self._topics if not topic.internal)
+
+
+def _facts(topic: Topic | None) -> TopicFacts | None:
+    if topic is None:
+        return None
+    return TopicFacts(topic.name, topic.topic_id, len(topic.partitions))
