@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker import logs
 from broker.context import Context
+from broker.coordinator.waits import GroupWait
 from broker.dispatch import CloseConnection, answer
 from broker.handlers.delete_records import DeletionWait
 from broker.handlers.produce import entries_of, translate_failures
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.log import Log
 
-PENDING = frozenset({DeletionWait, Durable, FetchWait, PrepareWait, Silent})
+PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, PrepareWait, Silent})
 """What a handler returns that is not an answer."""
 
 
@@ -221,6 +222,9 @@ class Connection(asyncio.BufferedProtocol):
 
         def done(failed: dict[Log, str]) -> None:
             for request, result in durable:
+                if failed and result.refused is not None:
+                    self._wire.respond(request, result.refused())
+                    continue
                 if failed:
                     broker.fail_entries(result, failed)
                 self._wire.respond(request, result.response)

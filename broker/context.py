@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.coordinator.effects import Caller
 
 if TYPE_CHECKING:
     from broker.server import Broker
     from broker.topics import Topic
+    from protocol.connection import Request
     from protocol.errors import KafkaError
 
 
@@ -40,6 +42,10 @@ class Context:
         if listener is None:
             return self.local_host, self.local_port
         return listener.host, listener.port or self.local_port
+
+    def caller(self, request: Request) -> Caller:
+        """Who sends this request, as groups keep it."""
+        return Caller(request.client_id or "", f"/{self.peer_host}", request.version)
 
     def created(self, topic: Topic) -> None:
         """Say in the log that this client created a topic."""
@@ -76,6 +82,14 @@ class Context:
             partition=partition,
             client_id=client_id,
         )
+
+    def refused_commit(self, group: str, error: KafkaError, *, client_id: str | None) -> None:
+        """Say in the log, once a minute, why a commit was refused, if that says more than its
+        code does."""
+        if str(error) and not self.broker.disk.noticed(error):
+            logs.warn_once_a_minute(
+                "commit refused", str(error), self.peer_host, group=group, client_id=client_id
+            )
 
 
 def _host_and_port(address: Any) -> tuple[str, int]:

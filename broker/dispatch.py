@@ -11,21 +11,33 @@ from typing import TYPE_CHECKING, Any
 from broker import logs
 from broker.handlers.alter_configs import alter_configs
 from broker.handlers.api_versions import api_versions
+from broker.handlers.consumer_group_describe import consumer_group_describe
+from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
 from broker.handlers.create_partitions import create_partitions
 from broker.handlers.create_topics import create_topics
+from broker.handlers.delete_groups import delete_groups
 from broker.handlers.delete_records import delete_records
 from broker.handlers.delete_topics import delete_topics
 from broker.handlers.describe_cluster import describe_cluster
 from broker.handlers.describe_configs import describe_configs
+from broker.handlers.describe_groups import describe_groups
 from broker.handlers.describe_topic_partitions import describe_topic_partitions
 from broker.handlers.fetch import fetch
 from broker.handlers.find_coordinator import find_coordinator
+from broker.handlers.heartbeat import heartbeat
 from broker.handlers.incremental_alter_configs import incremental_alter_configs
 from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.join_group import join_group
+from broker.handlers.leave_group import leave_group
+from broker.handlers.list_groups import list_groups
 from broker.handlers.list_offsets import list_offsets
 from broker.handlers.metadata import metadata
+from broker.handlers.offset_commit import offset_commit
+from broker.handlers.offset_delete import offset_delete
+from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from broker.handlers.produce import produce
+from broker.handlers.sync_group import sync_group
 from protocol import registry
 from protocol.connection import Served
 from protocol.errors import ErrorCode, KafkaError
@@ -50,7 +62,15 @@ HANDLERS: dict[int, Callable[[Request, Context], Any]] = {
     1: fetch,
     2: list_offsets,
     3: metadata,
+    8: offset_commit,
+    9: offset_fetch,
     10: find_coordinator,
+    11: join_group,
+    12: heartbeat,
+    13: leave_group,
+    14: sync_group,
+    15: describe_groups,
+    16: list_groups,
     18: api_versions,
     19: create_topics,
     20: delete_topics,
@@ -60,8 +80,12 @@ HANDLERS: dict[int, Callable[[Request, Context], Any]] = {
     32: describe_configs,
     33: alter_configs,
     37: create_partitions,
+    42: delete_groups,
     44: incremental_alter_configs,
+    47: offset_delete,
     60: describe_cluster,
+    68: consumer_group_heartbeat,
+    69: consumer_group_describe,
     75: describe_topic_partitions,
 }
 

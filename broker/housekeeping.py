@@ -57,6 +57,7 @@ class Housekeeping:
             (CHECKPOINTS_AT_MOST_EVERY_S, self._checkpoint_if_much_was_written),
             (IDLE_CHECK_EVERY_S, self._close_idle),
             (scrubber.LOOK_EVERY_S, broker.scrubber.look),
+            (settings.offsets_retention_check_interval_ms / 1000, broker.offsets.look_for_expired),
             (settings.producer_id_expiration_check_interval_ms / 1000, self._forget_producers),
         ]
         flushing.start()

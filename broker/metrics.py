@@ -76,6 +76,7 @@ def _families(broker: Broker) -> Iterator[Family]:
     yield from _disk_families(broker)
     yield from _cleaner_families(broker)
     yield from _conversion_families(broker)
+    yield from _group_families(broker)
 
 
 def _disk_families(broker: Broker) -> Iterator[Family]:
@@ -115,6 +116,27 @@ def _cleaner_families(broker: Broker) -> Iterator[Family]:
     yield "cleaning_last_map_bytes", "gauge", keys, [("", done.last_map_bytes)]
     took = "How long the last compaction took."
     yield "cleaning_last_milliseconds", "gauge", took, [("", round(1000 * done.last_duration_s))]
+
+
+def _group_families(broker: Broker) -> Iterator[Family]:
+    """Groups and their offsets."""
+    groups, offsets = broker.groups, broker.offsets
+    shards = list(groups.loaded_shards())
+    known: dict[str, int] = {}
+    for shard in shards:
+        for group in shard.state.groups.values():
+            known[group.kind] = known.get(group.kind, 0) + 1
+    rows = [(f'{{type="{kind}"}}', count) for kind, count in known.items()]
+    yield "groups", "gauge", "Groups with members or a record of their own, by type.", rows
+    held = "Committed offsets in memory."
+    yield "offsets", "gauge", held, [("", sum(len(shard.state.offsets) for shard in shards))]
+    yield "offset_commits_total", "counter", "Commits that were stored.", [("", offsets.commits)]
+    gone = "Offsets that were removed because their time was over."
+    yield "offsets_expired_total", "counter", gone, [("", offsets.expired)]
+    torn = "Cuts by which recovery removed commits that a crash had torn."
+    yield "offsets_torn_commits_total", "counter", torn, [("", groups.torn_commits)]
+    left = "Records of __consumer_offsets that could not be loaded."
+    yield "offsets_skipped_records_total", "counter", left, [("", groups.loads.skipped)]
 
 
 def _conversion_families(broker: Broker) -> Iterator[Family]:

@@ -9,19 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.connection import Connection
     from broker.partition import Partition
     from protocol.connection import Request
 
 
 class Durable:
-    """An answer to be sent when everything these partitions hold now is on disk (acks=all)."""
+    """An answer to be sent when everything these partitions hold now is on disk (acks=all).
 
-    __slots__ = ("partitions", "response")
+    If that fails, `refused` makes the answer that is sent instead; without it, it is a produce
+    answer whose entries become errors.
+    """
 
-    def __init__(self, response: Any, partitions: list[Partition]) -> None:
+    __slots__ = ("partitions", "refused", "response")
+
+    def __init__(
+        self,
+        response: Any,
+        partitions: list[Partition],
+        refused: Callable[[], Any] | None = None,
+    ) -> None:
         self.response = response
         self.partitions = partitions
+        self.refused = refused
 
 
 class Silent:

@@ -20,6 +20,8 @@ from broker.appends import Appends
 from broker.cleaner import Cleaner
 from broker.connection import Connection
 from broker.conversion import Conversions
+from broker.coordinator.coordinator import GroupCoordinator
+from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.disk_state import DiskState
 from broker.dispatch import served
 from broker.durability import GroupCommit
@@ -107,6 +109,8 @@ class Broker:
             lambda: int.from_bytes(os.urandom(4), "big") >> 1,
         )
         self.topics = Topics(store, directory, settings, _random_uuid, self.disk.require_room)
+        self.groups = GroupCoordinator(self, lambda prefix: f"{prefix}-{_random_text()}")
+        self.offsets = OffsetCoordinator(self, self.groups)
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.connections: dict[Connection, None] = {}
@@ -179,6 +183,12 @@ def _random_uuid() -> bytes:
             return bytes(raw)
 
 
+def _random_text() -> str:
+    """A version 4 uuid in its text form."""
+    digits = _random_uuid().hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def _raise_file_limit() -> None:
     """Each partition in use and each connection holds a descriptor: take all that are allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -244,6 +254,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         store.begin_epoch()
         broker = Broker(settings, loop, directory, store)
         reports = broker.topics.load(now_ms=clock.now_ms())
+        broker.groups.start()
         servers += [await _listen(broker, listener) for listener in settings.served_listeners]
         if settings.metrics_port is not None:
             servers.append(await _listen_for_scrapes(broker))
@@ -254,6 +265,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         raise StartRefused(_why(error, path)) from error
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
+    broker.groups.tell_torn(reports)
     housekeeping = Housekeeping(broker)
     housekeeping.start()
     broker.cleaner.start()
@@ -352,6 +364,7 @@ class Running:
                 for connection in list(broker.connections):
                     connection.abort()
                 await asyncio.sleep(0)
+        broker.groups.loads.stop()
         broker.syncer.stop()
         broker.checkpointer.stop()
         broker.readers.stop()

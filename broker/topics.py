@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
+from broker.coordinator.offsets_topic import overrides as offsets_topic_overrides
 from broker.partition import Partition
 from config import TopicSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_LENGTH = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
+INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__cluster_metadata"})
 """Kafka's own topics: told apart in Metadata, never written to by Produce."""
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and open files."""
@@ -135,6 +137,8 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_utf8: dict[bytes, Topic] = {}
+        self.version = 0
+        """Grows with every topic that comes, grows or goes."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -181,7 +185,10 @@ class Topics:
         Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
         """
         self._require_room()
-        topic = Topic(name, self._new_id(), dict(overrides), self._settings)
+        overrides = dict(overrides)
+        if name == OFFSETS_TOPIC:
+            overrides = {**offsets_topic_overrides(self._settings), **overrides}
+        topic = Topic(name, self._new_id(), overrides, self._settings)
         if self._store.get(name) is not None:
             self._take_back(name)  # half made, on a disk that did not even let it be undone
         self._directory.forget_deleted()
@@ -209,6 +216,7 @@ class Topics:
         Returns the folders that its data was set aside in, to be removed later. Raises OSError.
         """
         stored = self._store.remove(topic.name)
+        self.version += 1
         del self.by_name[topic.name]
         del self.by_id[topic.topic_id]
         del self.by_utf8[topic.name.encode()]
@@ -245,12 +253,17 @@ class Topics:
                 f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
                 code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             )
-        return self.create(name, self._settings.num_partitions, {}, now_ms=now_ms)
+        settings = self._settings
+        count = settings.num_partitions
+        if name == OFFSETS_TOPIC:
+            count = settings.offsets_topic_num_partitions
+        return self.create(name, count, {}, now_ms=now_ms)
 
     def _open(self, topic: Topic, stored: StoredTopic, now_ms: int) -> None:
         for index in range(len(topic.partitions), stored.partition_count):
             log = self._directory.create_partition(stored, index, topic.settings, now_ms=now_ms)
             topic.partitions.append(Partition(topic, index, log))
+        self.version += 1
 
     def _add(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic

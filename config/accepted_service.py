@@ -97,10 +97,7 @@ SERVICE_KEYS: list[Key] = [
     ),
     *accepted(
         "there is one coordinator, and it serves both kinds of groups",
-        (
-            ("group.consumer.migration.policy", string, "disabled"),
-            ("group.coordinator.new.enable", boolean, False),
-        ),
+        (("group.coordinator.new.enable", boolean, False),),
     ),
     *accepted(
         "one process beside the broker compacts one log at a time, in pieces of a mebibyte",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from config.declare import Settings, at_least, each_of, key, minus_one_or
-from config.kinds import INT_MAX, int16, int32, int64, names
+from config.declare import Settings, at_least, each_of, key, minus_one_or, one_of
+from config.kinds import INT_MAX, boolean, int16, int32, int64, names, string
 
 UNLIMITED = "offsets of a quiet group are not lost; Kafka drops them after 7 days"
 ONE_REPLICA = "there is one broker"
 
 UNIFORM = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
 RANGE = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
+
+_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 class GroupSettings(Settings):
@@ -51,10 +53,22 @@ class GroupSettings(Settings):
     group_coordinator_rebalance_protocols: tuple[str, ...] = key(
         "group.coordinator.rebalance.protocols",
         names,
-        ("classic",),
+        ("classic", "consumer"),
         "The group protocols offered: classic, consumer (KIP-848).",
         check=each_of("consumer", "classic", "share", "unknown"),
         since="3.7",
+        default_note="as in Kafka 4",
+    )
+    group_consumer_migration_policy: str = key(
+        "group.consumer.migration.policy",
+        string,
+        "bidirectional",
+        "Whether a group with members may change its protocol while it runs: upgrade to KIP-848 "
+        "when the first such member comes, downgrade when the last has gone, both, or neither "
+        "(disabled). A group without members always may.",
+        check=one_of(*_POLICIES, *(policy.upper() for policy in _POLICIES)),
+        since="3.7",
+        default_note="as in Kafka 4",
     )
     group_consumer_session_timeout_ms: int = key(
         "group.consumer.session.timeout.ms",
@@ -128,6 +142,15 @@ class GroupSettings(Settings):
         "The longest text a client may store with a committed offset.",
         check=at_least(0),
         since="0.8.1",
+    )
+    offsets_commit_conditional_enable: bool = key(
+        "offsets.commit.conditional.enable",
+        boolean,
+        False,
+        "Experimental: a commit may say which offset it expects to replace, in a tagged field of "
+        "OffsetCommit from version 8 on (tag 10000, int64, -1 for none), and is refused as a whole "
+        "with INVALID_REQUEST if it finds another one. While this is off, it is refused as well.",
+        since="triglot",
     )
     offsets_topic_num_partitions: int = key(
         "offsets.topic.num.partitions",

@@ -15,25 +15,11 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "there are no consumer groups yet": (
-        "group.consumer.assignors",
-        "group.consumer.heartbeat.interval.ms",
+    "a group has no settings of its own yet": (
         "group.consumer.max.heartbeat.interval.ms",
         "group.consumer.max.session.timeout.ms",
-        "group.consumer.max.size",
         "group.consumer.min.heartbeat.interval.ms",
         "group.consumer.min.session.timeout.ms",
-        "group.consumer.session.timeout.ms",
-        "group.coordinator.rebalance.protocols",
-        "group.initial.rebalance.delay.ms",
-        "group.max.session.timeout.ms",
-        "group.max.size",
-        "group.min.session.timeout.ms",
-        "offset.metadata.max.bytes",
-        "offsets.retention.check.interval.ms",
-        "offsets.retention.minutes",
-        "offsets.topic.num.partitions",
-        "offsets.topic.segment.bytes",
     ),
     "there are no transactions yet": (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -9,7 +9,12 @@ from __future__ import annotations
 from protocol.errors import ErrorCode
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+HEARTBEAT, SYNC_GROUP = 12, 14
 DELETE_TOPICS = 20
+
+NEVER = 2**15 - 1
+"""For a code that no version of this API may have."""
 
 SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
     (PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -18,6 +23,14 @@ SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
     (FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (LIST_OFFSETS, ErrorCode.OFFSET_NOT_AVAILABLE): (5, ErrorCode.LEADER_NOT_AVAILABLE),
     (METADATA, ErrorCode.LISTENER_NOT_FOUND): (6, ErrorCode.LEADER_NOT_AVAILABLE),
+    (OFFSET_COMMIT, ErrorCode.GROUP_ID_NOT_FOUND): (9, ErrorCode.ILLEGAL_GENERATION),
+    (OFFSET_COMMIT, ErrorCode.STALE_MEMBER_EPOCH): (9, ErrorCode.UNSUPPORTED_VERSION),
+    (OFFSET_COMMIT, ErrorCode.FENCED_MEMBER_EPOCH): (9, ErrorCode.UNSUPPORTED_VERSION),
+    (HEARTBEAT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (NEVER, ErrorCode.NONE),
+    (SYNC_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (
+        NEVER,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    ),
     (DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
 }
 """(API, code) -> the first version that knows the code, and what older versions get instead."""

@@ -31,7 +31,7 @@ from storage.layout import (
 )
 from storage.log import Log
 from storage.producer_recovery import ProducerRecovery
-from storage.reports import RecoveryReport
+from storage.reports import HEAD_BYTES, RecoveryReport
 from storage.scan import Entry, Scan
 from storage.segment import RELATIVE_OFFSET_MAX, Segment
 from storage.segments import Segments
@@ -386,6 +386,7 @@ class Opening:
                 bytes_cut=segment.byte_size() - position,
                 next_offset=self.next_offset,
                 offsets_lost=max(self.known.high_watermark - self.next_offset, 0),
+                head=segment.file.pread(HEAD_BYTES, position),
             )
         )
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 
+HEAD_BYTES = 4096
+
+
 class RecoveryReport:
     """A fact found while opening a partition, for the operator.
 
     `bytes_cut` bytes were removed from `file`, from `position` on; the log now ends at
     `next_offset`. Nothing was removed if it is 0. `offsets_lost` counts offsets that the last
-    high watermark checkpoint shows to have existed; there may have been more after it.
+    high watermark checkpoint shows to have existed; there may have been more after it. `head` is
+    how what was cut began, HEAD_BYTES at most, for those who can tell what it was.
     """
 
     __slots__ = (
-        "bytes_cut", "file", "next_offset", "offsets_lost", "partition", "position", "reason",
+        "bytes_cut", "file", "head", "next_offset", "offsets_lost", "partition", "position", "reason",
     )  # fmt: skip
 
     def __init__(
@@ -25,6 +29,7 @@ class RecoveryReport:
         bytes_cut: int = 0,
         next_offset: int = -1,
         offsets_lost: int = 0,
+        head: bytes = b"",
     ) -> None:
         self.partition = partition
         self.reason = reason
@@ -33,6 +38,7 @@ class RecoveryReport:
         self.bytes_cut = bytes_cut
         self.next_offset = next_offset
         self.offsets_lost = offsets_lost
+        self.head = head
 
     def __repr__(self) -> str:
         where = f", {self.file} at {self.position}" if self.file else ""

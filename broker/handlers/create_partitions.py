@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from broker.topics import MAX_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -49,6 +50,11 @@ def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
     if topic is None:
         raise KafkaError(
             f"there is no topic '{asked.name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    if topic.name == OFFSETS_TOPIC:
+        raise KafkaError(
+            f"the partition in which a group is kept follows from how many '{topic.name}' has",
+            code=ErrorCode.INVALID_PARTITIONS,
         )
     have = len(topic.partitions)
     if not have < asked.count <= MAX_PARTITIONS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -29,9 +30,15 @@ def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
     for name, topic_id in asked:
         try:
             topic = _find(name, topic_id, ctx)
+            if topic.name == OFFSETS_TOPIC:
+                raise KafkaError(
+                    f"'{topic.name}' holds the offsets of all groups; delete groups instead",
+                    code=ErrorCode.TOPIC_DELETION_DISABLED,
+                )
             folders = ctx.broker.topics.delete(topic)
             ctx.broker.remove_later(folders, topic.settings.file_delete_delay_ms)
             ctx.deleted(topic)
+            ctx.broker.offsets.topic_deleted(topic.name)
             entry = Entry(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         except KafkaError as error:
             entry = Entry(

@@ -1,4 +1,8 @@
-"""FindCoordinator: this broker coordinates everything there is to coordinate."""
+"""FindCoordinator: this broker coordinates everything there is to coordinate.
+
+Who looks for the coordinator of a group is about to use it: what it needs on the disk is made now,
+so that the first answer is final.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
             f"coordinator type {message.key_type}, wanted 0 to {highest}",
             code=ErrorCode.INVALID_REQUEST,
         )
+    if message.key_type == GROUP:
+        ctx.broker.groups.create_topic()
     host, port = ctx.advertised()
     node_id = ctx.broker.node_id
     if request.version < SEVERAL_KEYS_SINCE:

@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from protocol.schema import ZERO_UUID, Message, Struct, array, int16, int32, int64, string, uuid
 
+ANY_OFFSET = -2
+"""No condition: whatever is committed now is replaced."""
+
 
 class OffsetCommitRequest(Message, key=8, versions="0-10", flexible="8+"):
     class Topic(Struct):
@@ -27,6 +30,9 @@ class OffsetCommitRequest(Message, key=8, versions="0-10", flexible="8+"):
             # -1 is now.
             commit_timestamp: int = int64("1", default=-1)
             committed_metadata: str | None = string(nullable="")
+            # Ours, experimental: the offset that this one is to replace, -1 for none. No other
+            # broker looks at it.
+            expected_offset: int = int64("8+", tag=10000, default=ANY_OFFSET)
 
         topic_id: bytes = uuid("10+", default=ZERO_UUID)
         name: str = string("0-9", default="")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
+from tests.support.group_caller import GroupCaller, Member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -58,3 +59,29 @@ def caller(broker: BrokerProcess) -> Iterator[Caller]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses; the topic does not exist yet."""
     return re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[-200:]
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    """A group id that no other test uses; the group does not exist yet."""
+    return f"group-{topic}"[:200]
+
+
+@pytest.fixture
+def groups(broker: BrokerProcess) -> Iterator[GroupCaller]:
+    with GroupCaller(broker.host, broker.port) as client:
+        yield client
+
+
+@pytest.fixture
+def member(broker: BrokerProcess, group: str) -> Iterator[Callable[..., Member]]:
+    """Makes members of the test's group, or of the one that is named first."""
+    made: list[Member] = []
+
+    def make(group_id: str = group, **facts: Any) -> Member:
+        made.append(Member.connect(broker, group_id, **facts))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -26,6 +26,7 @@ from kio.static.constants import EntityType
 
 from protocol.registry import APIS, Api
 from protocol.schema import Struct
+from tests.protocol.additions import kafkas_fields
 from tests.protocol.reference_schema import schema_for
 from tests.protocol.reference_values import Chance, Empty, Source, Zero, tree_of
 
@@ -173,7 +174,7 @@ def compare_with_kio(ours: Any, theirs: Any, version: int) -> None:
             compare_with_kio(one, other, version)
     elif isinstance(ours, Struct):
         named = {field.name: getattr(theirs, field.name) for field in dataclasses.fields(theirs)}
-        expected = [field for field in ours._fields if field.versions.holds(version)]
+        expected = kafkas_fields(type(ours), version)
         assert len(named) == len(expected)
         for field in expected:
             name = field.name if field.name in named else field.name.removesuffix("_ms")

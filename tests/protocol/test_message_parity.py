@@ -15,7 +15,9 @@ import pytest
 from protocol import reference
 from protocol.errors import Malformed
 from protocol.fields import REQUIRED
+from protocol.messages.offset_commit import ANY_OFFSET, OffsetCommitRequest
 from protocol.registry import APIS, Api
+from tests.protocol.additions import ADDITIONS, FIRST_TAG, kafkas_fields
 from tests.protocol.reference_schema import (
     Schema,
     SchemaField,
@@ -158,7 +160,7 @@ def compare_fields(
     cls: type[Struct], fields: list[SchemaField], version: int, flexible: bool, path: str
 ) -> None:
     theirs = [field for field in fields if version in field.versions]
-    ours = [field for field in cls._fields if field.versions.holds(version)]
+    ours = kafkas_fields(cls, version)
 
     def name_of_untagged(field: Any) -> str:
         return snake(field.name)
@@ -198,6 +200,38 @@ def compare_default(our: Any, their: SchemaField, version: int, where: str) -> N
         assert value == instance_of(our.struct, their.fields, their.default(version)), where
     else:
         assert value == their.default(version), where
+
+
+def test_a_field_of_our_own_is_tagged_and_absent_by_default() -> None:
+    for struct, fields in ADDITIONS.items():
+        by_name = {field.name: field for field in struct._fields}
+        for name, tag in fields.items():
+            field = by_name[name]
+            assert field.tag == tag >= FIRST_TAG
+            assert field.default is not REQUIRED
+
+
+def test_kafka_steps_over_the_offset_that_a_commit_expects() -> None:
+    partition = OffsetCommitRequest.Topic.Partition
+    for version in range(8, 11):
+        schema = schema_for("OffsetCommit", "Request", version)
+
+        def written(expected: int, version: int = version) -> bytes:
+            entry = partition(
+                partition_index=0,
+                committed_offset=5,
+                committed_metadata="m",
+                expected_offset=expected,
+            )
+            topic = OffsetCommitRequest.Topic(partitions=[entry])
+            return OffsetCommitRequest(group_id="g", topics=[topic]).encode(version)
+
+        plain, conditional = written(ANY_OFFSET), written(4)
+        assert plain != conditional
+        assert schema.decode(version, plain) == schema.decode(version, conditional)
+        decoded = OffsetCommitRequest.decode(version, conditional)
+        assert decoded.topics[0].partitions[0].expected_offset == 4
+        assert reference.decode(OffsetCommitRequest, version, conditional) == decoded
 
 
 @pytest.mark.parametrize(("api", "kind"), MESSAGES)

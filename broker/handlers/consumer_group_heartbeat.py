@@ -1,0 +1,44 @@
+"""ConsumerGroupHeartbeat: a member of a consumer group (KIP-848) joins, lives and leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.pending import Durable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+
+def consumer_group_heartbeat(request: Request, ctx: Context) -> Any:
+    message: ConsumerGroupHeartbeatRequest = request.message
+    groups = ctx.broker.groups
+    if not groups.consumer.is_offered:
+        return _refusal(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "group.coordinator.rebalance.protocols does not name the consumer protocol",
+        )
+    try:
+        shard, response = groups.consumer.heartbeat(message, ctx.caller(request))
+    except KafkaError as error:
+        return _refusal(error.code, str(error))
+    if shard.is_durable:
+        return response
+    return Durable(
+        response,
+        [shard.partition],
+        lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    )
+
+
+def _refusal(code: ErrorCode, why: str) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=why or None, member_epoch=0, heartbeat_interval_ms=0
+    )

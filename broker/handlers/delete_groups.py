@@ -1,0 +1,38 @@
+"""DeleteGroups: groups without members go, with all their offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.pending import Durable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, refused
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from broker.partition import Partition
+    from protocol.connection import Request
+
+Entry = DeleteGroupsResponse.Group
+
+
+def delete_groups(request: Request, ctx: Context) -> Any:
+    message: DeleteGroupsRequest = request.message
+    results = []
+    touched: dict[Partition, None] = {}
+    for group_id in dict.fromkeys(message.groups_names):
+        try:
+            shard = ctx.broker.offsets.delete_group(group_id)
+            if not shard.is_durable:
+                touched[shard.partition] = None
+            results.append(Entry(group_id=group_id, error_code=ErrorCode.NONE))
+        except KafkaError as error:
+            results.append(
+                Entry(group_id=group_id, error_code=error.code, error_message=str(error) or None)
+            )
+    response = DeleteGroupsResponse(results=results)
+    if not touched:
+        return response
+    return Durable(
+        response, list(touched), lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    )

@@ -1,0 +1,79 @@
+"""DescribeGroups: classic groups, their state, and who their members are and what they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.coordinator.classic import ClassicGroup
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+UNKNOWN_IS_AN_ERROR_SINCE = 6
+DEAD, EMPTY = "Dead", "Empty"
+
+Entry = DescribeGroupsResponse.Group
+
+
+def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
+    message: DescribeGroupsRequest = request.message
+    return DescribeGroupsResponse(
+        groups=[_describe(group_id, request.version, ctx) for group_id in message.groups]
+    )
+
+
+def _describe(group_id: str, version: int, ctx: Context) -> Entry:
+    try:
+        shard = ctx.broker.groups.existing_shard(group_id)
+    except KafkaError as error:
+        return _entry(group_id, "", code=error.code)
+    group = None if shard is None else shard.state.groups.get(group_id)
+    if isinstance(group, ClassicGroup):
+        return _described(group)
+    if group is None and shard is not None and group_id in shard.state.offsets:
+        return _entry(group_id, EMPTY)
+    if version < UNKNOWN_IS_AN_ERROR_SINCE:
+        return _entry(group_id, DEAD)
+    why = "not found." if group is None else "is not a classic group."
+    return _entry(
+        group_id, DEAD, code=ErrorCode.GROUP_ID_NOT_FOUND, message=f"Group {group_id} {why}"
+    )
+
+
+def _described(group: ClassicGroup) -> Entry:
+    shown = group.describe()
+    return Entry(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=shown.state,
+        protocol_type=shown.protocol_type,
+        protocol_data=shown.protocol_name,
+        members=[
+            Entry.Member(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in shown.members
+        ],
+    )
+
+
+def _entry(
+    group_id: str, state: str, *, code: ErrorCode = ErrorCode.NONE, message: str | None = None
+) -> Entry:
+    return Entry(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )

@@ -1,0 +1,61 @@
+"""ListGroups: the groups there are, of every kind, with those that only have offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.coordinator.classic import ClassicGroup
+from protocol.errors import ErrorCode
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.context import Context
+    from broker.coordinator.shard import Shard
+    from protocol.connection import Request
+
+Entry = ListGroupsResponse.Group
+
+
+def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
+    message: ListGroupsRequest = request.message
+    states = {state.lower() for state in message.states_filter}
+    types = {kind.lower() for kind in message.types_filter}
+    groups = ctx.broker.groups
+    return ListGroupsResponse(
+        error_code=(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.is_loading else ErrorCode.NONE
+        ),
+        groups=[
+            entry
+            for shard in groups.loaded_shards()
+            for entry in _entries(shard)
+            if (not states or entry.group_state.lower() in states)
+            and (not types or entry.group_type in types)
+        ],
+    )
+
+
+def _entries(shard: Shard) -> Iterator[Entry]:
+    known = shard.state.groups
+    for group in known.values():
+        if isinstance(group, ClassicGroup):
+            yield Entry(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+        else:
+            yield Entry(
+                group_id=group.group_id,
+                protocol_type="consumer",
+                group_state=group.state,
+                group_type="consumer",
+            )
+    for group_id in shard.state.offsets.groups():
+        if group_id not in known:
+            yield Entry(
+                group_id=group_id, protocol_type="", group_state="Empty", group_type="classic"
+            )

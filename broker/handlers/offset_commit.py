@@ -1,0 +1,116 @@
+"""OffsetCommit: check the caller, then store what can be stored, as one batch.
+
+An offset for a partition that does not exist, or with metadata too long, is refused alone; the rest
+of the request is committed, all of it or nothing, and is on the disk before the answer. Version 0,
+which Kafka kept in ZooKeeper, goes to the same place as the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.pending import Durable
+from protocol.eras import OFFSET_COMMIT, code_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    ANY_OFFSET,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+    from protocol.logdata.commits import Entry
+
+TOPIC_IDS_SINCE = 10
+DEFAULT_RETENTION = NOW = -1
+
+Answered = OffsetCommitResponse.Topic
+Asked = OffsetCommitRequest.Topic.Partition
+
+
+def offset_commit(request: Request, ctx: Context) -> Any:
+    message: OffsetCommitRequest = request.message
+    version = request.version
+    offsets = ctx.broker.offsets
+    try:
+        shard = offsets.check_commit(message, version)
+        accepted: list[Entry] = []
+        times: list[int] = []
+        conditions: list[tuple[str, int, int]] = []
+        answered = _sort_out(message, version, ctx, accepted, times, conditions)
+        if conditions:
+            offsets.require(shard, message.group_id, conditions)
+        if accepted:
+            offsets.commit(
+                shard,
+                message.group_id,
+                accepted,
+                now_ms=ctx.now_ms,
+                times_ms=times if any(time != NOW for time in times) else None,
+            )
+    except KafkaError as error:
+        ctx.refused_commit(message.group_id, error, client_id=request.client_id)
+        return refused(message, code_for(OFFSET_COMMIT, version, error.code))
+    response = OffsetCommitResponse(topics=answered)
+    if shard.is_durable:
+        return response
+    return Durable(
+        response, [shard.partition], lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    )
+
+
+def _sort_out(
+    message: OffsetCommitRequest,
+    version: int,
+    ctx: Context,
+    accepted: list[Entry],
+    times: list[int],
+    conditions: list[tuple[str, int, int]],
+) -> list[Answered]:
+    """The answer; what may be committed is added to `accepted`, its time to `times`, and what it
+    expects to replace, if it says so, to `conditions`."""
+    topics = ctx.broker.topics
+    by_id = version >= TOPIC_IDS_SINCE
+    metadata_max = ctx.broker.settings.offset_metadata_max_bytes
+    retention_ms = message.retention_time_ms
+    expire_ms = -1 if retention_ms == DEFAULT_RETENTION else ctx.now_ms + retention_ms
+    answered = []
+    for asked in message.topics:
+        topic = topics.by_id.get(asked.topic_id) if by_id else topics.by_name.get(asked.name)
+        if topic is not None:
+            name, count = topic.name, len(topic.partitions)
+        else:
+            name, count = "", 0
+        entries = []
+        for one in asked.partitions:
+            index, metadata = one.partition_index, one.committed_metadata
+            code = 0
+            if not 0 <= index < count:
+                code = _unknown(exists=topic is not None, by_id=by_id)
+            elif metadata and _length(metadata) > metadata_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                accepted.append(
+                    (name, index, one.committed_offset, one.committed_leader_epoch, metadata,
+                     expire_ms)
+                )  # fmt: skip
+                times.append(one.commit_timestamp)
+                if one.expected_offset != ANY_OFFSET:
+                    conditions.append((name, index, one.expected_offset))
+            entries.append(Answered.Partition(partition_index=index, error_code=code))
+        answered.append(Answered(topic_id=asked.topic_id, name=asked.name, partitions=entries))
+    return answered
+
+
+def _length(metadata: str) -> int:
+    """In units of UTF-16, which is what Kafka counts against offset.metadata.max.bytes."""
+    return len(metadata.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _unknown(*, exists: bool, by_id: bool) -> ErrorCode:
+    if by_id and not exists:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,47 @@
+"""OffsetDelete: offsets of a group are to go, those of topics that it does not read now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.pending import Durable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse, refused
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+Topic = OffsetDeleteResponse.Topic
+
+
+def offset_delete(request: Request, ctx: Context) -> Any:
+    message: OffsetDeleteRequest = request.message
+    topics = ctx.broker.topics
+    if not message.group_id:
+        raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
+    shard, subscribed = ctx.broker.offsets.to_delete_from(message.group_id)
+    offsets = shard.state.offsets
+    gone: list[tuple[str, int]] = []
+    answered = []
+    for asked in message.topics:
+        entries = []
+        for one in asked.partitions:
+            index = one.partition_index
+            code = ErrorCode.NONE
+            if subscribed is None or asked.name in subscribed:
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif offsets.get(message.group_id, asked.name, index) is not None:
+                gone.append((asked.name, index))
+            elif topics.partition(asked.name, index) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            entries.append(Topic.Partition(partition_index=index, error_code=code))
+        answered.append(Topic(name=asked.name, partitions=entries))
+    if gone:
+        ctx.broker.offsets.remove(shard, message.group_id, gone)
+    response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answered)
+    if shard.is_durable:
+        return response
+    return Durable(
+        response, [shard.partition], lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    )

@@ -1,0 +1,171 @@
+"""OffsetFetch: where a group is. The answer waits until what it tells is on the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.pending import Durable
+from protocol.eras import OFFSET_FETCH, code_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, refused
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from broker.coordinator.shard import Shard
+    from broker.partition import Partition
+    from protocol.connection import Request
+
+TOP_LEVEL_ERROR_SINCE = 2
+SEVERAL_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+NOTHING = -1
+
+OldTopic = OffsetFetchResponse.Topic
+NewGroup = OffsetFetchResponse.Group
+NewTopic = NewGroup.Topic
+AnyPartition = OldTopic.Partition | NewTopic.Partition
+
+
+def offset_fetch(request: Request, ctx: Context) -> Any:
+    message: OffsetFetchRequest = request.message
+    version = request.version
+    unsynced: list[Partition] = []
+    if version >= SEVERAL_GROUPS_SINCE:
+        response = OffsetFetchResponse(
+            groups=[_group(asked, message, version, ctx, unsynced) for asked in message.groups]
+        )
+    else:
+        shard = _shard(message.group_id, ctx, unsynced)
+        response = OffsetFetchResponse(topics=_old_topics(shard, message, version))
+    if not unsynced:
+        return response
+    return Durable(
+        response,
+        unsynced,
+        lambda: refused(
+            message, code_for(OFFSET_FETCH, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        ),
+    )
+
+
+def _shard(group_id: str, ctx: Context, unsynced: list[Partition]) -> Shard | None:
+    shard = ctx.broker.groups.existing_shard(group_id)
+    if shard is not None and not shard.is_durable:
+        unsynced.append(shard.partition)
+    return shard
+
+
+def _group(
+    asked: OffsetFetchRequest.Group,
+    message: OffsetFetchRequest,
+    version: int,
+    ctx: Context,
+    unsynced: list[Partition],
+) -> NewGroup:
+    """One group's part of the answer; its errors are its own."""
+    group_id = asked.group_id
+    try:
+        shard = _shard(group_id, ctx, unsynced)
+        if asked.member_id is not None or asked.member_epoch >= 0:
+            ctx.broker.offsets.check_fetch(shard, group_id, asked.member_id, asked.member_epoch)
+    except KafkaError as error:
+        return NewGroup(group_id=group_id, topics=[], error_code=error.code)
+    by_name, by_id = ctx.broker.topics.by_name, ctx.broker.topics.by_id
+    stable = message.require_stable
+    topics = []
+    if asked.topics is None:
+        for name, indexes in _everything(shard, group_id).items():
+            topic = by_name.get(name)
+            if topic is None and version >= TOPIC_IDS_SINCE:
+                continue  # which has no id any more
+            entries = _partitions(shard, group_id, name, indexes, stable, NewTopic.Partition)
+            topics.append(
+                NewTopic(
+                    name=name,
+                    topic_id=topic.topic_id if topic is not None else bytes(16),
+                    partitions=entries,
+                )
+            )
+        return NewGroup(group_id=group_id, topics=topics)
+    for one in asked.topics:
+        name = one.name
+        if version >= TOPIC_IDS_SINCE:
+            topic = by_id.get(one.topic_id)
+            if topic is None:
+                entries = [
+                    _nothing(NewTopic.Partition, index, ErrorCode.UNKNOWN_TOPIC_ID)
+                    for index in one.partition_indexes
+                ]
+                topics.append(NewTopic(topic_id=one.topic_id, partitions=entries))
+                continue
+            name = topic.name
+        entries = _partitions(
+            shard, group_id, name, one.partition_indexes, stable, NewTopic.Partition
+        )
+        topics.append(NewTopic(topic_id=one.topic_id, name=name, partitions=entries))
+    return NewGroup(group_id=group_id, topics=topics)
+
+
+def _old_topics(shard: Shard | None, message: OffsetFetchRequest, version: int) -> list[OldTopic]:
+    group_id, stable = message.group_id, message.require_stable
+    if message.topics is None:
+        wanted = list(_everything(shard, group_id).items())
+    else:
+        wanted = [(one.name, one.partition_indexes) for one in message.topics]
+    topics = []
+    for name, indexes in wanted:
+        entries = _partitions(shard, group_id, name, indexes, stable, OldTopic.Partition)
+        if version == 0:
+            for entry in entries:
+                if entry.committed_offset == NOTHING:
+                    entry.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics.append(OldTopic(name=name, partitions=entries))
+    return topics
+
+
+def _everything(shard: Shard | None, group_id: str) -> dict[str, list[int]]:
+    return {} if shard is None else shard.state.offsets.topics(group_id)
+
+
+def _partitions(
+    shard: Shard | None,
+    group_id: str,
+    name: str,
+    indexes: list[int],
+    stable: bool,
+    entry: type[Any],
+) -> list[Any]:
+    if shard is None:
+        return [_nothing(entry, index) for index in indexes]
+    offsets = shard.state.offsets
+    entries = [
+        entry(
+            partition_index=index,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+            error_code=0,
+        )
+        if found is not None
+        else _nothing(entry, index)
+        for index, found in zip(indexes, offsets.fetch(group_id, name, indexes), strict=True)
+    ]
+    pending = frozenset(offsets.pending(group_id)) if stable else ()
+    if pending:
+        return [
+            _nothing(entry, one.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (name, one.partition_index) in pending
+            else one
+            for one in entries
+        ]
+    return entries
+
+
+def _nothing(entry: type[Any], index: int, code: ErrorCode = ErrorCode.NONE) -> Any:
+    return entry(
+        partition_index=index,
+        committed_offset=NOTHING,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=code,
+    )
