@@ -1,4 +1,5 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `check`, `dump`, `repair`.
+"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `check`, `dump`,
+`repair`.
 
 Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
 """
@@ -9,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from broker import cli_storage
+from broker import cli_groups, cli_storage
 from broker._version import VERSION
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "version": _version,
         "config": _config,
         "health": _health,
+        "groups": cli_groups.run_groups,
         "check": cli_storage.run_check,
         "dump": cli_storage.run_dump,
         "repair": cli_storage.run_repair,
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     health.add_argument("--host", default="127.0.0.1")
     health.add_argument("--port", type=int, default=9092)
     health.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
+    cli_groups.add_commands(commands)
     cli_storage.add_commands(commands)
     return parser
 

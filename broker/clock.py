@@ -30,3 +30,27 @@ def process_age_ms() -> int:
 
     started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000))
+
+
+def utc_text(timestamp_ms: int) -> str:
+    """A moment (ms since 1970) in ISO 8601 and UTC; the number itself if no year can hold it."""
+    from datetime import UTC, datetime
+
+    try:
+        seconds, ms = divmod(timestamp_ms, 1000)
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03}Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+def ms_of_text(text: str) -> int:
+    """The moment (ms since 1970) that an ISO 8601 text names; UTC where it names no zone.
+
+    Raises ValueError.
+    """
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
