@@ -86,7 +86,7 @@ class Context:
     def refused_commit(self, group: str, error: KafkaError, *, client_id: str | None) -> None:
         """Say in the log, once a minute, why a commit was refused, if that says more than its
         code does."""
-        if str(error) and not self.broker.disk.noticed(error):
+        if str(error) != error.code.meaning and not self.broker.disk.noticed(error):
             logs.warn_once_a_minute(
                 "commit refused", str(error), self.peer_host, group=group, client_id=client_id
             )

@@ -106,6 +106,8 @@ class Sender:
     def close(self) -> None:
         """Forget what has not been sent; the peer is gone."""
         self.closed = True
+        # Else the connection would be garbage that only the collector's last round finds.
+        self._drained = _nobody_asks
         self._stop_watching()
         if self._duplicate is not None:
             self._duplicate.close()
@@ -267,3 +269,7 @@ def _unread(piece: FileSlice, error: OSError) -> bytes:
     """Say in the log that announced bytes can't be read; nothing is what there is of them."""
     logs.error_once_a_minute("records can't be read", str(error), repr(piece.file))
     return b""
+
+
+def _nobody_asks() -> None:
+    """The connection is closed."""

@@ -43,7 +43,7 @@ def _member(state: ConsumerGroupState, member: Member, topics: TopicsView) -> Gr
         client_id=facts.client_id,
         client_host=facts.client_host,
         subscribed_topic_names=list(facts.topic_names),
-        subscribed_topic_regex=facts.regex or None,
+        subscribed_topic_regex=facts.regex,
         assignment=_assignment(member.current.assigned, topics),
         target_assignment=_assignment(state.targets.get(member.member_id, NOTHING), topics),
         member_type=CONSUMER if facts.classic is None else CLASSIC,

@@ -118,7 +118,7 @@ class Loads:
 
 
 def _bytes(shard: Shard) -> int:
-    return sum(segment.size for segment in shard.partition.log.segments)
+    return sum(segment.byte_size() for segment in shard.partition.log.segments)
 
 
 def _slice(shard: Shard, loader: ShardLoader) -> FileSlice | None:

@@ -7,6 +7,7 @@ is still open) lies beside it.
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from itertools import chain, count, islice, repeat
 from operator import lt
@@ -194,6 +195,18 @@ class CommittedOffsets:
             return list(found)
         by_key = dict(zip(kept.keys, found, strict=True))
         return [by_key.get(key) for key in asked]
+
+    def fetch_run(
+        self, group: str, topic: str, partitions: Sequence[int]
+    ) -> tuple[array[int], array[int]] | None:
+        """Offsets and leader epochs of partitions that ascend and all have an offset without
+        metadata; None if they do not, or are few: then `fetch` is for them."""
+        base = self._bases.get(topic)
+        if base is None or len(partitions) <= FEW or group in self._metadata:
+            return None
+        keys = array("Q", [base + partition for partition in partitions])
+        kept = self._table.span(group, keys[0], keys[-1] + 1, len(keys) + 1)
+        return (kept.offsets, kept.epochs) if kept.keys == keys else None
 
     def topics(self, group: str) -> dict[str, list[int]]:
         """The partitions with an offset by topic, ascending; also for a group that has none."""

@@ -18,7 +18,7 @@ from protocol.records.markers import MARKER_SIZE
 from storage.errors import BatchTooLarge, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from broker.coordinator.shard_state import ShardState
     from broker.partition import Partition
@@ -64,43 +64,56 @@ class Shard:
         Raises KafkaError: COORDINATOR_NOT_AVAILABLE when the disk refuses or is full,
         UNKNOWN_SERVER_ERROR for a batch larger than a segment. Then nothing is written.
         """
-        header = HEADER.unpack_from(batch)
         log = self.partition.log
-        return self._write(lambda: log.append(memoryview(batch), header, now_ms=now_ms), len(batch))
+        try:
+            self._require_room()
+            offset = log.append(memoryview(batch), HEADER.unpack_from(batch), now_ms=now_ms)
+            log.write()
+        except KafkaError as error:
+            raise self._refused(error) from error
+        self._written(len(batch))
+        return offset
 
     def write_marker(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> int:
         """Write the end of a transaction; returns its offset. Raises KafkaError as `write`, or
         PRODUCER_FENCED and TRANSACTION_COORDINATOR_FENCED."""
-        log, now_ms = self.partition.log, self._broker.now_ms()
-        return self._write(
-            lambda: log.append_marker(
+        log = self.partition.log
+        try:
+            self._require_room()
+            offset = log.append_marker(
                 producer_id,
                 epoch,
                 commit=commit,
                 coordinator_epoch=coordinator_epoch,
-                now_ms=now_ms,
-            ),
-            MARKER_SIZE,
-        )
-
-    def _write(self, append: Callable[[], int], size: int) -> int:
-        broker, partition = self._broker, self.partition
-        log = partition.log
-        try:
-            if broker.disk.full:
-                raise StorageError(TOLD)
-            offset = append()
+                now_ms=self._broker.now_ms(),
+            )
             log.write()
-        except BatchTooLarge as error:
-            raise KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        except StorageError as error:
-            if not broker.disk.noticed(error):
-                logs.error_once_a_minute("group state not written", str(error), log.name)
-            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-        broker.appends.unsynced[log] = partition
-        broker.appends.bytes_written += size
+        except KafkaError as error:
+            raise self._refused(error) from error
+        self._written(MARKER_SIZE)
+        return offset
+
+    def _require_room(self) -> None:
+        if self._broker.disk.full:
+            raise StorageError(TOLD)
+
+    def _refused(self, error: KafkaError) -> KafkaError:
+        """What the client is told when storage says this."""
+        if isinstance(error, BatchTooLarge):
+            return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not isinstance(error, StorageError):
+            return error
+        if not self._broker.disk.noticed(error):
+            log = self.partition.log
+            logs.error_once_a_minute("group state not written", str(error), log.name)
+        return KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _written(self, size: int) -> None:
+        """Have it synced in any case, and wake those who read the topic."""
+        partition, appends = self.partition, self._broker.appends
+        appends.unsynced[partition.log] = partition
+        appends.bytes_written += size
         if partition.waits:
             partition.wake(size)
-        return offset

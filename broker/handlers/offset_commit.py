@@ -18,6 +18,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponse,
     refused,
 )
+from protocol.schema import constructor
 
 if TYPE_CHECKING:
     from broker.context import Context
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_SINCE = 10
 DEFAULT_RETENTION = NOW = -1
+INT64_MAX = 2**63 - 1
 
 Answered = OffsetCommitResponse.Topic
+new_response = constructor(OffsetCommitResponse)
+new_topic = constructor(OffsetCommitResponse.Topic)
+new_partition = constructor(OffsetCommitResponse.Topic.Partition)
 Asked = OffsetCommitRequest.Topic.Partition
 
 
@@ -54,7 +59,7 @@ def offset_commit(request: Request, ctx: Context) -> Any:
     except KafkaError as error:
         ctx.refused_commit(message.group_id, error, client_id=request.client_id)
         return refused(message, code_for(OFFSET_COMMIT, version, error.code))
-    response = OffsetCommitResponse(topics=answered)
+    response = new_response(topics=answered)
     if shard.is_durable:
         return response
     return Durable(
@@ -76,7 +81,9 @@ def _sort_out(
     by_id = version >= TOPIC_IDS_SINCE
     metadata_max = ctx.broker.settings.offset_metadata_max_bytes
     retention_ms = message.retention_time_ms
-    expire_ms = -1 if retention_ms == DEFAULT_RETENTION else ctx.now_ms + retention_ms
+    expire_ms = -1
+    if retention_ms != DEFAULT_RETENTION:
+        expire_ms = min(max(ctx.now_ms + retention_ms, 0), INT64_MAX)
     answered = []
     for asked in message.topics:
         topic = topics.by_id.get(asked.topic_id) if by_id else topics.by_name.get(asked.name)
@@ -100,8 +107,8 @@ def _sort_out(
                 times.append(one.commit_timestamp)
                 if one.expected_offset != ANY_OFFSET:
                     conditions.append((name, index, one.expected_offset))
-            entries.append(Answered.Partition(partition_index=index, error_code=code))
-        answered.append(Answered(topic_id=asked.topic_id, name=asked.name, partitions=entries))
+            entries.append(new_partition(partition_index=index, error_code=code))
+        answered.append(new_topic(topic_id=asked.topic_id, name=asked.name, partitions=entries))
     return answered
 
 

@@ -8,8 +8,11 @@ from broker.pending import Durable
 from protocol.eras import OFFSET_FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, refused
+from protocol.schema import constructor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.context import Context
     from broker.coordinator.shard import Shard
     from broker.partition import Partition
@@ -23,7 +26,8 @@ NOTHING = -1
 OldTopic = OffsetFetchResponse.Topic
 NewGroup = OffsetFetchResponse.Group
 NewTopic = NewGroup.Topic
-AnyPartition = OldTopic.Partition | NewTopic.Partition
+old_partition = constructor(OldTopic.Partition)
+new_partition = constructor(NewTopic.Partition)
 
 
 def offset_fetch(request: Request, ctx: Context) -> Any:
@@ -78,7 +82,7 @@ def _group(
             topic = by_name.get(name)
             if topic is None and version >= TOPIC_IDS_SINCE:
                 continue  # which has no id any more
-            entries = _partitions(shard, group_id, name, indexes, stable, NewTopic.Partition)
+            entries = _partitions(shard, group_id, name, indexes, stable, new_partition)
             topics.append(
                 NewTopic(
                     name=name,
@@ -93,15 +97,13 @@ def _group(
             topic = by_id.get(one.topic_id)
             if topic is None:
                 entries = [
-                    _nothing(NewTopic.Partition, index, ErrorCode.UNKNOWN_TOPIC_ID)
+                    _nothing(new_partition, index, ErrorCode.UNKNOWN_TOPIC_ID)
                     for index in one.partition_indexes
                 ]
                 topics.append(NewTopic(topic_id=one.topic_id, partitions=entries))
                 continue
             name = topic.name
-        entries = _partitions(
-            shard, group_id, name, one.partition_indexes, stable, NewTopic.Partition
-        )
+        entries = _partitions(shard, group_id, name, one.partition_indexes, stable, new_partition)
         topics.append(NewTopic(topic_id=one.topic_id, name=name, partitions=entries))
     return NewGroup(group_id=group_id, topics=topics)
 
@@ -114,7 +116,7 @@ def _old_topics(shard: Shard | None, message: OffsetFetchRequest, version: int) 
         wanted = [(one.name, one.partition_indexes) for one in message.topics]
     topics = []
     for name, indexes in wanted:
-        entries = _partitions(shard, group_id, name, indexes, stable, OldTopic.Partition)
+        entries = _partitions(shard, group_id, name, indexes, stable, old_partition)
         if version == 0:
             for entry in entries:
                 if entry.committed_offset == NOTHING:
@@ -133,11 +135,24 @@ def _partitions(
     name: str,
     indexes: list[int],
     stable: bool,
-    entry: type[Any],
+    entry: Callable[..., Any],
 ) -> list[Any]:
     if shard is None:
         return [_nothing(entry, index) for index in indexes]
     offsets = shard.state.offsets
+    pending = frozenset(offsets.pending(group_id)) if stable else frozenset()
+    run = None if pending else offsets.fetch_run(group_id, name, indexes)
+    if run is not None:
+        return [
+            entry(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata="",
+                error_code=0,
+            )
+            for index, offset, leader_epoch in zip(indexes, *run, strict=True)
+        ]
     entries = [
         entry(
             partition_index=index,
@@ -150,7 +165,6 @@ def _partitions(
         else _nothing(entry, index)
         for index, found in zip(indexes, offsets.fetch(group_id, name, indexes), strict=True)
     ]
-    pending = frozenset(offsets.pending(group_id)) if stable else ()
     if pending:
         return [
             _nothing(entry, one.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -161,7 +175,7 @@ def _partitions(
     return entries
 
 
-def _nothing(entry: type[Any], index: int, code: ErrorCode = ErrorCode.NONE) -> Any:
+def _nothing(entry: Callable[..., Any], index: int, code: ErrorCode = ErrorCode.NONE) -> Any:
     return entry(
         partition_index=index,
         committed_offset=NOTHING,

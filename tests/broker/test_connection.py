@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.support.caller import Wanted, batch, fetch_request, produce_request
-from tests.support.fake_connection import InProcessBroker
+from tests.support.fake_connection import FakeClient, InProcessBroker
 from tests.support.wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -372,3 +374,19 @@ def test_answers_of_one_turn_do_not_depend_on_how_the_bytes_were_cut(
     assert b"".join(whole.writes) == b"".join(cut.writes)
     assert len(whole.writes) == 1
     assert len(cut.writes) == 5
+
+
+def test_a_connection_that_is_lost_leaves_nothing_for_the_collector(
+    broker: InProcessBroker,
+) -> None:
+    client = FakeClient(broker)
+    client.feed(metadata(1) + produce(2))
+    assert client.answered() == [1, 2]
+    seen = weakref.ref(client.connection)
+    gc.disable()
+    try:
+        client.lose()
+        del client
+        assert seen() is None
+    finally:
+        gc.enable()

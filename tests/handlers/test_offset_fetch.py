@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.logdata.commits import commit_batch
 from protocol.messages.offset_fetch import OffsetFetchRequest
+from protocol.records.markers import Marker, encode_marker
+from tests.support.caller import NOW_MS
 from tests.support.consumer_member import ConsumerMember
 from tests.support.group_caller import NOTHING, Found, GroupCaller, rebalance
 
@@ -232,3 +236,44 @@ def test_before_there_was_any_group_there_is_no_topic_and_no_offset(
             assert groups.committed("g", [("t", 0)], version=version) == {("t", 0): NOTHING}
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert groups.describe("__consumer_offsets").error_code == unknown
+
+
+@pytest.mark.parametrize("end", [None, True, False], ids=["open", "committed", "aborted"])
+def test_offsets_of_a_transaction_are_unstable_until_it_ends_and_then_there_or_not(
+    own_broker: BrokerProcess, end: bool | None
+) -> None:
+    """The log is written by hand, as Kafka writes TxnOffsetCommit and what ends it."""
+    own_broker.settings = {"offsets.topic.num.partitions": "1"}
+    own_broker.start()
+    with GroupCaller(own_broker.host, own_broker.port) as groups:
+        groups.create_topic("t", partitions=2)
+        groups.commit("g", {("t", 0): 5, ("t", 1): 6})
+    own_broker.kill()
+    sent = commit_batch(
+        "g", [("t", 0, 9, -1, "", -1)], now_ms=NOW_MS, producer_id=7, producer_epoch=0
+    )
+    struct.pack_into(">q", sent, 0, 2)
+    if end is not None:
+        marker = encode_marker(7, 0, marker=Marker(end, 0), timestamp_ms=NOW_MS)
+        struct.pack_into(">q", marker, 0, 3)
+        sent += marker
+    with (own_broker.data / "__consumer_offsets-0/00000000000000000000.log").open("ab") as file:
+        file.write(sent)
+
+    own_broker.start()
+
+    old = Found(9) if end else Found(5)
+    unstable = Found(-1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    places = [("t", 0), ("t", 1)]
+    with GroupCaller(own_broker.host, own_broker.port) as groups:
+        for version in (1, 5, 7, 8, 9):
+            assert groups.committed("g", places, version=version) == {
+                ("t", 0): old,
+                ("t", 1): Found(6),
+            }
+        for version in (7, 8, 9):
+            for asked in (places, None):
+                assert groups.committed("g", asked, version=version, require_stable=True) == {
+                    ("t", 0): unstable if end is None else old,
+                    ("t", 1): Found(6),
+                }
