@@ -18,9 +18,15 @@ from bench import (
     convert,
     fetch,
     group_commit,
+    group_heartbeats,
+    group_join,
     latency,
     machine,
     many_partitions,
+    offset_commits,
+    offset_fetch,
+    offset_load,
+    offset_memory,
     old_readers,
     produce,
     recovery,
@@ -46,7 +52,15 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "time-search": time_search.CASES,
     "many-partitions": many_partitions.CASES,
     "compaction": compaction.CASES,
+    "offset-commits": offset_commits.CASES,
+    "offset-load": offset_load.CASES,
+    "offset-memory": offset_memory.CASES,
+    "offset-fetch": offset_fetch.CASES,
+    "group-heartbeats": group_heartbeats.CASES,
+    "group-join": group_join.CASES,
 }
+#: Only when it is named: a minute or more in each round.
+LONG: dict[str, tuple[case.Case, ...]] = {"offset-commits-long": offset_commits.LONG_CASES}
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
 CONVERT = "convert"
 RESULTS = Path(__file__).parent / "results"
@@ -65,17 +79,17 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add("--tiny", action="store_true", help="proves that everything runs; its figures mean nothing")
     add(
         "--only",
-        choices=(*GROUPS, CONVERT),
+        choices=(*GROUPS, *LONG, CONVERT),
         action="append",
         metavar="NAME",
-        help=f"one of {', '.join(GROUPS)}; or {CONVERT}, which is a table of its own",
+        help=f"one of {', '.join((*GROUPS, *LONG))}; or {CONVERT}, which is a table of its own",
     )
     add(
         "--against",
         action="append",
         metavar="SERVER",
         help="triglot, floor, kafka, or NAME=127.0.0.1:PORT@PID of a running one; the first is "
-        "compared with the others (triglot and floor)",
+        "compared with the others (triglot and floor). kafka-848 is kafka with KIP-848 switched on",
     )
     add("--warm-up", type=float, default=None, help=f"seconds of load for kafka ({WARM_UP_S:.0f})")
     add("--json", action="store_true", help="print JSON instead of the table")
@@ -90,10 +104,10 @@ def server_of(name: str, folder: Path) -> Server:
     if name in convert.TWINS:
         return convert.Twin(name)
     kinds: dict[str, type[Started]] = {"triglot": Triglot, "floor": Floor}
-    if name == "kafka":
-        from bench.kafka_peer import Kafka
+    if name.startswith("kafka"):
+        from bench.kafka_peer import ConsumerKafka, Kafka
 
-        kinds["kafka"] = Kafka
+        kinds |= {"kafka": Kafka, "kafka-848": ConsumerKafka}
     if name not in kinds:
         raise SystemExit(f"--against {name}: neither triglot, floor, kafka nor NAME=ADDRESS@PID")
     server = kinds[name](folder / name)
@@ -172,7 +186,7 @@ def main(arguments: Sequence[str]) -> None:
         if groups != [CONVERT] or options.against:
             raise SystemExit(f"--only {CONVERT} needs no server and goes with no other load")
         columns = list(convert.TWINS)
-    known = {**GROUPS, CONVERT: convert.CASES}
+    known = {**GROUPS, **LONG, CONVERT: convert.CASES}
     cases = [each for name in groups for each in known[name]]
     command = shlex.join(["python", "-m", "bench", *_without_paths(arguments)])
     run = report.Run(machine.described(), command, rounds)

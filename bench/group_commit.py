@@ -72,7 +72,7 @@ class Producers(Case):
     def run(self, server: Server, scale: Scale, folder: Path) -> Mapping[str, float]:
         batch = frames.record_batch(1, VALUE_BYTES)
         request = frames.produce_frame(TOPIC, batch, acks=-1)
-        took_s = _bare_loop(batch, folder, scale.latency_s / 2)
+        took_s = bare_loop(batch, folder, scale.latency_s / 2)
         server.create_topic(TOPIC)
         try:
             seconds = ("-t", str(scale.latency_s), "-u", str(scale.latency_s / 5))
@@ -82,7 +82,7 @@ class Producers(Case):
             )
         finally:
             server.delete_topic(TOPIC)
-        took_s += _bare_loop(batch, folder, scale.latency_s / 2)
+        took_s += bare_loop(batch, folder, scale.latency_s / 2)
         rate = ran.answers / ran.seconds
         return _found(rate, ran.p50_us / 1000, ran.p99_us / 1000, took_s)
 
@@ -110,7 +110,7 @@ class Waiters(Case):
         return found
 
 
-def _bare_loop(data: bytes, folder: Path, seconds: float) -> list[float]:
+def bare_loop(data: bytes, folder: Path, seconds: float) -> list[float]:
     """Seconds that each append with its sync took, for so long and at least once."""
     took_s: list[float] = []
     with machine.on_broker_core(), (folder / "bare").open("wb", buffering=0) as file:
@@ -189,10 +189,10 @@ def waited(waiters: int, folder: str, seconds: float) -> tuple[float, list[float
 def main(waiters: str, seconds: str) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         batch, path = frames.record_batch(1, VALUE_BYTES), Path(folder)
-        bare_s = _bare_loop(batch, path, float(seconds) / 2)
+        bare_s = bare_loop(batch, path, float(seconds) / 2)
         (path / "log-0").mkdir()
         rate, took_s = waited(int(waiters), str(path / "log-0"), float(seconds))
-        bare_s += _bare_loop(batch, path, float(seconds) / 2)
+        bare_s += bare_loop(batch, path, float(seconds) / 2)
         p50_s, p99_s = took_s[len(took_s) // 2], took_s[len(took_s) * 99 // 100]
         print(json.dumps(_found(rate, p50_s * 1000, p99_s * 1000, bare_s)))
 

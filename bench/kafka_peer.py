@@ -7,7 +7,7 @@ machine compiles while it runs, so it is given a minute of load before anything 
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from bench.servers import Started
 from tests.support import fetched
@@ -15,7 +15,7 @@ from tests.support.kafka_process import CLUSTER_ID, POM
 from tests.support.server_process import free_port, wait_until_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 LOG4J = """\
@@ -31,6 +31,8 @@ class Kafka(Started):
 
     name = "kafka"
     starts_quickly = False
+    #: Settings that are not defaults.
+    MORE: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, data: Path, *, port: int = 0) -> None:
         self._controller_port = free_port()
@@ -52,11 +54,13 @@ class Kafka(Started):
             "transaction.state.log.min.isr": "1",
             # Deleted topics keep their pages for a minute otherwise.
             "log.segment.delete.delay.ms": "500",
+            **self.MORE,
         }
         self._properties = self.data / "server.properties"
         self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         (self.data / "log4j.properties").write_text(LOG4J)
-        form = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties)]
+        form = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        form += ["-t", CLUSTER_ID, "-c", str(self._properties)]
         subprocess.run([*self._java(), *form], check=True, capture_output=True, timeout=60)
 
     def _java(self) -> list[str]:
@@ -72,3 +76,15 @@ class Kafka(Started):
     def wait_until_ready(self) -> None:
         if not wait_until_listening("127.0.0.1", self.port, timeout_s=self.START_TIMEOUT_S):
             raise RuntimeError(f"kafka does not listen on {self.port}:\n{self.output()}")
+
+
+class ConsumerKafka(Kafka):
+    """With the newer group protocol (KIP-848), which 3.9 has behind a setting as a preview.
+
+    The setting brings another coordinator for classic groups too, the one that 4.0 has by default.
+    """
+
+    name = "kafka-848"
+    MORE: ClassVar[Mapping[str, str]] = {
+        "group.coordinator.rebalance.protocols": "classic,consumer"
+    }

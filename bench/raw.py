@@ -40,7 +40,7 @@ def blast(server: Server, requests: Sequence[bytes], *options: str, error_positi
         file.writelines(requests)
         file.flush()
         command = _command(server, file.name, options, error_position)
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if ran.returncode != 0:
         raise RuntimeError(f"blast against {server.name}: {ran.stderr.strip()}\n{server.output()}")
     blasted = Blasted(**json.loads(ran.stdout))
@@ -80,6 +80,11 @@ def ask(port: int, request: bytes, *, timeout_s: float = 10) -> bytes:
 def ask_on(connection: socket.socket, request: bytes) -> bytes:
     """One round trip; the answer without its length prefix."""
     connection.sendall(request)
+    return answer_on(connection)
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """The next answer to what was sent before, without its length prefix."""
     (size,) = struct.unpack(">i", _exactly(connection, 4))
     return _exactly(connection, size)
 

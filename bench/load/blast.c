@@ -13,6 +13,8 @@
  *       -r RATE    open loop: RATE frames a second at fixed times, whatever the server does. An
  *                  answer's latency counts from the time when its frame *should* have been sent
  *       -s         closed loop that sleeps until answers come; a latency counts from the sending
+ *       -d         frames are dealt out: each connection sends its own share of the file again and
+ *                  again; with -n it sends it once, and COUNT is the number of frames
  *
  * A frame goes by a send of its own, as real clients do it. Answers must come in the order of the
  * requests. Of an answer only the first bytes are looked at; the kernel drops the rest unread.
@@ -43,8 +45,8 @@ struct frame {
 };
 
 struct connection {
-    int fd, writable_watched;
-    size_t next_frame, sent_of_frame;
+    int fd, writable_watched, done;
+    size_t next_frame, sent_of_frame, first_frame, end_frame;
     uint8_t head[PATCHED];
     uint32_t sent, answered; /* frames begun, and answers that are whole */
     uint8_t seen[LOOKED_AT];
@@ -55,7 +57,7 @@ struct connection {
 
 static struct frame *frames;
 static size_t frame_count;
-static int port, connection_count = 1, window = 1, error_position = -1, pid, epoll_fd, sleeps;
+static int port, connection_count = 1, window = 1, error_position = -1, pid, epoll_fd, sleeps, dealt;
 static double seconds = 1, warm_up, rate;
 static long wanted = -1, answers, errors;
 static int64_t bytes_sent, bytes_received;
@@ -123,6 +125,8 @@ static void watch(struct connection *peer, int operation, int writable) {
 static int may_send(struct connection *peer) {
     if (peer->sent_of_frame)
         return 1;
+    if (peer->done)
+        return 0;
     if (rate > 0)
         return peer->sent != peer->scheduled;
     return (int)(peer->sent - peer->answered) < window;
@@ -158,7 +162,10 @@ static void fill(struct connection *peer) {
         if (peer->sent_of_frame == frame->size) {
             peer->sent_of_frame = 0;
             peer->sent++;
-            peer->next_frame = (peer->next_frame + 1) % frame_count;
+            if (++peer->next_frame == peer->end_frame) {
+                peer->next_frame = peer->first_frame;
+                peer->done = dealt && wanted >= 0;
+            }
         }
     }
     if (peer->writable_watched)
@@ -246,6 +253,11 @@ static struct connection *connected(void) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         peers[i].fd = fd;
         peers[i].next_frame = (size_t)i * frame_count / (size_t)connection_count;
+        peers[i].end_frame = frame_count;
+        if (dealt) {
+            peers[i].first_frame = peers[i].next_frame;
+            peers[i].end_frame = ((size_t)i + 1) * frame_count / (size_t)connection_count;
+        }
         if (rate > 0 || sleeps)
             peers[i].due = calloc(OPEN_WINDOW, sizeof *peers[i].due);
         if (fcntl(fd, F_SETFL, O_NONBLOCK))
@@ -359,7 +371,7 @@ static uint32_t quantile(double share) {
 int main(int count, char **arguments) {
     const char *path = NULL;
     struct edge first, last;
-    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:P:r:s")) != -1;)
+    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:P:r:sd")) != -1;)
         switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'f': path = optarg; break;
@@ -372,6 +384,7 @@ int main(int count, char **arguments) {
         case 'P': pid = atoi(optarg); break;
         case 'r': rate = atof(optarg); break;
         case 's': sleeps = 1; break;
+        case 'd': dealt = 1; break;
         default: return 2;
         }
     if (sleeps && (rate > 0 || window > OPEN_WINDOW))
@@ -381,6 +394,10 @@ int main(int count, char **arguments) {
     if (error_position + 6 > LOOKED_AT)
         wrong("the error code lies too far into the answer");
     load(path);
+    if (dealt && frame_count < (size_t)connection_count)
+        wrong("-d needs a frame for every connection");
+    if (dealt && wanted >= 0)
+        wanted = (long)frame_count;
     struct connection *peers = connected();
     if (rate > 0)
         keep_time(peers, &first, &last);

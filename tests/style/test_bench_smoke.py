@@ -77,6 +77,26 @@ def test_a_benchmark_of_storage_gives_all_its_figures(group: str, tmp_path: Path
         assert found > 0, (figure["load"], figure["figure"])
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        "offset-commits",
+        "offset-commits-long",
+        "offset-fetch",
+        "offset-load",
+        "offset-memory",
+        "group-heartbeats",
+        "group-join",
+    ],
+)
+def test_a_benchmark_of_groups_gives_all_its_figures(group: str, tmp_path: Path) -> None:
+    _, data = measured(tmp_path, "--only", group, "--against", "triglot")
+    assert data["figures"]
+    for figure in data["figures"]:
+        # Memory need not have grown, and a CPU clock need not have moved.
+        assert len(figure["rounds"]["triglot"]) == 1, (figure["load"], figure["figure"])
+
+
 def test_a_report_names_the_machine_and_the_command(tmp_path: Path) -> None:
     table, data = measured(tmp_path, "--only", "latency", "--against", "floor")
     assert {"date", "cpu", "cores", "memory", "kernel", "python"} <= set(data["machine"])

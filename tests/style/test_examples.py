@@ -33,13 +33,14 @@ def output_of(*arguments: str, **environ: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_example_of_the_readme_prints_what_it_sent(started: Started) -> None:
+def test_the_example_of_the_readme_goes_on_where_it_was(started: Started) -> None:
     program = (CHECKOUT / "examples" / "hello.py").read_text(encoding="utf-8")
     assert "127.0.0.1:9092" in program
 
-    printed = output_of("-c", program.replace("127.0.0.1:9092", f"127.0.0.1:{started.port}"))
+    program = program.replace("127.0.0.1:9092", f"127.0.0.1:{started.port}")
+    printed = [output_of("-c", program) for _ in range(2)]
 
-    assert printed == ["b'hello from kafka-python'"]
+    assert printed == [[f"{offset} b'hello from kafka-python'"] for offset in range(2)]
 
 
 def test_the_clients_of_the_demo_exchange_records(started: Started) -> None:
