@@ -64,7 +64,7 @@ def dump(data: Path) -> Dumped:
     runs = [["--deep-iteration", "--files", ",".join(names)]]
     ways = ("--verify-index-only", "--index-sanity-check")
     runs += [[way, "--files", ",".join(indexes)] for way in ways]
-    ended = _run(runs, data)
+    ended = run_tool(runs, data)
     lines = ended.stdout.splitlines()
     faults = [line for line in lines if FAULT.search(line)]
     holes, others = _without_holes(ended.stderr.splitlines())
@@ -87,16 +87,24 @@ def dump(data: Path) -> Dumped:
     )
 
 
-def _run(runs: Iterable[list[str]], data: Path) -> subprocess.CompletedProcess[str]:
+def run_tool(runs: Iterable[list[str]], data: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tool in the directory `data`, several times with these words in one process."""
     jars = fetched.jars(POM)
     classes = fetched.classes(SOURCES, classpath=jars)
     log4j = data.parent / "dump-log4j.properties"
     log4j.write_text(LOG4J)
     command = [fetched.runtime("java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    # It prints in the encoding of the environment; which property says so depends on the release.
+    command += [f"-D{name}=UTF-8" for name in ("file.encoding", "stdout.encoding")]
     command += [f"-Dlog4j.configuration=file:{log4j}", "-cp", f"{classes}:{jars}/*"]
     command += ["triglot.DumpFiles", *(word for run in runs for word in (*run, ","))]
     return subprocess.run(
-        command, cwd=data, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        command,
+        cwd=data,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=TIMEOUT_S,
     )
 
 
