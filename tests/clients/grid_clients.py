@@ -61,10 +61,6 @@ class GridClient:
 
 
 SIX = "From Python 3.12 on, `kafka/vendor/six.py` must be a newer one."
-SEEK = (
-    "`assign`, then `seek` before the first `poll`: `position`, `seekToEnd` and an unset position "
-    "ask a group first."
-)
 IDEMPOTENT = "`{}` to write to topics in format 0 or 1, which have no place for producer ids."
 
 GRID_CLIENTS = (
@@ -78,7 +74,7 @@ GRID_CLIENTS = (
         headers=False,
         fetch_version=0,
         abilities=NO_EMPTY_RECORD,
-        needs="`group_id=None`, and where to begin as `(topic, partition, offset)`. From Python "
+        needs="From Python "
         "3.7 on the library must be changed, because `async` became a keyword: "
         "`tests/clients/python/patches.py` does it. It skips records in lz4 without a word.",
     ),
@@ -90,7 +86,7 @@ GRID_CLIENTS = (
         reads=ALL_BUT_ZSTD,
         fetch_version=4,
         abilities=NO_EMPTY_RECORD,
-        needs=f"`group_id=None` and `assign`. {SIX} It fails on a header whose value is null.",
+        needs=f"{SIX} It fails on a header whose value is null.",
     ),
     GridClient(
         "kafka-python-2.0.2",
@@ -98,7 +94,7 @@ GRID_CLIENTS = (
         old="kafka-python 2.0.2",
         fetch_version=4,
         abilities=NO_EMPTY_RECORD,
-        needs=f"`group_id=None` and `assign`. {SIX}",
+        needs=SIX,
     ),
     GridClient(
         "kafka-python",
@@ -146,7 +142,6 @@ GRID_CLIENTS = (
         timestamps=False,
         headers=False,
         fetch_version=1,
-        needs=SEEK,
     ),
     GridClient(
         "java-0.10.0",
@@ -156,7 +151,6 @@ GRID_CLIENTS = (
         reads=ALL_BUT_ZSTD,
         headers=False,
         fetch_version=2,
-        needs=SEEK,
     ),
     GridClient(
         "java-0.10.2",
@@ -166,7 +160,6 @@ GRID_CLIENTS = (
         reads=ALL_BUT_ZSTD,
         headers=False,
         fetch_version=3,
-        needs=SEEK,
     ),
     GridClient(
         "java-0.11.0",
