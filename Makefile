@@ -17,7 +17,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check compiled test-clients clients-grid test-kill fuzz simulate bench docs format clean
+.PHONY: help run test check compiled test-clients clients-grid test-groups test-kill fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -26,6 +26,7 @@ help:
 	echo "make compiled      build the record loops in C; run and test try it by themselves"
 	echo "make test-clients  only the tests with real client libraries"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
+	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
 	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make simulate      storage against a model: a million operations, ten thousand crashes"
@@ -106,6 +107,9 @@ test-clients: .venv/.dev-stamp
 clients-grid: .venv/.dev-stamp
 	TEST_GRID_KEEP=1 $(PYTEST) tests/clients/test_grid.py $(PYTEST_ARGS)
 	$(BIN)/python -m docs.generate
+
+test-groups: .venv/.dev-stamp
+	TEST_GROUPS_SOAK=1 $(PYTEST) -s --timeout=3600 tests/clients/test_groups_soak.py $(PYTEST_ARGS)
 
 test-kill: .venv/.dev-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)

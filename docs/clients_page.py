@@ -60,8 +60,8 @@ TITLES = {
 NEEDS = """
 ## What they must be told
 
-There are no consumer groups yet: each reads partitions that it is given, from an offset that it
-is given, and commits nothing. Apart from that:
+For these tables each reads partitions that it is given, from an offset that it is given, and
+commits nothing; [groups](groups.md) were tried apart from them. Besides:
 
 """
 

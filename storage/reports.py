@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 HEAD_BYTES = 4096
 
 
@@ -16,7 +15,8 @@ class RecoveryReport:
     """
 
     __slots__ = (
-        "bytes_cut", "file", "head", "next_offset", "offsets_lost", "partition", "position", "reason",
+        "bytes_cut", "file", "head", "next_offset", "offsets_lost", "partition", "position",
+        "reason",
     )  # fmt: skip
 
     def __init__(

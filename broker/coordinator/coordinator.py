@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
     Group = ClassicGroup | ConsumerGroup
 
-GROUP_ID_MAX_BYTES = 32_767
-"""What the string in the key of a record can hold."""
-
 shard_number = lru_cache(maxsize=16_384)(shard_of)
 """`shard_of`, remembered for the groups that are asked for most: a heartbeat costs less."""
 
@@ -89,8 +86,7 @@ class GroupCoordinator:
     def shard(self, group_id: str) -> Shard:
         """The shard of a group, which must be loaded; the topic is made if there is none yet.
 
-        Raises KafkaError: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, or
-        COORDINATOR_NOT_AVAILABLE.
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE.
         """
         if not self.shards:
             self.create_topic()
@@ -130,11 +126,6 @@ class GroupCoordinator:
         return True
 
     def _loaded(self, group_id: str) -> Shard:
-        if len(group_id) * 4 > GROUP_ID_MAX_BYTES and _size(group_id) > GROUP_ID_MAX_BYTES:
-            raise KafkaError(
-                f"a group id of {_size(group_id)} bytes, at most {GROUP_ID_MAX_BYTES} fit",
-                code=ErrorCode.INVALID_GROUP_ID,
-            )
         shard = self.shards[shard_number(group_id, len(self.shards))]
         if not shard.loaded:
             raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -284,7 +275,3 @@ def _rules(settings: BrokerSettings) -> GroupRules:
 def _short(assignor: str) -> str:
     """The word by which clients ask for an assignor that is configured by its class."""
     return assignor.rpartition(".")[2].removesuffix("Assignor").lower()
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogateescape"))
