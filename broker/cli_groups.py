@@ -195,7 +195,7 @@ def run_groups(arguments: Arguments) -> int:
     from broker.groups_tool import actions
     from broker.groups_tool.cluster import Cluster
     from broker.groups_tool.connection import NotDone
-    from broker.groups_tool.printing import say
+    from broker.printing import say
 
     action: Callable[[Cluster, Arguments], None] = {
         "list": actions.run_list,

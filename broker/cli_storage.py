@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from broker.printing import BytesOfLogs, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from storage.filesystem import Filesystem, Lock
+    from storage.inspection.dump import Row
+    from storage.inspection.findings import Finding
+    from storage.inspection.setting_aside import Change
 
     Arguments = argparse.Namespace
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -127,9 +132,9 @@ def _guarded(command: Callable[[Arguments], int], arguments: Arguments) -> int:
         sys.stderr.close()
         return UNUSABLE
     except (NotCheckable, DataDirectoryError) as error:
-        _say(f"triglot: {error}", sys.stderr)
+        say(f"triglot: {error}", sys.stderr)
     except OSError as error:
-        _say(f"triglot: {error.filename or 'disk'}: {error.strerror}", sys.stderr)
+        say(f"triglot: {error.filename or 'disk'}: {error.strerror}", sys.stderr)
     return UNUSABLE
 
 
@@ -141,22 +146,22 @@ def _check(arguments: Arguments) -> int:
     kind_of(files, path)
     lock = _locked(files, path)
     try:
-        line = ProgressLine(arguments.progress, bytes_of(files, path))
+        line = BytesOfLogs(arguments.progress, bytes_of(files, path))
         counts = dict.fromkeys(("error", "warning", "note"), 0)
         for finding in check(files, path, deep=arguments.deep, progress=line.more):
             counts[finding.severity] += 1
             line.clear()
-            _line(finding.as_json() if arguments.json else str(finding))
+            _show(finding, arguments)
         line.clear()
     finally:
         if lock is not None:
             lock.release()
     flawless = not counts["error"] and not counts["warning"]
     if arguments.json:
-        _line({"summary": {**counts, "bytes": line.done, "seconds": round(line.seconds(), 3)}})
+        print_json({"summary": {**counts, "bytes": line.done, "seconds": round(line.seconds(), 3)}})
     else:
         said = ", ".join(f"{count} {name}{'s'[: count != 1]}" for name, count in counts.items())
-        _line(f"{said}; {line.summary()}")
+        say(f"{said}; {line.summary()}", sys.stdout)
     return FLAWLESS if flawless else FOUND
 
 
@@ -172,7 +177,7 @@ def _dump(arguments: Arguments) -> int:
     )
     for path in arguments.paths:
         for row in dump(files, _without_slash(path), wanted):
-            _line(row.as_json() if arguments.json else str(row))
+            _show(row, arguments)
     return FLAWLESS
 
 
@@ -185,26 +190,34 @@ def _repair(arguments: Arguments) -> int:
     lock = _locked(files, path)
     changes = left = 0
     try:
-        line = ProgressLine(arguments.progress, bytes_of(files, path))
+        line = BytesOfLogs(arguments.progress, bytes_of(files, path))
         for change in repair(files, path, apply=arguments.apply, progress=line.more):
             changes += not change.left
             left += change.left
             line.clear()
-            _line(change.as_json() if arguments.json else str(change))
+            _show(change, arguments)
         line.clear()
     finally:
         if lock is not None:
             lock.release()
     applied = arguments.apply
     if arguments.json:
-        _line({"summary": {"changes": changes, "left": left, "applied": applied}})
+        print_json({"summary": {"changes": changes, "left": left, "applied": applied}})
     elif applied or not changes:
-        _line(f"{changes} changes made, {left} things left")
+        say(f"{changes} changes made, {left} things left", sys.stdout)
     else:
-        _line(
-            f"{changes} changes to make, {left} things left; nothing was changed: --apply does it"
+        say(
+            f"{changes} changes to make, {left} things left; nothing was changed: --apply does it",
+            sys.stdout,
         )
     return FOUND if left or (changes and not applied) else FLAWLESS
+
+
+def _show(found: Finding | Row | Change, arguments: Arguments) -> None:
+    if arguments.json:
+        print_json(found.as_json())
+    else:
+        say(str(found), sys.stdout)
 
 
 def _filesystem() -> Filesystem:
@@ -223,76 +236,3 @@ def _without_slash(path: str) -> str:
     import os
 
     return os.path.abspath(path)  # noqa: PTH100 - storage takes strings
-
-
-def _line(content: object) -> None:
-    if not isinstance(content, str):
-        import json
-
-        content = json.dumps(content)
-    _say(content, sys.stdout)
-
-
-def _say(text: str, stream: TextIO) -> None:
-    """One line. Names of files may hold anything, also what a terminal would obey."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    encoding = stream.encoding or "utf-8"
-    stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-
-
-class ProgressLine:
-    """Bytes done of all, speed and time left, on standard error: rewritten in place on a terminal,
-    a line every few seconds elsewhere."""
-
-    EVERY_S = 0.2
-    EVERY_S_ELSEWHERE = 5.0
-
-    def __init__(self, wanted: bool, total: int) -> None:
-        from broker.clock import monotonic_s
-
-        self.done = 0
-        self._total = total
-        self._clock = monotonic_s
-        self._began = self._told = monotonic_s()
-        self._in_place = sys.stderr.isatty()
-        self._shown = False
-        self._on = wanted or self._in_place
-
-    def more(self, size: int) -> None:
-        """So many more bytes have been looked at."""
-        self.done += size
-        if not self._on:
-            return
-        now = self._clock()
-        if now - self._told < (self.EVERY_S if self._in_place else self.EVERY_S_ELSEWHERE):
-            return
-        self._told = now
-        left = self.seconds() * (self._total - self.done) / max(self.done, 1)
-        text = f"{megabytes(self.done)} of {megabytes(self._total)}, {self._speed()}"
-        text += f", {left:.0f} s left"
-        sys.stderr.write(f"\r{text}\x1b[K" if self._in_place else f"{text}\n")
-        sys.stderr.flush()
-        self._shown = True
-
-    def clear(self) -> None:
-        """Make room for an ordinary line."""
-        if self._shown and self._in_place:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-        self._shown = False
-
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return self._clock() - self._began
-
-    def summary(self) -> str:
-        """What was done, in one phrase."""
-        return f"{megabytes(self.done)} of logs in {self.seconds():.1f} s, {self._speed()}"
-
-    def _speed(self) -> str:
-        return f"{self.done / max(self.seconds(), 1e-3) / 1e6:.0f} MB/s"
-
-
-def megabytes(size: int) -> str:
-    """Millions of bytes, for people."""
-    return f"{size / 1e6:.1f} MB"

@@ -16,7 +16,6 @@ from broker.groups_tool.connection import NotDone
 from broker.groups_tool.history import Change, History
 from broker.groups_tool.lag import lag_of_group
 from broker.groups_tool.membership import group_of, list_groups
-from broker.groups_tool.printing import ProgressLine, print_json, print_lines
 from broker.groups_tool.reset import Target, places_of, plan
 from broker.groups_tool.show import (
     counted,
@@ -31,6 +30,7 @@ from broker.groups_tool.show import (
     move_json,
     move_rows,
 )
+from broker.printing import OffsetsOfLog, print_json, print_lines
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -139,7 +139,7 @@ def run_delete(cluster: Cluster, arguments: Arguments) -> None:
 
 def run_history(cluster: Cluster, arguments: Arguments) -> None:
     """The events of a group as they are found, or the last of them."""
-    line = ProgressLine(arguments.progress)
+    line = OffsetsOfLog(arguments.progress)
     history = History(cluster, arguments.group, line.more)
     line.total = history.end - history.start
     names = cluster.topic_names()

@@ -131,7 +131,7 @@ def test_a_check_lets_go_of_the_lock(data: Path) -> None:
 def test_progress_is_said_on_request(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.cli_storage.ProgressLine.EVERY_S_ELSEWHERE", 0.0)
+    monkeypatch.setattr("broker.printing.ProgressLine.EVERY_S_ELSEWHERE", 0.0)
     assert run("check", "--progress", data) == 0
     assert " MB/s, 0 s left" in capsys.readouterr().err
     assert run("check", data) == 0

@@ -1,0 +1,102 @@
+"""What commands say: lines on standard output, and how far they are on standard error."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from broker.clock import monotonic_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """On standard output."""
+    for line in lines:
+        say(line, sys.stdout)
+
+
+def print_json(content: object) -> None:
+    """One line."""
+    import json  # for the few commands that want it, not for every start
+
+    sys.stdout.write(json.dumps(content) + "\n")
+
+
+def say(text: str, stream: TextIO) -> None:
+    """One line. Names, ids and metadata may hold anything, also what a terminal would obey."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+class ProgressLine:
+    """How much of all is done and how long the rest will take, on standard error: rewritten in
+    place on a terminal, a line every few seconds elsewhere if that is `wanted`."""
+
+    EVERY_S = 0.2
+    EVERY_S_ELSEWHERE = 5.0
+
+    def __init__(self, wanted: bool, total: int = 0) -> None:
+        self.total = total
+        self.done = 0
+        self._began = self._told = monotonic_s()
+        self._in_place = sys.stderr.isatty()
+        self._shown = False
+        self._on = wanted or self._in_place
+
+    def so_far(self) -> str:
+        """What is done, without the time that is left."""
+        raise NotImplementedError
+
+    def more(self, count: int) -> None:
+        """So much more is done."""
+        self.done += count
+        if not self._on:
+            return
+        now = monotonic_s()
+        if now - self._told < (self.EVERY_S if self._in_place else self.EVERY_S_ELSEWHERE):
+            return
+        self._told = now
+        left_s = self.seconds() * (self.total - self.done) / max(self.done, 1)
+        text = f"{self.so_far()}, {left_s:.0f} s left"
+        sys.stderr.write(f"\r{text}\x1b[K" if self._in_place else f"{text}\n")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """Make room for an ordinary line."""
+        if self._shown and self._in_place:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._shown = False
+
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return monotonic_s() - self._began
+
+
+class BytesOfLogs(ProgressLine):
+    """Bytes that have been looked at."""
+
+    def so_far(self) -> str:
+        return f"{_megabytes(self.done)} of {_megabytes(self.total)}, {self._speed()}"
+
+    def summary(self) -> str:
+        """What was done, in one phrase."""
+        return f"{_megabytes(self.done)} of logs in {self.seconds():.1f} s, {self._speed()}"
+
+    def _speed(self) -> str:
+        return f"{self.done / max(self.seconds(), 1e-3) / 1e6:.0f} MB/s"
+
+
+class OffsetsOfLog(ProgressLine):
+    """Offsets that have been gone through."""
+
+    def so_far(self) -> str:
+        return f"{self.done} of {self.total} offsets of the log"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
