@@ -303,7 +303,8 @@ class OffsetCoordinator:
                 self.expired += len(gone)
             yield
         for group_id, group in list(shard.state.groups.items()):
-            if group.is_empty() and group_id not in shard.state.offsets:
+            awaits_nobody = group.is_empty() and group.deadline() is None
+            if awaits_nobody and group_id not in shard.state.offsets:
                 self._remove_group(shard, group_id)
                 yield
 

@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.effects import Caller
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import OffsetCommitKey, encode_record
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.records.builder import build_batch
 from protocol.records.layout import HEADER, HEADER_SIZE
 from tests.storage.logs import Settings, append
@@ -371,6 +375,28 @@ def test_whatever_happens_is_a_prefix_of_the_commits_and_holds_all_that_were_syn
     reached = written.index(after.log.next_offset)
     assert reached >= synced, f"seed {seed}"
     assert after.everything() == states[reached], f"seed {seed}"
+
+
+def test_a_look_for_what_has_expired_forgets_empty_groups_but_not_those_that_await_a_member() -> (
+    None
+):
+    store = OffsetStore()
+    groups = {}
+    for name, version in (("left", 0), ("awaited", 4)):
+        group = ClassicGroup(name, store.state.rules, lambda prefix: f"{prefix}-1")
+        store.state.groups[name] = groups[name] = group
+        request = JoinGroupRequest(
+            group_id=name,
+            session_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
+        )
+        group.join(None, request, Caller("client", "/127.0.0.1", version), 0)
+    left = LeaveGroupRequest(group_id="left", member_id="client-1")
+    groups["left"].leave(left, Caller("client", "/127.0.0.1", 0), 0)
+    store.offsets.look_for_expired()
+    assert list(store.state.groups) == ["awaited"]
 
 
 # "the request could potentially include the current offset and would have the semantics
