@@ -38,6 +38,7 @@ class Loads:
         self._waiting: list[Shard] = []
         self._done: Callable[[Shard], None]
         self._began_s = 0.0
+        self._stopped = False
         self.records = 0
         self.skipped = 0
         self.seconds = 0.0
@@ -56,7 +57,7 @@ class Loads:
 
     def stop(self) -> None:
         """What is not loaded stays so."""
-        self._waiting = []
+        self._stopped = True
         self._worker.stop()
 
     def _load_at_once(self, shard: Shard) -> None:
@@ -89,6 +90,8 @@ class Loads:
         )
 
     def _go_on(self, shard: Shard, loader: ShardLoader) -> None:
+        if self._stopped:
+            return
         piece = _slice(shard, loader)
         if piece is None:
             self._finish(shard, loader)
