@@ -97,9 +97,19 @@ check: .venv/.dev-stamp
 	echo "== import contracts"
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
+# The tests with client libraries wait more than they work: the others run meanwhile.
 test: check .venv/.loops-stamp
 	echo "== tests"
-	$(PYTEST) $(PYTEST_ARGS)
+	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
+	echo "tests/clients runs beside the others; its report comes last"; \
+	report=$$(mktemp) || exit 1; \
+	$(PYTEST) tests/clients >"$$report" 2>&1 & clients=$$!; \
+	trap 'kill $$clients; rm -f "$$report"; exit 130' INT TERM; \
+	status=0; \
+	$(PYTEST) --ignore=tests/clients || status=$$?; \
+	echo "== tests with client libraries"; \
+	wait $$clients || status=$$?; \
+	cat "$$report"; rm -f "$$report"; exit $$status
 
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)

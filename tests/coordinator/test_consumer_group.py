@@ -380,7 +380,7 @@ def test_a_description_shows_what_each_has_and_is_to_have(world: World) -> None:
     targets = [m.target_assignment.topic_partitions[0].partitions for m in (a, b)]
     assert sorted(n for target in targets for n in target) == [0, 1, 2, 3]
     assert [len(target) for target in targets] == [2, 2]
-    assert (a.subscribed_topic_names, a.subscribed_topic_regex) == (["t"], None)
+    assert (a.subscribed_topic_names, a.subscribed_topic_regex) == (["t"], "")
 
 
 def test_topics_that_changed_are_looked_at_once(world: World) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     Give = Callable[[Iterable[int]], None]
 
+POLL_MS = 500
+JOIN_MS = 5000
+"""A poll of 3.0.12 that ends between SyncGroup and its answer can leave it without partitions."""
+
 # By name: the type checker would find the release in the tests' own environment, not this one.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -57,7 +61,9 @@ class Consumer:
 
     def read(self) -> None:
         try:
-            found = self._consumer.poll(timeout_ms=100)
+            found = self._consumer.poll(
+                timeout_ms=POLL_MS if self._consumer.assignment() else JOIN_MS
+            )
         except errors.KafkaError as error:
             # From 3.0 on poll tells of a broker that is away.
             if not error.retriable:
