@@ -227,15 +227,6 @@ class SteppingGroup(ConsumerGroupState):
         self._deadline_ms = min((member.deadline() for member in members), default=None)
         return self._remove(due, topics) if due else []
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> list[Record]:
-        """The group's next epoch if its topics are not what they were; cheap to ask twice."""
-        if not self.members or self._seen == (topics.version, self.group_epoch):
-            return []
-        after = subscriptions_after(self, topics)
-        epoch = self.group_epoch + bool(after.records)
-        self._seen = (topics.version, epoch)
-        return [*after.records, self.epoch_record(epoch)] if after.records else []
-
     # Records
 
     def epoch_record(self, epoch: int) -> Record:

@@ -138,6 +138,7 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):
                 group.restart_sessions(now_ms)  # the load took some of their time
             self.look_again(shard, group)
+        self._broker.offsets.look_for_deleted()
 
     # Carrying out
 

@@ -235,7 +235,7 @@ class OffsetCoordinator:
     def topic_deleted(self, name: str) -> None:
         """Its offsets are to go: a topic of this name that is made later has others."""
         self._deleted_topics.append((name, self._broker.now_ms()))
-        self._start_looking()
+        self.look_for_deleted()
 
     def look_for_expired(self) -> None:
         """Let go of offsets that have expired, and of groups of which nothing is left."""
@@ -259,21 +259,30 @@ class OffsetCoordinator:
                     return
         except KafkaError as error:
             logs.error_once_a_minute("offsets not removed", str(error), "groups")
+            self._look = None
+            return  # the next look for what has expired begins anew
+        except Exception as error:
+            logs.fault_once_a_minute("a look at offsets failed", error, "groups")
+            self._look = None
+            return
         self._look = None
+        self.look_for_deleted()
+
+    def look_for_deleted(self) -> None:
+        """Let go of the offsets of deleted topics that are still there, once all are loaded."""
         if self._deleted_topics and not self._groups.is_loading:
             self._start_looking()
 
     def _sweep(self, *, expiry: bool) -> Iterator[None]:
-        """One look over all loaded shards, a step at a time."""
-        topics, self._deleted_topics = self._deleted_topics, []
-        if topics and self._groups.is_loading:
-            self._deleted_topics = topics  # the next look, after the load, finds them
-            topics = []
+        """One look over all loaded shards, a step at a time. A topic is done with when all of them
+        have been looked at."""
+        topics = [] if self._groups.is_loading else list(self._deleted_topics)
         for shard in list(self._groups.loaded_shards()):
             for topic, deleted_ms in topics:
                 yield from self._remove_topic(shard, topic, deleted_ms)
             if expiry:
                 yield from self._expire(shard)
+        del self._deleted_topics[: len(topics)]
 
     def _remove_topic(self, shard: Shard, topic: str, deleted_ms: int) -> Iterator[None]:
         """By the time of the commit, for a topic of this name may have been made since."""

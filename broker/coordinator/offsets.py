@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
-from itertools import chain, count, islice, repeat
+from itertools import count, islice, repeat
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -240,12 +240,9 @@ class CommittedOffsets:
     def groups_with_expire_times(self) -> list[str]:
         return list(self._expire_ms)
 
-    def groups_with_topic(self, topic: str) -> list[str]:
-        """Those with an offset of it, or one in an open transaction. Looks at every group."""
-        return sorted(set(chain.from_iterable(self.find_topic(topic))))
-
     def find_topic(self, topic: str) -> Iterator[list[str]]:
-        """The same in looks of about a millisecond; the table may change between two."""
+        """The groups with an offset of it, or one in an open transaction. Each list is from one
+        look of about a millisecond, and may repeat a group; between two the table may change."""
         yield self._pending.groups_with(topic)
         base = self._bases.get(topic)
         if base is not None:

@@ -54,7 +54,7 @@ def offset_commit(request: Request, ctx: Context) -> Any:
                 message.group_id,
                 accepted,
                 now_ms=ctx.now_ms,
-                times_ms=times if any(time != NOW for time in times) else None,
+                times_ms=times if max(times) != NOW else None,
             )
     except KafkaError as error:
         ctx.refused_commit(message.group_id, error, client_id=request.client_id)

@@ -148,11 +148,6 @@ class World:
                 self.write(records)
         self.now_ms = until
 
-    def look_at_topics(self) -> list[Record]:
-        records = self.group.topics_changed(self.topics, self.now_ms)
-        self.write(records)
-        return records
-
     def compact(self) -> None:
         """The last record of each key stays, at its place."""
         last = {key: position for position, (key, _) in enumerate(self.log)}

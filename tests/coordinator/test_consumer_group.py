@@ -383,17 +383,6 @@ def test_a_description_shows_what_each_has_and_is_to_have(world: World) -> None:
     assert (a.subscribed_topic_names, a.subscribed_topic_regex) == (["t"], "")
 
 
-def test_topics_that_changed_are_looked_at_once(world: World) -> None:
-    world.join("A", "t")
-    world.topics.create("other", 1)
-    assert world.look_at_topics() == []
-    world.topics.grow("t", 5)
-    assert key_versions(world.look_at_topics()) == [4, 3]
-    assert world.group.state == "Assigning"
-    assert world.look_at_topics() == []
-    assert world.given(world.heartbeat("A", 1)) == {"t": [0, 1, 2, 3, 4]}
-
-
 def test_of_two_owners_in_a_strange_log_the_later_one_stays(world: World) -> None:
     world.join("A", "t")
     (mine,) = (record for record in world.written if key_versions([record]) == [8])

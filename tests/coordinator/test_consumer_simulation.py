@@ -275,8 +275,6 @@ class Simulation:
             topics.create("t3", self.dice.randrange(1, 6))
         else:
             topics.create(f"x{topics.version}", 1)
-        if self.dice.random() < 0.3:
-            self.world.look_at_topics()
 
     def restart(self) -> None:
         before = self.picture()

@@ -377,6 +377,30 @@ def test_whatever_happens_is_a_prefix_of_the_commits_and_holds_all_that_were_syn
     assert after.everything() == states[reached], f"seed {seed}"
 
 
+def test_offsets_of_a_deleted_topic_go_though_the_disk_was_full_when_it_was_deleted() -> None:
+    store = OffsetStore()
+    store.commit("g", {ORDERS: 5, BILLS: 1})
+    store.commit("h", {ORDERS: 6})
+    store.disk.full = True
+    store.offsets.topic_deleted("orders")
+    assert store.offset("g", *ORDERS) == 5
+    store.disk.full = False
+    store.offsets.look_for_expired()
+    assert store.everything() == store.restarted().everything() == {("g", *BILLS): 1}
+
+
+def test_a_topic_that_is_made_again_keeps_what_was_committed_for_it_since() -> None:
+    store = OffsetStore()
+    store.commit("g", {ORDERS: 5})
+    store.disk.full = True
+    store.offsets.topic_deleted("orders")
+    store.disk.full = False
+    store.time_ms += 2000
+    store.commit("h", {ORDERS: 6})
+    store.offsets.look_for_expired()
+    assert store.everything() == {("h", *ORDERS): 6}
+
+
 def test_a_look_for_what_has_expired_forgets_empty_groups_but_not_those_that_await_a_member() -> (
     None
 ):
