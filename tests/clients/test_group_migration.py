@@ -1,4 +1,8 @@
-"""A group changes its protocol while it runs, member by member, and loses and repeats nothing."""
+"""A group changes its protocol while it runs, member by member, and loses nothing.
+
+A commit that is under way while its member is told to join again may be refused, as in Kafka; then
+a few records are read twice.
+"""
 
 from __future__ import annotations
 
@@ -111,10 +115,10 @@ def test_classic_members_are_exchanged_for_others_and_back(
         fair = PARTITIONS // len(alive)
         until(lambda: all(len(m.owned) == fair for m in alive), f"{[m.owned for m in alive]}")
         send()
-        until(
-            lambda: sum(len(m.read) for m in members) >= len(sent),
-            f"read {sum(len(m.read) for m in members)} of {len(sent)}",
-        )
+        until(lambda: len(read()) == len(sent), f"not all of {len(sent)} were read")
+
+    def read() -> set[bytes]:
+        return {value for member in members for value in member.read}
 
     def kind() -> str:
         return str(admin.describe_consumer_groups(["g"])["g"].result().type.name)
@@ -135,6 +139,5 @@ def test_classic_members_are_exchanged_for_others_and_back(
     finally:
         for member in members:
             member.close()
-    read = sorted(value for member in members for value in member.read)
-    assert read == sorted(sent)
+    assert read() == set(sent)
     assert [member.lost for member in members] == [0, 0, 0]
