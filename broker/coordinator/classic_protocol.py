@@ -45,8 +45,13 @@ class ClassicProtocol:
             response, records = group.classic_join(request, caller, groups.topics, now_ms)
             if records:
                 groups.store(shard, records)
+            # It may have taken the place of the last member of the newer protocol, or been it.
+            groups.consumer.settle(shard, group)
+            now = shard.state.groups.get(group_id)
+            if isinstance(now, ClassicGroup):
+                # Its sync is met there, and must name the protocol that this group has chosen.
+                response.protocol_name = now.protocol_name
             groups.answer(shard, [(wait, response)])
-            groups.look_again(shard, group)
             return
         if isinstance(group, ConsumerGroup):
             groups.store(shard, group.tombstones())

@@ -2,7 +2,7 @@
 
 A group without members takes the protocol of whoever comes. One with members is migrated as
 `group.consumer.migration.policy` allows: up when the first member of the newer protocol comes, down
-when the last of them has gone.
+when the last of them has gone, or speaks the classic one from now on.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Up, when a member of the newer protocol comes to a classic group: what the classic members were
 assigned is what they have, their generation is the group's epoch, and each is told to join again.
-Down, when the last member of the newer protocol has gone and classic ones are left: they have what
-they had, and rebalance among themselves. Both are records, of which the runtime writes one batch.
+Down, when the last member of the newer protocol has gone, or has come back as a classic one, and
+classic ones are left: they have what they had, and rebalance among themselves. Both are records, of
+which the runtime writes one batch.
 """
 
 from __future__ import annotations
@@ -99,9 +100,11 @@ def downgraded(group: ConsumerGroup, topics: TopicsView) -> list[Record]:
     """The records that make a classic group of a consumer group that `can_be_downgraded`.
 
     In its log it is Stable, with what members have for their assignments. What those who went have
-    left behind is nobody's: it must be made to rebalance when the records are replayed. Its
-    generation is the epoch that members have reached, which the group's may have passed when the
-    others went: so they go on with what they hold until they have joined.
+    left behind is nobody's: it must be made to rebalance when the records are replayed. Also if a
+    static member only changed its protocol, which in Kafka disturbs nobody: as long as no client
+    knows that it leads, none would have new partitions of a topic assigned. Its generation is the
+    epoch that members have reached, which the group's may have passed when the others went: so they
+    go on with what they hold until they have joined.
     """
     members = list(group.members.values())
     protocol = _common_protocol(members)
