@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 from storage import clean_state
 from storage.checkpoints import (
     CheckpointFile,
-    decode_offsets,
     encode_clean_shutdown,
     encode_offsets,
 )
-from storage.clean_state import CleanState
 from storage.closing import close_all, store_for_recovery
 from storage.deletion import finish_deletions, remove_folder, topic_id_of
 from storage.errors import LockHeld, MalformedFile
@@ -36,25 +34,27 @@ from storage.layout import (
     CLEAN_STATE,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
-    LARGEST_OFFSET,
     LOCK,
     LOG_STARTS,
+    METADATA_LOG,
     OTHER_SUFFIXES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    TAKEN_OVER,
     deleted_directory,
     is_deleted_directory,
     partition_directory,
     partition_of,
 )
 from storage.log import Log
+from storage.noted import Noted
 from storage.recovery import LastKnown, open_log
 from storage.removal import Removal
 from storage.reports import RecoveryReport
 from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     SettingsOf = Callable[[Topic], LogSettings]
 
 STRAY_SUFFIX = "-stray"
-KNOWN_FOLDERS = ("__cluster_metadata-0", "remote-log-index-cache")
-"""Folders of Apache Kafka's that are no partitions of ours; left alone without a word."""
+KNOWN_FOLDERS = (METADATA_LOG, "remote-log-index-cache")
+"""Folders that are no partitions of a topic; left alone without a word."""
 
 
 class DataDirectory:
@@ -87,7 +87,6 @@ class DataDirectory:
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
-        self._leader_epoch = 0
         self._leaving: set[Removal] = set()
         self._topics: TopicStore | None = None
         self._opened_at: dict[Partition, int] = {}
@@ -97,6 +96,8 @@ class DataDirectory:
         self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
         self._log_starts = CheckpointFile(files, f"{path}/{LOG_STARTS}")
         self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}")
+        self._taken_over = CheckpointFile(files, f"{path}/{TAKEN_OVER}")
+        self._ends_taken_over: dict[Partition, int] = {}
 
     @classmethod
     def take(
@@ -138,32 +139,16 @@ class DataDirectory:
     def open_logs(
         self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
     ) -> list[RecoveryReport]:
-        """Open every partition of every topic. The store's leader epoch is the one to lead in."""
-        reports: list[RecoveryReport] = []
-        self._leader_epoch = max(topics.leader_epoch, 0)
-        clean = self._take_clean_state(reports)
-        points = self._read_offsets(RECOVERY_POINTS, reports)
-        watermarks = self._read_offsets(HIGH_WATERMARKS, reports) or {}
-        starts = self._read_offsets(LOG_STARTS, reports) or {}
-        compacted = self._read_offsets(CLEANER_OFFSETS, reports)
-        if points is None:
-            points, clean = {}, {}
+        """Open every partition of every topic, to be led in the epochs that the store says."""
+        noted = Noted(self._files, self.path, topics.led_since)
+        reports = noted.reports
         self._topics = topics
         finish_deletions(self._files, self.path, topics, self._new_uuid)
         names = self._sort_out(topics, reports)
         for topic in topics.topics():
             settings = settings_of(topic)
             for number in range(topic.partition_count):
-                partition = (topic.name, number)
-                known = LastKnown(
-                    recovery_point=points.get(partition, 0),
-                    high_watermark=watermarks.get(partition, 0),
-                    start_offset=starts.get(partition),
-                    clean=clean.get(partition_directory(topic.name, number)),
-                    compacted_below=compacted.get(partition, 0)
-                    if compacted is not None
-                    else LARGEST_OFFSET,
-                )
+                known = noted.of((topic.name, number))
                 found = partition_directory(topic.name, number) in names
                 if not found and known.high_watermark:
                     reports.append(
@@ -174,42 +159,24 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
-        if any(
-            not self.logs.keys() >= noted.keys()
-            for noted in (points, watermarks, starts, compacted or {})
-        ):
-            self._names_deleted = True
+        self._names_deleted = not noted.is_all_of(self.logs)
+        self._take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)
         return reports
 
-    def _take_clean_state(self, reports: list[RecoveryReport]) -> dict[str, CleanState]:
-        """What the last clean stop noted, by folder; the marker is gone afterwards."""
-        marker, notes = f"{self.path}/{CLEAN_SHUTDOWN}", f"{self.path}/{CLEAN_STATE}"
-        states: dict[str, CleanState] = {}
-        if self._files.exists(marker):
-            try:
-                states = clean_state.decode(self._files.read_bytes(notes))
-            except FileNotFoundError:
-                reports.append(_top(CLEAN_STATE, "missing after a clean stop; logs are checked"))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                reports.append(_top(CLEAN_STATE, f"{error}; logs are checked"))
-            self._files.remove(marker)
-            self._files.sync_dir(self.path)
-        return states
-
-    def _read_offsets(
-        self, name: str, reports: list[RecoveryReport]
-    ) -> dict[Partition, int] | None:
-        """A checkpoint's content; None if the file is malformed."""
-        path = f"{self.path}/{name}"
-        try:
-            return decode_offsets(self._files.read_bytes(path), path)
-        except FileNotFoundError:
-            return {}
-        except MalformedFile as error:
-            reports.append(_top(name, f"{error}; taken for absent"))
-            return None
+    def _take_over(self, noted: Noted) -> None:
+        """Note where logs end that were not made by us alone. A disk that refuses leaves it at
+        that: then the next start believes as much as this one did."""
+        self._ends_taken_over = noted.ends_of(self.logs)
+        if noted.is_ours and self._ends_taken_over == noted.taken_over:
+            return
+        with suppress(OSError):
+            self._taken_over.holding(encode_offsets(self._ends_taken_over)).sync()
+            if not noted.has_points:
+                # In this order: without the former, gaps above these points count as our own.
+                for step in self.checkpoint_points():
+                    step.sync()
 
     def _sort_out(self, topics: TopicStore, reports: list[RecoveryReport]) -> set[str]:
         """Remove what waits to be removed, and report what is nobody's. Returns all names."""
@@ -258,12 +225,12 @@ class DataDirectory:
             folder,
             settings,
             known=known,
-            leader_epoch=self._leader_epoch,
+            leader_epoch=self._topics.leader_epoch(topic.name, number) if self._topics else 0,
             now_ms=now_ms,
         )
         log.owe(*owed)
-        if log.start_offset < known.compacted_below <= log.next_offset:
-            log.cleaned_to = known.compacted_below
+        if known.cleaned_to is not None and log.start_offset < known.cleaned_to <= log.next_offset:
+            log.cleaned_to = known.cleaned_to
         self.logs[topic.name, number] = log
         self._opened_at[topic.name, number] = log.start_offset
         return reports + more
@@ -336,11 +303,33 @@ class DataDirectory:
         """Close and rename the folders of a topic that is out of the store.
 
         Returns the renamed folders; `remove_deleted` removes them, now, later or at the next
-        start. Slices that are being sent keep what they need.
+        start. Slices that are being sent keep what they need. Raises OSError.
         """
+        (renamed,) = self.delete_topics([topic])
+        if isinstance(renamed, OSError):
+            raise renamed
+        return renamed
+
+    def delete_topics(self, topics: Iterable[Topic]) -> list[list[str] | OSError]:
+        """`delete_topic` of many with one write of what is noted. Where the folders of one can't
+        be renamed the error is in their place. Raises OSError."""
+        renamed: list[list[str] | OSError] = []
+        for topic in topics:
+            try:
+                renamed.append(self._rename_deleted(topic))
+            except OSError as error:
+                renamed.append(error)
+        self._files.sync_dir(self.path)
+        self._names_deleted = True
+        with suppress(OSError):  # a full disk; to free it is what the deletion may be for
+            self._write_offsets()
+        return renamed
+
+    def _rename_deleted(self, topic: Topic) -> list[str]:
         renamed = []
         for number in range(topic.partition_count):
             log = self.logs.pop((topic.name, number), None)
+            self._ends_taken_over.pop((topic.name, number), None)
             if log is not None:
                 log.close(clean=False)
             folder = f"{self.path}/{partition_directory(topic.name, number)}"
@@ -350,10 +339,6 @@ class DataDirectory:
             target = f"{self.path}/{deleted_directory(topic.name, number, unique)}"
             self._files.rename(folder, target)
             renamed.append(target)
-        self._files.sync_dir(self.path)
-        self._names_deleted = True
-        with suppress(OSError):  # a full disk; to free it is what the deletion may be for
-            self._write_offsets()
         return renamed
 
     def remove_deleted(self, folder: str) -> None:
@@ -448,6 +433,7 @@ class DataDirectory:
             *self.checkpoint_offsets(),
             *self.checkpoint_starts(),
             *self.checkpoint_cleaned(),
+            self._taken_over.holding(encode_offsets(self._ends_taken_over)),
         ]
         for _, error in take_all(every):
             raise error
@@ -490,7 +476,3 @@ class DataDirectory:
         finally:
             self._lock.release()
         return clean
-
-
-def _top(name: str, reason: str) -> RecoveryReport:
-    return RecoveryReport("", reason, file=name)

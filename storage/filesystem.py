@@ -92,6 +92,9 @@ class Filesystem(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def make_read_only(self, path: str) -> None:
+        """Let nobody but the owner read the file, and nobody write to it. Not synced."""
+
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens if there is none."""
 
@@ -121,6 +124,9 @@ class Filesystem(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """What may still be written in this folder; 0 also where there is no room for names."""
+
+    def total_bytes(self, path: str) -> int:
+        """How large the disk of this folder is, full or not."""
 
 
 def parent_of(path: str) -> str:
@@ -300,6 +306,9 @@ class DiskFilesystem:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    def make_read_only(self, path: str) -> None:
+        os.chmod(path, 0o400)
+
     def remove(self, path: str) -> None:
         try:
             os.unlink(path)
@@ -347,6 +356,10 @@ class DiskFilesystem:
         if status.f_files and status.f_favail < SPARE_NAMES:
             return 0
         return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def set_modified_ms(self, path: str, ms: int) -> None:
         os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))

@@ -16,7 +16,7 @@ from binascii import a2b_base64, b2a_base64
 from typing import TYPE_CHECKING
 
 from storage.errors import DataDirectoryError, MalformedFile
-from storage.layout import META_PROPERTIES, TOPICS
+from storage.layout import EARLIER_TOPICS, META_PROPERTIES, METADATA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,11 +155,12 @@ def identify(
     try:
         data = files.read_bytes(properties_path)
     except FileNotFoundError:
-        if files.exists(f"{path}/{TOPICS}"):
-            raise DataDirectoryError(
-                f"{properties_path} is missing, but {TOPICS} is there: restore the file, "
-                f"or use an empty directory"
-            ) from None
+        for name in (METADATA_LOG, EARLIER_TOPICS):
+            if files.exists(f"{path}/{name}"):
+                raise DataDirectoryError(
+                    f"{properties_path} is missing, but {name} is there: restore the file, "
+                    f"or use an empty directory"
+                ) from None
         identity = MetaProperties(
             node_id=node_id,
             cluster_id=cluster_id or uuid_text(new_uuid()),

@@ -10,12 +10,14 @@ LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_STATE = ".pystate.json"
 META_PROPERTIES = "meta.properties"
-TOPICS = "triglot-topics.json"
+METADATA_LOG = "__cluster_metadata-0"
+EARLIER_TOPICS = "triglot-topics.json"  # until there was a metadata log
 RESERVE = ".triglot-reserve"  # nothing but room, given up when the disk is full
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+TAKEN_OVER = "taken-over-checkpoint"  # what other brokers wrote; ours
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"

@@ -12,7 +12,7 @@ never cut: the log is opened as failed, serves what comes before the damage and 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.layout import ATTRIBUTES, CONTROL_BIT
 from storage.epochs import LeaderEpochs
@@ -49,34 +49,27 @@ QUARANTINED = ".damaged"
 """Appended to the name of a segment file that contradicts the ones before it; never deleted."""
 
 
-class LastKnown:
+class LastKnown(NamedTuple):
     """What the checkpoints say of one partition.
 
     `recovery_point` and `high_watermark`; `start_offset`, if the log does not start at its first
     segment; `clean`, the state in which the last stop left it, if that was in good order.
 
-    `compacted_below` is the offset up to which compaction has been: only there may offsets be
-    missing between two segments. A gap above it and above the recovery point means that the end of
+    `cleaned_to` is the offset up to which compaction has been, None if it has not.
+
+    `gaps_below`: what lies above this offset was written by us, and not by another broker. A gap
+    between two segments that is above it and above the recovery point means that the end of
     a segment never reached the disk while the next segment did; the log ends before the gap, so
-    that it stays a prefix of what was appended. Unknown means that every gap has to be believed.
+    that it stays a prefix of what was appended. Unknown means that every gap has to be believed
+    (`storage.noted`).
     """
 
-    __slots__ = ("clean", "compacted_below", "high_watermark", "recovery_point", "start_offset")
-
-    def __init__(
-        self,
-        *,
-        recovery_point: int = 0,
-        high_watermark: int = 0,
-        start_offset: int | None = None,
-        clean: CleanState | None = None,
-        compacted_below: int = LARGEST_OFFSET,
-    ) -> None:
-        self.recovery_point = recovery_point
-        self.high_watermark = high_watermark
-        self.start_offset = start_offset
-        self.clean = clean
-        self.compacted_below = compacted_below
+    recovery_point: int = 0
+    high_watermark: int = 0
+    start_offset: int | None = None
+    clean: CleanState | None = None
+    cleaned_to: int | None = None
+    gaps_below: int = LARGEST_OFFSET
 
 
 def open_log(
@@ -131,12 +124,13 @@ class Opening:
             self._create_first()
         self.clean = not created and self._is_as_it_was_left(names)
         self.epochs_stored = self._load_epochs(names)
+        without_epochs = not len(self.epochs)
         if self.clean and self.known.clean is not None:
             self.next_offset = self.known.clean.next_offset
         elif not created:
             self._recover()
         start_offset = self._start_offset()
-        if not len(self.epochs) and self.next_offset > start_offset:
+        if without_epochs and self.next_offset > start_offset:
             self._rebuild_epochs()
         self.epochs.cut_end(self.next_offset)
         self.epochs.cut_start(start_offset)
@@ -311,7 +305,7 @@ class Opening:
         if base <= max(
             self.next_offset,
             known.recovery_point,
-            known.compacted_below,
+            known.gaps_below,
             known.start_offset or 0,  # of the segments below, any may have gone
         ):
             return None
@@ -443,7 +437,11 @@ class Opening:
         return not self.epochs.cut_above(self.leader_epoch)
 
     def _rebuild_epochs(self) -> None:
-        """Read all headers of the log: only they know when which epoch began."""
+        """Read all headers of the log: only they know when which epoch began. Recovery has done
+        that where the recovery point is not above the log's first offset."""
+        if len(self.epochs) and self.known.recovery_point <= self.segments[0].base_offset:
+            return
+        self.epochs = LeaderEpochs()
         for segment in self.segments:
             size = segment.byte_size()
             for entry in Scan(segment.file, 0, size):

@@ -28,6 +28,7 @@ from storage.layout import (
 )
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.offset_index import OffsetIndex
+from storage.preallocated import read_entries
 from storage.scan import Entry, Scan, first_entry, read_headers
 from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
@@ -236,7 +237,7 @@ class Segment:
 
     def _read_offset_index(self, file: File) -> OffsetIndex | None:
         try:
-            data = self._files.read_bytes(self.path(INDEX))
+            data = read_entries(self._files, self.path(INDEX), INDEX_ENTRY_SIZE)
         except FileNotFoundError:
             return None
         index = OffsetIndex.decode(data, self.written_size)
@@ -251,7 +252,7 @@ class Segment:
 
     def _read_time_index(self, file: File) -> TimeIndex | None:
         try:
-            data = self._files.read_bytes(self.path(TIME_INDEX))
+            data = read_entries(self._files, self.path(TIME_INDEX), TIME_INDEX_ENTRY_SIZE)
         except FileNotFoundError:
             return None
         index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
@@ -290,7 +291,7 @@ class Segment:
         file = self.file
         offsets = self._read_offset_index(file)
         try:
-            data = self._files.read_bytes(self.path(TIME_INDEX))
+            data = read_entries(self._files, self.path(TIME_INDEX), TIME_INDEX_ENTRY_SIZE)
             times = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
         except FileNotFoundError:
             times = None

@@ -12,19 +12,21 @@ from storage.filesystem import parent_of
 from storage.inspection import text_files
 from storage.inspection.findings import Report, no_progress
 from storage.inspection.folder_names import METADATA_SNAPSHOT
-from storage.inspection.partition_check import Context, PartitionCheck, check_metadata_snapshot
-from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, METADATA_PARTITION, TopFiles
+from storage.inspection.metadata_rows import check_snapshot
+from storage.inspection.partition_check import Context, PartitionCheck
+from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
+    EARLIER_TOPICS,
     LEADER_EPOCHS,
     LOCK,
     LOG,
     META_PROPERTIES,
+    METADATA_LOG,
     OTHER_SUFFIXES,
     PARTITION_METADATA,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
-    TOPICS,
     is_deleted_directory,
     offset_of,
     partition_of,
@@ -58,7 +60,7 @@ def kind_of(files: Filesystem, path: str) -> str:
         raise NotCheckable(f"{path}: {error.strerror}") from error
     if PARTITION_METADATA in names or any(offset_of(name, LOG) is not None for name in names):
         return "partition"
-    tops = {META_PROPERTIES, TOPICS, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
+    tops = {META_PROPERTIES, EARLIER_TOPICS, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
     if tops & set(names) or any(
         partition_of(name) and files.is_dir(f"{path}/{name}") for name in names
     ):
@@ -177,7 +179,7 @@ def check_directory(
                 progress=progress,
             )
             yield from partition.run()
-            if name != METADATA_PARTITION and not name.endswith(OTHER_SUFFIXES):
+            if name != METADATA_LOG and not name.endswith(OTHER_SUFFIXES):
                 top.compare(partition)
         yield from report.taken()
     top.finish()
@@ -195,7 +197,7 @@ def tell_suffix(name: str, report: Report) -> None:
 
 def context_of(top: TopFiles, name: str) -> Context:
     """What the files at the top say of a partition's folder."""
-    if name == METADATA_PARTITION:
+    if name == METADATA_LOG:
         # Apache Kafka reads it from the beginning at every start, whatever the marker says.
         return Context(recovery_point=0)
     if name.endswith(OTHER_SUFFIXES):
@@ -240,11 +242,10 @@ def check_file(
             )
             yield from partition.run()
             return
-    report = Report(folder.rpartition("/")[2])
     if offset_of(name, SNAPSHOT) is not None or name in text_files.PARTITION_FILES:
         yield from PartitionCheck(files, folder, only=frozenset([name])).run()
     elif METADATA_SNAPSHOT.fullmatch(name) or name == BOOTSTRAP:
-        yield from check_metadata_snapshot(files, folder, name, report, progress)
+        yield from check_snapshot(files, folder, name, folder.rpartition("/")[2], progress)
     else:
         report = Report()
         top = TopFiles(files, folder, frozenset([name]), report)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.errors import Malformed
 from protocol.records.batch import Batch
 from protocol.records.compression import NAMES
 from protocol.records.errors import CorruptBatch, InvalidRecord
@@ -29,6 +30,7 @@ from storage.errors import MalformedFile
 from storage.inspection.facts import OPENED_BYTES_MAX
 from storage.inspection.index_files import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from storage.inspection.log_walk import CHECKSUM, ORDER, Damage, LogWalk
+from storage.inspection.metadata_rows import control_fields, is_metadata, metadata_fields
 from storage.inspection.producer_watch import MARKER_BYTES_MAX, marker_of, read_snapshot
 from storage.inspection.text_rows import text_rows
 from storage.layout import (
@@ -43,6 +45,7 @@ from storage.layout import (
     TRANSACTION_INDEX,
     offset_of,
 )
+from storage.metadata.snapshot_names import CHECKPOINT
 from storage.scan import first_entry
 from storage.transaction_index import ENTRY as TRANSACTION_ENTRY
 
@@ -54,10 +57,9 @@ if TYPE_CHECKING:
     from storage.scan import Entry
 
 LARGEST_OFFSET = 2**63 - 1
-CHECKPOINT = ".checkpoint"
 DAMAGED = ".damaged"
 
-Value = str | int | bool | None | list[str]
+Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 
 class Row:
@@ -85,8 +87,11 @@ def _shown(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return "[" + ", ".join(value) + "]"
-    return str(value)
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + " ".join(f"{name}={_shown(inner)}" for name, inner in value.items()) + "}"
+    text = str(value)
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 class Wanted:
@@ -175,23 +180,24 @@ def _log(files: Filesystem, path: str, name: str, wanted: Wanted) -> Iterator[Ro
     if base is None:
         base = 0 if name.endswith(CHECKPOINT) else int.from_bytes(file.pread(8, 0)[:8], "big")
     walk = LogWalk(file, file.size(), lowest=min(base, LARGEST_OFFSET))
+    metadata = is_metadata(path, name)
     for found in walk:
         if isinstance(found, Damage):
             where: dict[str, Value] = {"position": found.position, "size": found.size}
             yield Row("damage", {**where, "after_offset": found.last_offset, "why": found.reason})
             entry = first_entry(file, found.position, found.end)
             if found.kind in (CHECKSUM, ORDER) and entry is not None:
-                yield from _shown_entry(entry, walk, wanted)
+                yield from _shown_entry(entry, walk, wanted, metadata=metadata)
             continue
         if found.last_offset < wanted.first:
             continue
         if found.first_offset > wanted.last:
             break
-        yield from _shown_entry(found, walk, wanted)
+        yield from _shown_entry(found, walk, wanted, metadata=metadata)
     file.close()
 
 
-def _shown_entry(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Row]:
+def _shown_entry(entry: Entry, walk: LogWalk, wanted: Wanted, *, metadata: bool) -> Iterator[Row]:
     yield Row("batch" if entry.magic == 2 else "message", _entry(entry))
     control = entry.header is not None and entry.header[ATTRIBUTES] & CONTROL_BIT
     if control and entry.size <= MARKER_BYTES_MAX:
@@ -202,7 +208,15 @@ def _shown_entry(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Row]:
             yield Row("marker", {"type": kind, "coordinator_epoch": epoch}, inside=True)
             return
     if wanted.records:
-        yield from _records(entry, walk, wanted)
+        for record in _records(entry, walk, wanted):
+            if isinstance(record, Row):
+                yield record
+            elif control:
+                yield _control(record)
+            elif metadata and record.key is None:
+                yield _of_metadata(record, wanted)
+            else:
+                yield Row("record", _record(record, wanted), inside=True)
 
 
 def _entry(entry: Entry) -> dict[str, Value]:
@@ -236,7 +250,8 @@ def _entry(entry: Entry) -> dict[str, Value]:
     }
 
 
-def _records(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Row]:
+def _records(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Record | Row]:
+    """The records wanted, and a row where they end too early."""
     if entry.size > OPENED_BYTES_MAX:
         yield Row("closed", {"why": f"{entry.size} bytes are too many to open"}, inside=True)
         return
@@ -250,7 +265,7 @@ def _records(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Row]:
                 return
         for record in found:
             if wanted.first <= record.offset <= wanted.last:
-                yield Row("record", _record(record, wanted), inside=True)
+                yield record
     except (CorruptBatch, InvalidRecord) as error:
         yield Row("damage", {"why": str(error)}, inside=True)
 
@@ -270,6 +285,24 @@ def _record(record: Record, wanted: Wanted) -> dict[str, Value]:
             f"{name}={readable(value)}" if wanted.values else name for name, value in record.headers
         ]
     return fields
+
+
+def _control(record: Record) -> Row:
+    fields: dict[str, Value] = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    try:
+        return Row("control", {**fields, **control_fields(record.key, record.value)}, inside=True)
+    except Malformed as error:
+        raw: dict[str, Value] = {"key": readable(record.key), "value": readable(record.value)}
+        return Row("control", {**fields, **raw, "why": str(error)}, inside=True)
+
+
+def _of_metadata(record: Record, wanted: Wanted) -> Row:
+    fields: dict[str, Value] = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    try:
+        said = metadata_fields(record.value, content=wanted.values)
+        return Row("record", {**fields, **said}, inside=True)
+    except Malformed as error:
+        return Row("record", {**_record(record, wanted), "why": str(error)}, inside=True)
 
 
 def readable(data: bytes | memoryview | None) -> str | None:

@@ -21,6 +21,7 @@ from storage.inspection.findings import Report, no_progress
 from storage.inspection.folder_names import FolderNames
 from storage.inspection.index_files import NOWHERE
 from storage.inspection.log_walk import Damage, LogWalk
+from storage.inspection.metadata_rows import METADATA_TOPIC, check_snapshot, metadata_faults
 from storage.inspection.producer_watch import (
     ProducerWatch,
     SnapshotCheck,
@@ -29,6 +30,7 @@ from storage.inspection.producer_watch import (
 from storage.inspection.segment_check import SegmentCheck
 from storage.layout import (
     LOG,
+    METADATA_LOG,
     SNAPSHOT,
     file_name,
     partition_of,
@@ -57,8 +59,8 @@ class Context:
     `clean` tells that the last stop promised whole files. `recovery_point` is None where nobody
     knows. `cleaned_to` is how far compaction has been; `compacted` tells that it may have been
     anywhere. `epoch_max` is the highest leader epoch that there has been, -1 where nobody knows.
-    `ours` tells a directory of triglot from one of Apache Kafka, and `old` one with ZooKeeper:
-    `partition.metadata` came late there, and time indexes with 0.10.1.
+    `ours` tells that triglot may have written it, and `old` that it is of an Apache Kafka with
+    ZooKeeper: `partition.metadata` came late there, and time indexes with 0.10.1.
     """
 
     __slots__ = (
@@ -133,6 +135,7 @@ class PartitionCheck:
         self.log_start = max(self.first_base, self.context.log_start)
         self.watch = ProducerWatch(self.log_start)
         topic = partition_of(self.name)
+        self.of_metadata = topic is not None and topic[0] == METADATA_TOPIC
         self.compacted = self.context.compacted or (
             topic is not None and topic[0] in COMPACTED_TOPICS
         )
@@ -160,9 +163,7 @@ class PartitionCheck:
         self._end()
         yield from self._ended()
         for name in self.names.checkpoints:
-            yield from check_metadata_snapshot(
-                self.files, self.folder, name, self.report, self.progress
-            )
+            yield from check_snapshot(self.files, self.folder, name, self.name, self.progress)
 
     def _ended(self) -> list[Finding]:
         self.report.end_file()
@@ -170,11 +171,16 @@ class PartitionCheck:
 
     # Small files
 
+    def _needs_metadata(self) -> bool:
+        """Every partition has the file but that of the metadata log, whose id is fixed."""
+        expected = self.name != METADATA_LOG and not self.context.old
+        return self._whole and bool(self.names.bases) and expected
+
     def _text_files(self) -> None:
         report = self.report
         if self.names.has_metadata:
             self.topic_id = text_files.check_partition_metadata(self.files, self.folder, report)
-        elif self._whole and self.names.bases and not self.context.old:
+        elif self._needs_metadata():
             report.warn(
                 "partition-metadata",
                 "the file is missing; Apache Kafka would put the partition aside",
@@ -316,6 +322,9 @@ class PartitionCheck:
         if self.deep and entry.header is not None and entry.size <= OPENED_BYTES_MAX:
             for wrong, reason in faults_inside(entry, walk.bytes_of(entry)):
                 self._fact(entry, file, reason, wrong=wrong)
+        if self.of_metadata and entry.size <= OPENED_BYTES_MAX:
+            for wrong, reason in metadata_faults(walk.bytes_of(entry)):
+                self._fact(entry, file, reason, wrong=wrong)
         if entry.header is None:
             self.epochs.legacy()
             return
@@ -386,30 +395,3 @@ class PartitionCheck:
                 "no producer snapshot after a clean stop, but the log has producers: Apache Kafka "
                 "would know none of them",
             )
-
-
-def check_metadata_snapshot(
-    files: Filesystem, folder: str, name: str, report: Report, progress: Progress
-) -> Iterator[Finding]:
-    """A `.checkpoint` of Apache Kafka's metadata: batches with offsets of their own from 0."""
-    try:
-        file = files.open_to_read(f"{folder}/{name}")
-        first = True
-        for found in LogWalk(file, file.size(), progress=progress):
-            if isinstance(found, Damage):
-                report.error(
-                    found.kind,
-                    f"{found.size} bytes: {found.reason}",
-                    file=name,
-                    position=found.position,
-                )
-            elif first and (found.header is None or not found.header[5] & 0x20):
-                report.error("batch", "does not begin with a control batch", file=name, position=0)
-            first = False
-        if first:
-            report.error("batch", "is empty", file=name)
-        file.close()
-    except OSError as error:
-        report.error("unreadable", f"{error.strerror}", file=name)
-    report.end_file()
-    yield from report.taken()

@@ -25,16 +25,17 @@ from storage.inspection.findings import NOTE, Report, no_progress
 from storage.inspection.partition_repair import PartitionRepair
 from storage.inspection.setting_aside import Change, keep_copy, put_aside
 from storage.inspection.text_files import read_small
-from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, METADATA_PARTITION, TopFiles
+from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     HIGH_WATERMARKS,
     META_PROPERTIES,
+    METADATA_LOG,
     OTHER_SUFFIXES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    TOPICS,
+    TAKEN_OVER,
     partition_of,
 )
 
@@ -93,23 +94,22 @@ class DirectoryRepair:
                 yield Change(finding.file, PARTITION_METADATA, finding.reason, left=True)
         if any(finding.kind == "marker" and finding.severity != NOTE for finding in found):
             yield from self._unmark("it promises what is not so")
-        yield from self._clean_state()
-        yield from self._topics()
+        yield from self._own_files()
         for name in CHECKPOINTS:
             yield from self._checkpoint(name)
 
     def _is_ours(self, name: str) -> bool:
         return (
-            name != METADATA_PARTITION
+            name != METADATA_LOG
             and not name.endswith(OTHER_SUFFIXES)
             and partition_folder(name)
             and self.files.is_dir(f"{self.path}/{name}")
         )
 
     def _left_alone(self) -> Iterator[Change]:
-        for name in (META_PROPERTIES, TOPICS):
+        for name in (META_PROPERTIES, METADATA_LOG):
             if name in self.top.malformed:
-                yield Change("", name, "malformed; restore it from a copy", left=True)
+                yield Change("", name, "damaged; restore it from a copy", left=True)
         if BOOTSTRAP in self.top.malformed:
             yield Change("", BOOTSTRAP, "damaged; Apache Kafka reads it only once", left=True)
         if META_PROPERTIES not in self.names and not self.top.old:
@@ -127,22 +127,24 @@ class DirectoryRepair:
             self.files.sync_dir(self.path)
         yield Change("", CLEAN_SHUTDOWN, f"removed: {why}")
 
-    def _clean_state(self) -> Iterator[Change]:
-        if CLEAN_STATE in self.top.malformed:
-            name = CLEAN_STATE + ".damaged"
-            if self.apply:
-                name = put_aside(self.files, f"{self.path}/{CLEAN_STATE}")
-            yield Change("", CLEAN_STATE, f"malformed; put aside as {name}")
+    def _own_files(self) -> Iterator[Change]:
+        """Files of ours that a start can do without."""
+        for file in (CLEAN_STATE, TAKEN_OVER):
+            if file in self.top.malformed:
+                name = file + ".damaged"
+                if self.apply:
+                    name = put_aside(self.files, f"{self.path}/{file}")
+                yield Change("", file, f"malformed; put aside as {name}")
 
     # Partitions
 
     def _topic_id(self, name: str) -> bytes | None:
-        """The topic id that a folder should have: the topics file's, or its neighbours'."""
+        """The topic id that a folder should have: the metadata log's, or its neighbours'."""
         partition = partition_of(name)
         if partition is None:
             return None
-        if self.top.topics is not None:
-            topic = self.top.topics.get(partition[0])
+        if self.top.metadata is not None:
+            topic = self.top.metadata.topics.get(partition[0])
             return None if topic is None else topic.topic_id
         found = {
             self._stated_id(other)
@@ -159,8 +161,8 @@ class DirectoryRepair:
             return None
 
     def _other_topic(self, name: str) -> bytes | None:
-        """The id of the folder's topic if the topics file has another topic of that name."""
-        if self.top.topics is None:
+        """The id of the folder's topic if the metadata log has another topic of that name."""
+        if self.top.metadata is None:
             return None
         stated, wanted = self._stated_id(name), self._topic_id(name)
         return stated if stated is not None and wanted not in (None, stated) else None
@@ -203,21 +205,6 @@ class DirectoryRepair:
             work.sync()
 
     # What the top says of partitions
-
-    def _topics(self) -> Iterator[Change]:
-        """The file must know of every epoch that is in a batch."""
-        topics = self.top.topics
-        if topics is None or self.top.largest_epoch <= topics.leader_epoch:
-            return
-        import json
-
-        path = f"{self.path}/{TOPICS}"
-        if self.apply:
-            keep_copy(self.files, path)
-            content = json.loads(self.files.read_bytes(path))
-            content["leader_epoch"] = self.top.largest_epoch
-            self.files.write_atomic(path, json.dumps(content, indent=1).encode() + b"\n")
-        yield Change("", TOPICS, f"leader_epoch is made {self.top.largest_epoch}")
 
     def _checkpoint(self, name: str) -> Iterator[Change]:
         """Entries that cannot be true go, or are brought down to the log's end."""

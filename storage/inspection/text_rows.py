@@ -14,6 +14,7 @@ from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
+    EARLIER_TOPICS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_STARTS,
@@ -22,7 +23,7 @@ from storage.layout import (
     RECEIVE_TIMES,
     RECOVERY_POINTS,
     REPLACEMENT,
-    TOPICS,
+    TAKEN_OVER,
 )
 from storage.swaps import Replacement
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     Fields = dict[str, str | int]
 
-OFFSET_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
-JSON_FILES = (CLEAN_SHUTDOWN, CLEAN_STATE, TOPICS, QUORUM_STATE)
+OFFSET_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS, TAKEN_OVER)
+JSON_FILES = (CLEAN_SHUTDOWN, CLEAN_STATE, EARLIER_TOPICS, QUORUM_STATE)
 
 
 def text_rows(files: Filesystem, path: str, name: str) -> Iterator[tuple[str, Fields]]:

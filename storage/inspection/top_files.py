@@ -9,7 +9,8 @@ from storage.checkpoints import decode_offsets, read_entries
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.identity import MetaProperties, decode_properties, uuid_of, uuid_text
 from storage.inspection.findings import no_progress
-from storage.inspection.partition_check import Context, check_metadata_snapshot
+from storage.inspection.metadata_rows import check_snapshot
+from storage.inspection.partition_check import Context
 from storage.inspection.text_files import read_small, reason_of
 from storage.layout import (
     CLEAN_SHUTDOWN,
@@ -21,17 +22,19 @@ from storage.layout import (
     LOG,
     LOG_STARTS,
     META_PROPERTIES,
+    METADATA_LOG,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     RESERVE,
+    TAKEN_OVER,
     TIME_INDEX,
-    TOPICS,
     TRANSACTION_INDEX,
     file_name,
     partition_directory,
     partition_of,
 )
-from storage.topics import JsonTopicStore
+from storage.metadata.image import TOPIC_RESOURCE
+from storage.metadata.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +43,11 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
     from storage.inspection.findings import Report
     from storage.inspection.partition_check import PartitionCheck
-    from storage.topics import Topic
+    from storage.metadata.image import MetadataImage
 
     Partition = tuple[str, int]
 
 BOOTSTRAP = "bootstrap.checkpoint"
-METADATA_PARTITION = "__cluster_metadata-0"
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
 AT_THE_END = (RECOVERY_POINTS, HIGH_WATERMARKS)
 """Checkpoints that have an entry for every log after a clean stop."""
@@ -62,15 +64,14 @@ class TopFiles:
         self.names = names
         self.report = report
         self.clean = CLEAN_SHUTDOWN in names
-        self.old = TOPICS not in names and METADATA_PARTITION not in names
+        self.old = METADATA_LOG not in names
         """Of an Apache Kafka with ZooKeeper, from 0.8 to 3.9; `check` looks closer."""
         self.offsets: dict[str, dict[Partition, int]] = {}
         self.malformed: set[str] = set()
         self.repeated: set[str] = set()
         """Checkpoints that name a partition twice."""
         self.states: dict[str, CleanState] = {}
-        self.topics: JsonTopicStore | None = None
-        self.largest_epoch = -1
+        self.metadata: MetadataImage | None = None
         self._seen: set[str] = set()
         self._topic_ids: dict[str, tuple[bytes, str]] = {}
 
@@ -80,8 +81,7 @@ class TopFiles:
         readers: dict[str, Callable[[bytes], None]] = {
             META_PROPERTIES: self._meta_properties,
             CLEAN_SHUTDOWN: self._marker,
-            TOPICS: self._topics,
-            **{name: self._checkpoint(name) for name in CHECKPOINTS},
+            **{name: self._checkpoint(name) for name in (*CHECKPOINTS, TAKEN_OVER)},
         }
         for name in sorted(self.names):
             if name in readers:
@@ -93,9 +93,7 @@ class TopFiles:
                     self.report.error("malformed", reason_of(error, name), file=name)
             elif name == BOOTSTRAP:
                 known = True
-                for finding in check_metadata_snapshot(
-                    self.files, self.path, name, self.report, no_progress
-                ):
+                for finding in check_snapshot(self.files, self.path, name, "", no_progress):
                     self.malformed.add(name)
                     self.report.add(
                         finding.severity,
@@ -111,6 +109,8 @@ class TopFiles:
                 known = True
             elif not self.files.is_dir(f"{self.path}/{name}"):
                 self._stranger(name)
+        if METADATA_LOG in self.names:
+            self._load_metadata()
         self._missing()
         return known
 
@@ -133,10 +133,8 @@ class TopFiles:
             self.report.note(
                 "not-clean", "the last stop was not clean; a start reads the ends of the logs"
             )
-        elif CLEAN_STATE not in self.names and TOPICS in self.names:
-            self.report.warn(
-                "marker", "missing after a clean stop; a start reads all logs", file=CLEAN_STATE
-            )
+        elif CLEAN_STATE not in self.names and METADATA_LOG in self.names:
+            self.report.note("marker", "not of triglot's; a start reads all logs", file=CLEAN_STATE)
 
     # One file each
 
@@ -154,7 +152,7 @@ class TopFiles:
     def _marker(self, data: bytes) -> None:
         import json
 
-        if not data and TOPICS not in self.names:
+        if not data and METADATA_LOG not in self.names:
             return  # Apache Kafka wrote nothing into it before 3.7
         try:
             content = json.loads(data)
@@ -178,12 +176,16 @@ class TopFiles:
         tell = self.report.warn if self.clean else self.report.note
         tell("marker", f"{reason}; a start reads all logs", file=CLEAN_STATE)
 
-    def _topics(self, data: bytes) -> None:
+    def _load_metadata(self) -> None:
         try:
-            self.topics = JsonTopicStore.load(self.files, self.path)
+            loaded = load(self.files, self.path)
         except DataDirectoryError as error:
-            reason = str(error).removeprefix(f"{self.path}/{TOPICS}").lstrip(",: ")
-            raise MalformedFile(TOPICS, reason) from error
+            self.malformed.add(METADATA_LOG)
+            reason = str(error).removeprefix(f"{self.path}/")
+            self.report.error("metadata", reason, file=METADATA_LOG)
+            return
+        if not loaded.empty:
+            self.metadata = loaded.image
 
     def _checkpoint(self, name: str) -> Callable[[bytes], None]:
         def read(data: bytes) -> None:
@@ -202,8 +204,13 @@ class TopFiles:
         partition = partition_of(folder)
         if partition is None:
             return Context(recovery_point=0)
-        topic = None if self.topics is None else self.topics.get(partition[0])
-        policy = "" if topic is None else topic.configs.get("cleanup.policy", "")
+        policy, epoch_max = "", -1
+        if self.metadata is not None:
+            topic = self.metadata.topics.get(partition[0])
+            settings = self.metadata.configs.get((TOPIC_RESOURCE, partition[0]), {})
+            policy = settings.get("cleanup.policy", "")
+            if topic is not None and partition[1] in topic.partitions:
+                epoch_max = topic.partitions[partition[1]].leader_epoch
         return Context(
             clean=self.clean,
             recovery_point=self._offset(RECOVERY_POINTS, partition, 0),
@@ -211,8 +218,8 @@ class TopFiles:
             cleaned_to=self._offset(CLEANER_OFFSETS, partition, -1),
             compacted="compact" in policy,
             old=self.old,
-            ours=TOPICS in self.names,
-            epoch_max=-1 if self.topics is None else self.topics.leader_epoch,
+            ours=METADATA_LOG in self.names,
+            epoch_max=epoch_max,
         )
 
     def _offset(self, name: str, partition: Partition, absent: int) -> int:
@@ -269,35 +276,38 @@ class TopFiles:
     def _is_end(self, name: str) -> bool:
         """Whether a clean stop notes the log's end there. With several replicas, which only
         Apache Kafka has, the high watermark may be lower."""
-        return name == RECOVERY_POINTS or (name == HIGH_WATERMARKS and self.topics is not None)
+        return name == RECOVERY_POINTS or (name == HIGH_WATERMARKS and CLEAN_STATE in self.names)
 
     def _compare_topic(self, check: PartitionCheck, partition: Partition) -> None:
         name, number = partition
         report, folder = self.report, check.name
-        topic: Topic | None = None
-        if self.topics is not None:
-            topic = self.topics.get(name)
-            if topic is None or number >= topic.partition_count:
-                report.warn("unknown-partition", f"{folder} is of no topic there", file=TOPICS)
+        known: tuple[bytes, str] | None = None
+        if self.metadata is not None:
+            topic = self.metadata.topics.get(name)
+            if topic is None or number not in topic.partitions:
+                report.warn(
+                    "unknown-partition", f"{folder} is of no topic there", file=METADATA_LOG
+                )
                 return
-            self.largest_epoch = max(self.largest_epoch, check.epochs.largest)
-            if check.epochs.largest > self.topics.leader_epoch:
+            known = (topic.topic_id, METADATA_LOG)
+            epoch = topic.partitions[number].leader_epoch
+            if check.epochs.largest > epoch:
                 report.error(
                     "epochs",
-                    f"leader_epoch is {self.topics.leader_epoch}, {folder} has batches of epoch "
+                    f"{folder} is led in epoch {epoch} and has batches of epoch "
                     f"{check.epochs.largest}",
-                    file=TOPICS,
+                    file=METADATA_LOG,
                 )
-            if check.watch.largest_id >= self.topics.reserved_producer_id:
+            if check.watch.largest_id >= self.metadata.next_producer_id:
                 report.warn(
                     "producers",
-                    f"next_producer_id is {self.topics.reserved_producer_id}, {folder} has "
+                    f"the next producer id is {self.metadata.next_producer_id}, {folder} has "
                     f"batches of producer {check.watch.largest_id}",
-                    file=TOPICS,
+                    file=METADATA_LOG,
                 )
         if check.topic_id is None:
             return
-        wanted = (topic.topic_id, TOPICS) if topic is not None else self._topic_ids.get(name)
+        wanted = known or self._topic_ids.get(name)
         if wanted is not None and wanted[0] != check.topic_id:
             report.error(
                 "topic-id",
@@ -347,17 +357,19 @@ class TopFiles:
         for name, offsets in self.offsets.items():
             for topic, number in offsets:
                 folder = partition_directory(topic, number)
-                if folder not in self._seen:
+                if folder not in self._seen and folder != METADATA_LOG:
                     report.warn("checkpoint", f"has an entry of {folder}: no folder", file=name)
         if self.clean:
             for folder in sorted(self.states.keys() - self._seen):
                 report.error("marker", f"a lie: {folder} is missing", file=CLEAN_SHUTDOWN)
-        if self.topics is None:
+        if self.metadata is None:
             return
-        for known in self.topics.topics():
-            for number in range(known.partition_count):
+        for known in self.metadata.topics.values():
+            for number in known.partitions:
                 folder = partition_directory(known.name, number)
                 if folder not in self._seen:
                     report.warn(
-                        "missing", f"there is no folder {folder}; it would start empty", file=TOPICS
+                        "missing",
+                        f"there is no folder {folder}; it would start empty",
+                        file=METADATA_LOG,
                     )

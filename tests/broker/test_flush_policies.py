@@ -229,10 +229,11 @@ def test_a_checkpoint_does_not_wait_for_its_time_when_much_was_written(
     checkpoint = tmp_path / "data" / "recovery-point-offset-checkpoint"
     case = begin("ack", log_flush_offset_checkpoint_interval_ms="3600000")
     case.produce(bytes(4_000))
+    before = checkpoint.read_bytes()
     case.wait(1.5)
-    assert not checkpoint.exists()
+    assert checkpoint.read_bytes() == before
 
     case.produce(bytes(4_000))
 
-    case.broker.turn_until(checkpoint.exists, within_s=5)
+    case.broker.turn_until(lambda: checkpoint.read_bytes() != before, within_s=5)
     assert case.broker.running.broker.appends.bytes_written == 0

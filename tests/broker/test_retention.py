@@ -15,9 +15,9 @@ from broker.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retenti
 from config import TopicSettings, load
 from storage.data_dir import DataDirectory
 from storage.retention import retained_from
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, append, batch
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class World:
         topic = SimpleNamespace(
             name="t", settings=TopicSettings.of(self.settings, overrides), partitions=[]
         )
-        store = JsonTopicStore.load(self.files, "/data")
+        store = open_topics(self.files, "/data")
         self.directory.open_logs(store, lambda _: Settings(), now_ms=NOW_MS)
         stored = store.create("t", bytes(range(16)), count, {})
         for index in range(count):

@@ -21,7 +21,6 @@ from protocol.records.layout import HEADER
 from storage.filesystem import DiskFilesystem
 from storage.identity import decode_partition_metadata
 from storage.recovery import open_log
-from storage.topics import JsonTopicStore
 from tests.clients.available import end_of_test
 from tests.clients.drivers.confluent_driver import ConfluentDriver, admin
 from tests.clients.drivers.driver import CALL_TIMEOUT_S, KEEP_FOR_EVER
@@ -31,6 +30,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.caller import NOW_MS, batch
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
+from tests.support.topic_store import open_topics
 from tests.support.wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def adopt(folder: Path, data: Path) -> None:
     """Put a partition folder of Kafka's into a data directory of ours."""
     metadata = folder / "partition.metadata"
     topic_id = decode_partition_metadata(metadata.read_bytes(), str(metadata))
-    JsonTopicStore.load(DiskFilesystem(), str(data)).create(TOPIC, topic_id, 1, CONFIGS)
+    open_topics(DiskFilesystem(), str(data)).create(TOPIC, topic_id, 1, CONFIGS)
     shutil.copytree(folder, data / f"{TOPIC}-0")
 
 

@@ -33,9 +33,10 @@ MENDED = (
 )
 LEFT_OVER = (".cleaned", ".swap", ".deleted", ".damaged")
 CONTROL_FILES = frozenset({
-    ".lock", ".kafka_cleanshutdown", ".pystate.json", "meta.properties", "triglot-topics.json",
+    ".lock", ".kafka_cleanshutdown", ".pystate.json", "meta.properties", "bootstrap.checkpoint",
     "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
     "cleaner-offset-checkpoint", "log-start-offset-checkpoint", ".triglot-reserve",
+    "__cluster_metadata-0", "taken-over-checkpoint",
 })  # fmt: skip
 
 

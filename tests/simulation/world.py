@@ -18,10 +18,10 @@ from storage.closing import Cover
 from storage.data_dir import DataDirectory
 from storage.errors import StorageError
 from storage.replacing import discard_all
-from storage.topics import JsonTopicStore
 from tests.simulation.ledger import Ledger
 from tests.simulation.settings import Settings
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -156,7 +156,7 @@ class World:
         self.syncing = False
         self.files.mtime_ms = self.now_ms
         self.directory = DataDirectory.take(self.files, PATH, node_id=1, new_uuid=self.new_uuid)
-        self.store = JsonTopicStore.load(self.files, PATH)
+        self.store = open_topics(self.files, PATH)
         self.store.begin_epoch()
         self.reports = self.directory.open_logs(
             self.store, lambda topic: Settings.of(topic.configs), now_ms=self.now_ms

@@ -12,9 +12,9 @@ from storage.closing import Cover
 from storage.data_dir import DataDirectory
 from storage.errors import LogFailed, StorageError
 from storage.syncing import SyncStep, take_all
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, append, batch, batches_in, everything, produce
 from tests.support.memory_filesystem import MemoryFile, MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 BAD, GOOD = "/data/bad-0", "/data/good-0"
 POINTS = "/data/recovery-point-offset-checkpoint"
@@ -55,7 +55,7 @@ class Start:
         self.directory = DataDirectory.take(
             files, "/data", node_id=1, new_uuid=lambda: bytes(range(16))
         )
-        topics = JsonTopicStore.load(files, "/data")
+        topics = open_topics(files, "/data")
         topics.begin_epoch()
         for number, name in enumerate(("bad", "good")):
             if topics.get(name) is None:

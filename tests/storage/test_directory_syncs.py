@@ -11,9 +11,9 @@ import pytest
 from storage import closing
 from storage.data_dir import DataDirectory
 from storage.layout import RECEIVE_TIMES
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, produce
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 SETTINGS = Settings(segment_bytes=400, index_interval_bytes=100)
 
@@ -30,7 +30,7 @@ class Directory:
         self.directory = DataDirectory.take(
             self.files, "/srv/brokers/data", node_id=1, new_uuid=self.new_uuid
         )
-        self.topics = JsonTopicStore.load(self.files, "/srv/brokers/data")
+        self.topics = open_topics(self.files, "/srv/brokers/data")
         self.topics.begin_epoch()
         self.reports = self.directory.open_logs(self.topics, lambda _: SETTINGS, now_ms=NOW_MS)
 

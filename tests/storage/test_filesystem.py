@@ -49,6 +49,21 @@ def test_files_are_written_and_read_at_positions(both: tuple[Filesystem, str]) -
     assert again.size() == 5, "an existing file keeps its content"
 
 
+def test_a_file_that_is_read_only_is_still_read_renamed_and_removed(
+    both: tuple[Filesystem, str],
+) -> None:
+    files, root = both
+    files.write_atomic(f"{root}/a", b"for ever")
+    files.make_read_only(f"{root}/a")
+    files.rename(f"{root}/a", f"{root}/b")
+    assert files.open_to_read(f"{root}/b").pread(100, 0) == b"for ever"
+    if os.geteuid() or isinstance(files, MemoryFilesystem):  # root may write to anything
+        with pytest.raises(PermissionError):
+            files.open_file(f"{root}/b")
+    files.remove(f"{root}/b")
+    assert not files.exists(f"{root}/b")
+
+
 def test_names_come_and_go(both: tuple[Filesystem, str]) -> None:
     files, root = both
     files.make_dir(f"{root}/x/y")

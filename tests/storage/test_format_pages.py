@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from storage.data_dir import DataDirectory
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, append, batch
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 SETTINGS = Settings(index_interval_bytes=100)
@@ -26,7 +26,7 @@ def example() -> MemoryFilesystem:
         return stem + bytes([next(ids)])
 
     directory = DataDirectory.take(files, "/data", node_id=1, new_uuid=new_uuid)
-    topics = JsonTopicStore.load(files, "/data")
+    topics = open_topics(files, "/data")
     topics.begin_epoch()
     directory.open_logs(topics, lambda _: SETTINGS, now_ms=NOW_MS)
     topic = topics.create("orders", new_uuid(), 1, {"retention.ms": "3600000"})
@@ -54,16 +54,18 @@ def hex_of(block: str) -> bytes:
 @pytest.mark.parametrize(
     ("page", "name"),
     [
-        ("log.md", "00000000000000000000.log"),
-        ("offset-index.md", "00000000000000000000.index"),
-        ("time-index.md", "00000000000000000000.timeindex"),
-        ("producer-snapshot.md", "00000000000000000004.snapshot"),
+        ("log.md", "orders-0/00000000000000000000.log"),
+        ("offset-index.md", "orders-0/00000000000000000000.index"),
+        ("time-index.md", "orders-0/00000000000000000000.timeindex"),
+        ("producer-snapshot.md", "orders-0/00000000000000000004.snapshot"),
+        ("metadata-log.md", "__cluster_metadata-0/00000000000000000000.log"),
+        ("bootstrap-checkpoint.md", "bootstrap.checkpoint"),
     ],
 )
 def test_the_bytes_on_a_page_are_those_in_the_file(
     page: str, name: str, example: MemoryFilesystem
 ) -> None:
-    assert hex_of(blocks(page)[-1]) == example.read_bytes(f"/data/orders-0/{name}")
+    assert hex_of(blocks(page)[-1]) == example.read_bytes(f"/data/{name}")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_the_bytes_on_a_page_are_those_in_the_file(
         ("offset-checkpoints.md", "recovery-point-offset-checkpoint"),
         ("meta-properties.md", "meta.properties"),
         ("partition-metadata.md", "orders-0/partition.metadata"),
-        ("topics.md", "triglot-topics.json"),
+        ("quorum-state.md", "__cluster_metadata-0/quorum-state"),
         ("clean-shutdown.md", ".kafka_cleanshutdown"),
         ("clean-shutdown.md", ".pystate.json"),
     ],

@@ -13,7 +13,6 @@ from storage import closing
 from storage.closing import store_for_recovery
 from storage.data_dir import DataDirectory
 from storage.recovery import LastKnown, open_log
-from storage.topics import JsonTopicStore
 from tests.storage.logs import (
     FOLDER,
     NOW_MS,
@@ -25,6 +24,7 @@ from tests.storage.logs import (
 )
 from tests.storage.message_sets import message_set, records_in
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from protocol.records.layout import Header
@@ -177,7 +177,7 @@ def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) ->
             else:  # only the process died: what was written is there, synced or not
                 files.cut_at = None
             point = rng.choice((0, history.noted))
-            known = LastKnown(recovery_point=point, compacted_below=0)
+            known = LastKnown(recovery_point=point, gaps_below=0)
             log, _ = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
             expect_a_prefix(log, history)
             expect_the_indexes_to_be_right(log, history)
@@ -210,7 +210,7 @@ class Broker:
     def __init__(self, files: MemoryFilesystem, seed: int) -> None:
         self.rng = random.Random(seed)
         self.directory = DataDirectory.take(files, "/data", node_id=1, new_uuid=self.uuid)
-        self.topics = JsonTopicStore.load(files, "/data")
+        self.topics = open_topics(files, "/data")
         self.topics.begin_epoch()
         self.reports = self.directory.open_logs(self.topics, lambda _: SETTINGS, now_ms=NOW_MS)
 

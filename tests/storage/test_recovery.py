@@ -252,7 +252,7 @@ def test_a_gap_that_compaction_did_not_make_ends_the_log() -> None:
     produce(other, b"z")
     files.write_bytes(f"{FOLDER}/{file_name(100, '.log')}", file_of(later, ".log", 100))
 
-    log, reports = reopened(files, LastKnown(recovery_point=20, compacted_below=20))
+    log, reports = reopened(files, LastKnown(recovery_point=20, gaps_below=20))
 
     assert [report.reason for report in reports] == ["follows a cut: offsets 20..99 are missing"]
     assert batches_in(everything(log)) == TEN_BATCHES

@@ -18,10 +18,10 @@ from storage.data_dir import DataDirectory
 from storage.errors import StorageError
 from storage.layout import CLEANED, DELETED, REPLACEMENT, SWAP
 from storage.replacing import Replacing, cover_sealed, discard_all, replace_segments
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, header_of, taken
 from tests.storage.message_sets import message_set, records_in
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -149,7 +149,7 @@ def begun(files: MemoryFilesystem, seed: int) -> tuple[DataDirectory, Log]:
     directory = DataDirectory.take(
         files, PATH, node_id=1, new_uuid=lambda: random.Random(seed).randbytes(16)
     )
-    topics = JsonTopicStore.load(files, PATH)
+    topics = open_topics(files, PATH)
     topics.begin_epoch()
     reports = directory.open_logs(topics, lambda _: SETTINGS, now_ms=NOW_MS)
     assert not [report for report in reports if report.bytes_cut and report.offsets_lost], reports
@@ -427,7 +427,7 @@ def test_how_far_a_log_is_clean_is_kept_with_its_topic() -> None:
     directory, log = begun(files, 2)
     assert log.cleaned_to == cleaned_to
     assert f"a 0 {cleaned_to}" in files.read_bytes(f"{PATH}/cleaner-offset-checkpoint").decode()
-    topics = JsonTopicStore.load(files, PATH)
+    topics = open_topics(files, PATH)
     directory.delete_topic(topics.remove("a"))
     assert files.read_bytes(f"{PATH}/cleaner-offset-checkpoint") == b"0\n0\n"
 

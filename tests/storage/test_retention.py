@@ -336,7 +336,7 @@ def disturb(world: World) -> None:
     rng = world.rng
     clean = rng.random() < 0.5
     state = world.log.close(clean=clean)
-    known = LastKnown(start_offset=world.log.start_offset, clean=state, compacted_below=0)
+    known = LastKnown(start_offset=world.log.start_offset, clean=state, gaps_below=0)
     what = rng.choice(("nothing", "lost", "garbage", "cut", "copied", "power"))
     if what == "lost":
         world.files.remove(TIMES)

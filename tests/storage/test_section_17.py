@@ -2,7 +2,8 @@
 
 The other rows of the compatibility table are tests named by them: S1 to S18 and P4, P5 in
 test_recovery, P1 and P2 in test_transactions, P3 in test_producers, C1 to C4 and D1 to D5 and D8 in
-test_data_dir. D6, D7 and the rows M are of the metadata log, which the topic store stands in for.
+test_data_dir. D6, D7 and the rows M are of the metadata log: tests/storage/metadata, test_store,
+test_loading and test_opening.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import pytest
 
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, append, batch, everything
 from tests.storage.message_sets import records_in
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -27,7 +28,7 @@ VALUES = [b"%03d" % number + bytes(40) for number in range(24)]
 MADE_AGAIN = (
     ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "receive-times-checkpoint",
     "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
-    "cleaner-offset-checkpoint", ".pystate.json", ".kafka_cleanshutdown",
+    "cleaner-offset-checkpoint", "taken-over-checkpoint", ".pystate.json", ".kafka_cleanshutdown",
 )  # fmt: skip
 """What may be spoilt without a record being lost."""
 
@@ -37,7 +38,7 @@ def opened(files: MemoryFilesystem) -> DataDirectory:
     directory = DataDirectory.take(
         files, "/data", node_id=1, new_uuid=lambda: rng.randbytes(16), cluster_id=None
     )
-    topics = JsonTopicStore.load(files, "/data")
+    topics = open_topics(files, "/data")
     topics.begin_epoch()
     if topics.get("orders") is None:
         topics.create("orders", rng.randbytes(16), 1, {})
@@ -88,9 +89,8 @@ def test_a_flipped_bit_is_made_good_or_told_and_never_serves_a_wrong_record(
         try:
             log = opened(files).logs["orders", 0]
         except DataDirectoryError as error:
-            name = path.rpartition("/")[2]
-            assert name in {"meta.properties", "triglot-topics.json"}, where
-            told = name in str(error)
+            assert path == "/data/meta.properties" or "/__cluster_metadata-0/" in path, where
+            told = path in str(error)
             assert told, where
             continue
         if path.endswith(MADE_AGAIN):

@@ -120,7 +120,7 @@ class Run:
 
     def restart(self) -> str:
         how = self.rng.choice(("clean", "kill", "power"))
-        known = LastKnown(recovery_point=self.noted, compacted_below=0)
+        known = LastKnown(recovery_point=self.noted, gaps_below=0)
         state: bytes | None = self.log.producers.encode()
         if how == "clean":
             clean = self.log.close(clean=True)

@@ -44,7 +44,9 @@ class Inode:
     `data` and `durable` are shared with other inodes until one of them is about to change.
     """
 
-    __slots__ = ("changes", "data", "durable", "durable_ms", "lost", "modified_ms", "shared")
+    __slots__ = (
+        "changes", "data", "durable", "durable_ms", "lost", "modified_ms", "read_only", "shared",
+    )  # fmt: skip
 
     def __init__(self, data: bytes | bytearray = b"", modified_ms: int = 0) -> None:
         self.data = bytearray(data)
@@ -55,6 +57,7 @@ class Inode:
         self.shared = False
         self.lost = False
         """Whether a sync failed: then `data` is not what is on the disk even without changes."""
+        self.read_only = False
 
     def _own(self) -> None:
         if self.shared:
@@ -111,6 +114,7 @@ class Inode:
     def survive(self, rng: random.Random, mood: Mood) -> Inode:
         survivor = Inode.__new__(Inode)
         survivor.changes, survivor.lost, survivor.shared = [], False, False
+        survivor.read_only = self.read_only and rng.random() < 0.5
         survivor.modified_ms = survivor.durable_ms = self.durable_ms
         if not self.changes:
             self.shared = survivor.shared = True
@@ -162,8 +166,8 @@ def tear(data: bytearray, position: int, written: bytes, rng: random.Random) -> 
             if rng.random() < 0.5:
                 overwrite(data, first, written[first - position : last - position])
             first = last
-    if len(data) < end and rng.random() < 0.3:
-        rest = end - len(data)
+    rest = end - len(data)
+    if rest > 1 and rng.random() < 0.3:  # no disk leaves out a single byte
         data.extend(rng.randbytes(rest) if rng.random() < 0.2 else bytes(rest))
 
 

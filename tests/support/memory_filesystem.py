@@ -197,6 +197,8 @@ class MemoryFilesystem:
             self.about_to("create", path)
             inode = Inode(modified_ms=self.mtime_ms)
             folder.put(path.rpartition("/")[2], inode)
+        if inode.read_only:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return MemoryFile(self, path, inode)
 
     def open_to_read(self, path: str) -> MemoryFile:
@@ -232,6 +234,11 @@ class MemoryFilesystem:
         self._node(old)
         self.about_to("rename", f"{old} {new}")
         self._folder(parent_of(old)).rename(old.rpartition("/")[2], new.rpartition("/")[2])
+
+    def make_read_only(self, path: str) -> None:
+        inode = self._inode(path)
+        self.about_to("chmod", path)
+        inode.read_only = True
 
     def remove(self, path: str) -> None:
         if not self.exists(path):
@@ -296,6 +303,10 @@ class MemoryFilesystem:
         self._folder(path)
         room = self.room()
         return 1 << 40 if room is None else max(room, 0)
+
+    def total_bytes(self, path: str) -> int:
+        self._folder(path)
+        return 1 << 41 if self.capacity is None else self.capacity
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Put a durable file in place, for tests that begin with files."""

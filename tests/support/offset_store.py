@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.appends import Appends
 from broker.coordinator.effects import GroupRules
-from broker.coordinator.loading import ShardLoader
+from broker.coordinator.loads import Loading
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.replay import replay
 from broker.coordinator.shard import Shard
@@ -30,6 +30,7 @@ from tests.support.memory_filesystem import MemoryFilesystem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from broker.coordinator.loading import ShardLoader
     from protocol.logdata.offsets import Record
     from storage.log import Log
     from storage.reports import RecoveryReport
@@ -44,6 +45,7 @@ RULES = CleaningRules(
     max_decompressed_bytes=1 << 20,
     max_decompression_ratio=1000,
 )
+TOPIC_ID = bytes(15) + b"7"
 FOLDER = "/data/__consumer_offsets-7"
 MAX_MESSAGE_BYTES = 1_048_588
 START_MS = 1_700_000_000_000
@@ -82,7 +84,7 @@ class OffsetStore:
             FOLDER,
             self.settings,
             known=LastKnown(
-                recovery_point=recovery_point, compacted_below=2**63 - 1 if compacted else 0
+                recovery_point=recovery_point, gaps_below=2**63 - 1 if compacted else 0
             ),
             leader_epoch=1,
             now_ms=self.time_ms,
@@ -90,14 +92,16 @@ class OffsetStore:
         self.disk: Any = SimpleNamespace(full=False, noticed=lambda error: True)
         broker = self._broker(conditional=conditional, retention_minutes=retention_minutes)
         topic: Any = SimpleNamespace(
-            settings=SimpleNamespace(max_message_bytes=MAX_MESSAGE_BYTES), name="__consumer_offsets"
+            settings=SimpleNamespace(max_message_bytes=MAX_MESSAGE_BYTES),
+            name="__consumer_offsets",
+            topic_id=TOPIC_ID,
         )
         self.state = ShardState(GroupRules(), _member_id)
         self.shard = Shard(broker, Partition(topic, 7, self.log), self.state)
-        self.loader = ShardLoader(
-            self.state, self.log.name, now_ms=0, end_offset=self.log.written_offset
-        )
-        self._load()
+        self.loading = Loading(self.shard, 0)
+        self.loading.run()
+        self.loader: ShardLoader = self.loading.loader
+        self.shard.loaded = True
         groups: Any = SimpleNamespace(
             shard=lambda group: self.shard,
             existing_shard=lambda group: self.shard,
@@ -122,11 +126,6 @@ class OffsetStore:
             ),
             topics=SimpleNamespace(by_name={}),
         )
-
-    def _load(self) -> None:
-        while (piece := self.log.read(self.loader.next_offset, 1 << 20)) is not None:
-            self.loader.feed(piece.read())
-        self.shard.loaded = True
 
     def store(self, shard: Shard, records: Iterable[Record]) -> None:
         records = list(records)
@@ -155,6 +154,17 @@ class OffsetStore:
     def sync(self) -> None:
         """What is in the file is on the disk: commits until now are answered."""
         self.log.sync()
+
+    def snapshot(self) -> str | None:
+        """Write a snapshot of what there is, as a stop does; its name, None if nothing is new."""
+        snapshots = self.shard.snapshots
+        snapshot_id = snapshots.next_id()
+        if snapshot_id is None:
+            return None
+        origin = snapshots.origin(snapshot_id.end_offset)
+        snapshots.write(snapshot_id, origin, self.state.share(), now_ms=self.time_ms)
+        self.state.offsets.unshare()
+        return snapshot_id.file_name
 
     def compact(self) -> None:
         """Seal what there is and keep the newest record of each key, as the cleaner does."""

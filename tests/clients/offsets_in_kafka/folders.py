@@ -1,7 +1,7 @@
 """Partitions of `__consumer_offsets` carried from the directory of one broker to that of another.
 
-Apache Kafka keeps the ids of topics in its metadata log and in `partition.metadata`, we keep them
-in our list of topics and there. So the folder stays, with its id, and gets the files of the other.
+Ids of topics are kept in the metadata log and in `partition.metadata`. So the folder stays, with
+its id, and gets the files of the other.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from storage.layout import (
     SEGMENT_SUFFIXES,
     SNAPSHOT,
 )
-from storage.topics import JsonTopicStore
+from storage.metadata.snapshot_names import CHECKPOINT
 from tests.support.group_caller import OFFSETS_TOPIC
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 #: What says of a partition's files how far they reach, and that they are in order.
 CHECKPOINTS = (CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS)
-CARRIED = (*SEGMENT_SUFFIXES, SNAPSHOT, LEADER_EPOCHS)
-OFFSETS_CONFIGS = {"cleanup.policy": "compact"}
-#: Above all epochs of leaders that Kafka can have come to here.
-EPOCH = 20
+CARRIED = (*SEGMENT_SUFFIXES, SNAPSHOT, LEADER_EPOCHS, CHECKPOINT)
 
 
 def replace_offsets(logs: Path, by: Path) -> None:
@@ -53,22 +51,15 @@ def replace_offsets(logs: Path, by: Path) -> None:
     shutil.copy(by / CLEANER_OFFSETS, logs)
 
 
-def adopt(data: Path, logs: Path, *topics: str, epoch: int = EPOCH) -> None:
-    """Make `data` a directory of ours in which the partitions of these topics are those of the
-    directory `logs` of Kafka's. `epoch` is that of its last life; -1 is none."""
+def adopt(data: Path, logs: Path, topic: str) -> None:
+    """Make `data` a directory of ours with this topic of the directory `logs` of Kafka's, under
+    its id."""
     data.mkdir(parents=True)
     shutil.copy(logs / META_PROPERTIES, data)
-    if (logs / CLEANER_OFFSETS).exists():
-        # Where there may be gaps; elsewhere they are taken for the loss that a crash leaves.
-        shutil.copy(logs / CLEANER_OFFSETS, data)
-    store = JsonTopicStore.load(DiskFilesystem(), str(data))
-    for topic in topics:
-        folders = sorted(logs.glob(f"{topic}-*"))
-        metadata = folders[0] / PARTITION_METADATA
-        topic_id = decode_partition_metadata(metadata.read_bytes(), str(metadata))
-        configs = OFFSETS_CONFIGS if topic == OFFSETS_TOPIC else {}
-        store.create(topic, topic_id, len(folders), configs)
-        for folder in folders:
-            shutil.copytree(folder, data / folder.name)
-    while store.leader_epoch < epoch:
-        store.begin_epoch()
+    folders = sorted(logs.glob(f"{topic}-*"))
+    metadata = folders[0] / PARTITION_METADATA
+    topic_id = decode_partition_metadata(metadata.read_bytes(), str(metadata))
+    store = open_topics(DiskFilesystem(), str(data))
+    store.create(topic, topic_id, len(folders), {})
+    for folder in folders:
+        shutil.copytree(folder, data / folder.name)

@@ -10,9 +10,9 @@ from storage.data_dir import DataDirectory
 from storage.inspection.directory_check import check
 from storage.inspection.repair import repair
 from storage.layout import LOG, offset_of
-from storage.topics import JsonTopicStore
 from tests.storage.logs import NOW_MS, Settings, append, batch
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     import random
@@ -82,7 +82,7 @@ def opened(
     files: MemoryFilesystem, settings: Settings | None = None
 ) -> tuple[DataDirectory, list[RecoveryReport]]:
     """The directory as a broker opens it, and what that had to report."""
-    topics = JsonTopicStore.load(files, TOP)
+    topics = open_topics(files, TOP)
     directory = DataDirectory.take(files, TOP, node_id=1, new_uuid=ids())
     topics.begin_epoch()
     reports = directory.open_logs(topics, lambda _: settings or Settings(), now_ms=NOW_MS)
@@ -98,15 +98,15 @@ def ten_batches(*, clean: bool, segment_bytes: int = 1 << 30, producer: bool = F
     """The fixture of the table of cases: ten batches of two records, offsets 0..19, epoch 5."""
     files = MemoryFilesystem()
     directory = DataDirectory.take(files, TOP, node_id=1, new_uuid=ids())
-    topics = JsonTopicStore.load(files, TOP)
-    for _ in range(6):
-        topics.begin_epoch()
+    topics = open_topics(files, TOP)
     settings = Settings(index_interval_bytes=150, segment_bytes=segment_bytes)
     directory.open_logs(topics, lambda _: settings, now_ms=NOW_MS)
     new_id = ids(500)()
     if producer:
         topics.next_producer_id()
     topic = topics.create("orders", new_id, 1, {})
+    for _ in range(5):
+        topics.begin_epoch()
     log = directory.create_partition(topic, 0, settings, now_ms=NOW_MS)
     for number in range(10):
         values = (b"first %d" % number, b"second %d" % number)

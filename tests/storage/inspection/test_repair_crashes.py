@@ -32,7 +32,7 @@ def spoilt_in_many_places() -> Contents:
     """Two segments: a batch damaged in the first, a torn end in the second; a lying marker, a
     wrong epoch file, a malformed checkpoint, a snapshot that is none."""
     contents = ten_batches(clean=True, segment_bytes=600, producer=True)
-    logs = sorted(name for name in contents if name.endswith(LOG))
+    logs = sorted(name for name in contents if name.startswith(FOLDER) and name.endswith(LOG))
     assert len(logs) > 1
     first = bytearray(contents[logs[0]])
     first[len(entries_of({logs[0]: contents[logs[0]]})[FOLDER][0]) + 80] ^= 4

@@ -8,7 +8,6 @@ import pytest
 
 from storage.data_dir import DataDirectory
 from storage.layout import SNAPSHOT, TRANSACTION_INDEX
-from storage.topics import JsonTopicStore
 from storage.transaction_index import ENTRY_SIZE, AbortedTransaction, decode, encode
 from tests.storage.inspection.directories import (
     TOP,
@@ -24,6 +23,7 @@ from tests.storage.inspection.directories import (
 )
 from tests.storage.logs import NOW_MS, Settings, append, batch
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.topic_store import open_topics
 
 PRODUCERS = 3
 
@@ -34,7 +34,7 @@ def contents() -> Contents:
     rng = random.Random(7)
     files, settings = MemoryFilesystem(), Settings(segment_bytes=3000, index_interval_bytes=200)
     directory = DataDirectory.take(files, TOP, node_id=1, new_uuid=ids())
-    topics = JsonTopicStore.load(files, TOP)
+    topics = open_topics(files, TOP)
     topics.begin_epoch()
     for _ in range(PRODUCERS):
         topics.next_producer_id()

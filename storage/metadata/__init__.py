@@ -1,0 +1,1 @@
+"""The metadata log of a cluster, its snapshots, and the state that they give."""

@@ -1,0 +1,224 @@
+"""Topics as this node keeps them: changes become records of the metadata log.
+
+What is told of a topic here is what the data directory needs: its name, id, number of partitions
+and settings, and the epoch in which this node leads each partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.logdata.metadata import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from storage.identity import ZERO_UUID, uuid_of, uuid_text
+from storage.metadata.image import TOPIC_RESOURCE, PartitionState, partition_record
+from storage.topics import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from protocol.logdata.metadata import MetadataRecord, PartitionRecord
+    from storage.metadata.image import MetadataImage, TopicState
+    from storage.metadata.metadata_log import MetadataLog
+
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids reserved on disk at once (as Kafka does): the rest of a block is lost in a restart,
+so that none is ever handed out twice."""
+DIRECTORIES_SINCE = 17
+"""The metadata.version that says in which directory a partition is (KIP-858)."""
+RECORDS_OF_A_BATCH = 1024
+"""Partitions whose new epoch is told in one operation."""
+
+
+class MetadataStore:
+    """A `TopicStore` whose changes are records. `node_id` leads the partitions that it makes, and
+    keeps them in the directory `directory_id` (as printed)."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        node_id: int,
+        directory_id: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.log = log
+        self._node_id = node_id
+        self._directory = uuid_of(directory_id)
+        self._now_ms = now_ms
+        self._next_producer_id = self._reserved = log.image.next_producer_id
+        self.broker_epoch = -1
+        """That of this node's registration; -1 before it has registered."""
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.log.image
+
+    def append(self, *operations: Sequence[MetadataRecord]) -> None:
+        """Write operations, each a batch of its own, and replay them.
+
+        Raises MetadataNotStored (an OSError), and then nothing has changed; ValueError for a
+        record that the metadata.version of the log does not have.
+        """
+        self.log.append(*operations, now_ms=self._now_ms())
+
+    # Topics
+
+    def topics(self) -> Iterator[Topic]:
+        return map(self._topic, list(self.image.topics.values()))
+
+    def get(self, name: str) -> Topic | None:
+        found = self.image.topics.get(name)
+        return None if found is None else self._topic(found)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        found = self.image.topics_by_id.get(topic_id)
+        return None if found is None else self._topic(found)
+
+    def _topic(self, state: TopicState) -> Topic:
+        configs = self.image.configs.get((TOPIC_RESOURCE, state.name), {})
+        return Topic(state.name, state.topic_id, len(state.partitions), configs)
+
+    def create(
+        self, name: str, topic_id: bytes, partition_count: int, configs: Mapping[str, str]
+    ) -> Topic:
+        """Make a topic. Raises ValueError if the name or the id is taken."""
+        topic = Topic(name, topic_id, partition_count, configs)
+        self.create_all([topic])
+        return topic
+
+    def create_all(self, topics: Sequence[Topic]) -> None:
+        """Make topics, whose names and ids differ; all are on the disk after one sync.
+
+        Raises ValueError if a name or an id is taken, and then has made none of them.
+        """
+        for topic in topics:
+            if topic.name in self.image.topics:
+                raise ValueError(f"there is a topic {topic.name!r} already")
+            if topic.topic_id in self.image.topics_by_id:
+                raise ValueError(f"topic id {uuid_text(topic.topic_id)} is taken")
+        self.append(*map(self._creation, topics))
+
+    def _creation(self, topic: Topic) -> list[MetadataRecord]:
+        return [
+            TopicRecord(name=topic.name, topic_id=topic.topic_id),
+            *(_config(topic.name, key, value) for key, value in topic.configs.items()),
+            *self._new_partitions(topic.topic_id, 0, topic.partition_count),
+        ]
+
+    def _new_partitions(self, topic_id: bytes, first: int, count: int) -> list[PartitionRecord]:
+        mine = (self._node_id,)
+        state = PartitionState(mine, mine, self._node_id, 0, 0, (self._directory,))
+        return [partition_record(topic_id, number, state) for number in range(first, count)]
+
+    def remove(self, name: str) -> Topic:
+        (topic,) = self.remove_all([name])
+        return topic
+
+    def remove_all(self, names: Sequence[str]) -> list[Topic]:
+        """Remove topics, with one sync."""
+        topics = [self._topic(self.image.topics[name]) for name in names]
+        self.append(*([RemoveTopicRecord(topic_id=topic.topic_id)] for topic in topics))
+        return topics
+
+    def deleted(self) -> list[Topic]:
+        return [
+            Topic(state.name, state.topic_id, len(state.partitions), {})
+            for state in self.image.removed.values()
+        ]
+
+    def forget_deleted(self, topic_id: bytes) -> None:
+        self.image.forget_removed(topic_id)
+
+    def set_partition_count(self, name: str, partition_count: int) -> Topic:
+        state = self.image.topics[name]
+        self.append(self._new_partitions(state.topic_id, len(state.partitions), partition_count))
+        return self._topic(state)
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        state = self.image.topics[name]
+        now = self.image.configs.get((TOPIC_RESOURCE, name), {})
+        changed = [
+            _config(name, key, configs.get(key))
+            for key in {**now, **configs}
+            if now.get(key) != configs.get(key)
+        ]
+        if changed:
+            self.append(changed)
+        return self._topic(state)
+
+    # Epochs
+
+    @property
+    def led_since(self) -> int:
+        """The epoch of the metadata log since which no other broker has led this directory."""
+        return self.log.led_since
+
+    def leader_epoch(self, name: str, partition: int) -> int:
+        """The epoch in which the partition is led."""
+        return self.image.topics[name].partitions[partition].leader_epoch
+
+    def begin_epoch(self) -> None:
+        """Lead every partition in a new epoch, one more than its last, and keep it here."""
+        changes: list[MetadataRecord] = [
+            self._led(topic.topic_id, number, topic.partitions[number])
+            for topic in self.image.topics.values()
+            for number in sorted(topic.partitions)
+        ]
+        starts = range(0, len(changes), RECORDS_OF_A_BATCH)
+        if changes:
+            self.append(*(changes[start : start + RECORDS_OF_A_BATCH] for start in starts))
+
+    def _led(self, topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
+        change = PartitionChangeRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            leader=self._node_id,
+            directories=self._adopted(state),
+        )
+        if state.isr != (self._node_id,):
+            # A Kafka 4 that was stopped has taken itself out; a leader is in sync by definition.
+            change.isr, change.eligible_leader_replicas, change.last_known_elr = (
+                [self._node_id], [], [],
+            )  # fmt: skip
+        return change
+
+    def _adopted(self, state: PartitionState) -> list[bytes] | None:
+        """The directories of a partition that is here and was said to be elsewhere (its directory
+        was copied, or Apache Kafka had given it none yet); None where nothing has to be said."""
+        level = self.image.metadata_version
+        if level < DIRECTORIES_SINCE or self._node_id not in state.replicas:
+            return None
+        directories = list(state.directories) or [ZERO_UUID] * len(state.replicas)
+        directories[state.replicas.index(self._node_id)] = self._directory
+        return directories if tuple(directories) != state.directories else None
+
+    # Producer ids
+
+    def next_producer_id(self) -> int:
+        if self._next_producer_id == self._reserved:
+            start = max(self._reserved, self.image.next_producer_id)
+            self.append(
+                [
+                    ProducerIdsRecord(
+                        broker_id=self._node_id,
+                        broker_epoch=self.broker_epoch,
+                        next_producer_id=start + PRODUCER_ID_BLOCK,
+                    )
+                ]
+            )
+            self._next_producer_id, self._reserved = start, start + PRODUCER_ID_BLOCK
+        producer_id = self._next_producer_id
+        self._next_producer_id += 1
+        return producer_id
+
+    def __repr__(self) -> str:
+        return f"MetadataStore({uuid_text(self._directory)}, {self.image.topics.values()})"
+
+
+def _config(topic: str, key: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=key, value=value)

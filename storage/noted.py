@@ -1,0 +1,141 @@
+"""What the files at the top of a data directory say of its partitions when it is opened.
+
+They are the offset checkpoints, the state at a clean stop, and one of our own:
+
+File (`taken-over-checkpoint`), an offset checkpoint with an entry `__cluster_metadata 0 <epoch>`:
+the first epoch of the metadata log in which this directory was led by us alone. The others say
+where each log ended when it was taken over from another broker; that of a log without an entry
+was made by us.
+
+It is believed only while `quorum-state` names that same epoch. Once Apache Kafka has run here it
+does not, and at our next start the file is written anew, before anything is appended.
+
+Why it matters who wrote a log: between our own segments offsets are missing only below the recovery
+point (`storage.replacing` sees to that). Above it, a gap means that the end of a segment never
+reached the disk while the next segment did. Apache Kafka compacts without moving its checkpoints
+first, and a follower of a compacted log has gaps anywhere: what it wrote has to be believed.
+
+What if it is lost: every gap is believed, as if the directory came from Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage import clean_state
+from storage.checkpoints import decode_offsets
+from storage.errors import MalformedFile
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LARGEST_OFFSET,
+    LOG_STARTS,
+    METADATA_LOG,
+    RECOVERY_POINTS,
+    TAKEN_OVER,
+    partition_directory,
+    partition_of,
+)
+from storage.recovery import LastKnown
+from storage.reports import RecoveryReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from storage.clean_state import CleanState
+    from storage.filesystem import Filesystem
+    from storage.log import Log
+
+    Partition = tuple[str, int]
+
+METADATA = ("__cluster_metadata", 0)
+assert partition_of(METADATA_LOG) == METADATA
+
+
+class Noted:
+    """Read once, when the directory is opened; the clean shutdown marker is gone afterwards.
+
+    `led_since` is the epoch of the metadata log since which no other broker has led. `reports`
+    tell of files that were malformed, which count as absent. `taken_over` is that file's content;
+    `is_ours` says whether it is to be believed. Raises OSError.
+    """
+
+    def __init__(self, files: Filesystem, path: str, led_since: int) -> None:
+        self.reports: list[RecoveryReport] = []
+        self._files = files
+        self._path = path
+        self._led_since = led_since
+        self.taken_over = self._read_offsets(TAKEN_OVER) or {}
+        led_alone = self.taken_over.get(METADATA) == led_since
+        clean = self._take_clean_state(led_alone=led_alone)
+        points = self._read_offsets(RECOVERY_POINTS)
+        self.clean = {} if points is None else clean
+        self.points = points or {}
+        self.watermarks = self._read_offsets(HIGH_WATERMARKS) or {}
+        self.starts = self._read_offsets(LOG_STARTS) or {}
+        self.cleaned = self._read_offsets(CLEANER_OFFSETS) or {}
+        self.has_points = points is not None and self._has_content(RECOVERY_POINTS)
+        # Without the recovery points the gaps that compaction left would all lie above them.
+        self.is_ours = self.has_points and led_alone
+
+    def of(self, partition: Partition) -> LastKnown:
+        """What is known of a partition."""
+        return LastKnown(
+            recovery_point=self.points.get(partition, 0),
+            high_watermark=self.watermarks.get(partition, 0),
+            start_offset=self.starts.get(partition),
+            clean=self.clean.get(partition_directory(*partition)),
+            cleaned_to=self.cleaned.get(partition),
+            gaps_below=self.taken_over.get(partition, 0) if self.is_ours else LARGEST_OFFSET,
+        )
+
+    def is_all_of(self, partitions: Iterable[Partition]) -> bool:
+        """Whether no other partition is named."""
+        named = (self.points, self.watermarks, self.starts, self.cleaned, self.taken_over)
+        return set().union(*named) <= {METADATA, *partitions}
+
+    def ends_of(self, logs: Mapping[Partition, Log]) -> dict[Partition, int]:
+        """What `taken-over-checkpoint` is to say, now that all logs are open and nothing has been
+        appended."""
+        ends = {key: log.next_offset for key, log in logs.items()}
+        if self.is_ours:  # a log may have lost some of what was taken over
+            ends = {key: min(end, self.taken_over.get(key, 0)) for key, end in ends.items()}
+        return {METADATA: self._led_since} | {key: end for key, end in ends.items() if end}
+
+    def _take_clean_state(self, *, led_alone: bool) -> dict[str, CleanState]:
+        """What our last clean stop noted, by folder; nothing if it was not ours. The marker is gone
+        afterwards."""
+        files = self._files
+        states: dict[str, CleanState] = {}
+        marker, notes = f"{self._path}/{CLEAN_SHUTDOWN}", f"{self._path}/{CLEAN_STATE}"
+        if files.exists(marker):
+            try:
+                if led_alone:
+                    states = clean_state.decode(files.read_bytes(notes))
+            except FileNotFoundError:
+                self._report(CLEAN_STATE, "missing after a clean stop; logs are checked")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self._report(CLEAN_STATE, f"{error}; logs are checked")
+            files.remove(marker)
+            files.sync_dir(self._path)
+        return states
+
+    def _read_offsets(self, name: str) -> dict[Partition, int] | None:
+        """A checkpoint's content; None if the file is malformed."""
+        path = f"{self._path}/{name}"
+        try:
+            return decode_offsets(self._files.read_bytes(path), path)
+        except FileNotFoundError:
+            return {}
+        except MalformedFile as error:
+            self._report(name, f"{error}; taken for absent")
+            return None
+
+    def _has_content(self, name: str) -> bool:
+        path = f"{self._path}/{name}"
+        return self._files.exists(path) and self._files.size_of(path) > 0
+
+    def _report(self, name: str, reason: str) -> None:
+        self.reports.append(RecoveryReport("", reason, file=name))
