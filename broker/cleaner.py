@@ -113,6 +113,7 @@ class Cleaner:
         self._child: ChildProcess | None = None
         self._current: _Cleaning | None = None
         self._stopped = False
+        self._is_resting = False
         self._left_alone = LeftAlone()
         self._crash_wait_s = 0.0
         self._imported = False
@@ -120,6 +121,12 @@ class Cleaner:
 
     def start(self) -> None:
         if self._broker.settings.log_cleaner_enable:
+            self._rest()
+
+    def configure(self) -> None:
+        """log.cleaner.backoff.ms is another one: if it rests at the moment, rest for so long."""
+        if self._is_resting and self._timer is not None:
+            self._timer.cancel()
             self._rest()
 
     async def stop(self) -> None:
@@ -152,6 +159,7 @@ class Cleaner:
 
     def _look(self) -> None:
         """Look at all logs; before the first time, import on a thread what that needs."""
+        self._is_resting = False
         if self._imported:
             self._look_on(self._eligible(), None)
         elif any("compact" in topic.settings.cleanup_policy for topic in self._broker.topics):
@@ -210,6 +218,7 @@ class Cleaner:
 
     def _rest(self) -> None:
         """Nothing to do for now."""
+        self._is_resting = True
         backoff_s = self._broker.settings.log_cleaner_backoff_ms / 1000
         self._later(max(backoff_s, LOOK_AT_MOST_EVERY_S), self._look)
         self._left_alone.forget_closed()

@@ -19,6 +19,7 @@ from broker.context import Context
 from broker.coordinator.waits import GroupWait
 from broker.dispatch import CloseConnection, answer
 from broker.handlers.delete_records import DeletionWait
+from broker.handlers.describe_log_dirs import LogDirsWait
 from broker.handlers.produce import entries_of, translate_failures
 from broker.pending import Durable, Silent, Waiting
 from broker.preparing import PrepareWait
@@ -29,10 +30,11 @@ from protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:
     from broker.server import Broker
+    from config import BrokerSettings
     from protocol.connection import Request
     from storage.log import Log
 
-PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, PrepareWait, Silent})
+PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent})
 """What a handler returns that is not an answer."""
 
 
@@ -43,10 +45,10 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = broker
         self._listener = listener
         self._wire = ServerConnection(
-            broker.routes, max_frame_bytes=broker.settings.socket_request_max_bytes
+            broker.routes_of(listener),
+            max_frame_bytes=broker.settings.socket_request_max_bytes,
         )
-        self._read_ahead_bytes = broker.settings.read_ahead_max_bytes
-        self._max_owed = broker.settings.read_ahead_max_requests
+        self.configure(broker.settings)
         self._received = self._wire.received
         self._waiting: Waiting | None = None
         self._closing = False
@@ -55,6 +57,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._sender: Sender
         self._context: Context
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Read ahead as far as these say, from the next request on."""
+        self._read_ahead_bytes: int = settings.read_ahead_max_bytes
+        self._max_owed: int = settings.read_ahead_max_requests
 
     # The transport calls these.
 

@@ -141,8 +141,7 @@ class Conversions:
 
     def __init__(self, worker: Worker, limits: ExpansionLimits, *, cache_max_bytes: int) -> None:
         self._worker = worker
-        self._limits = limits
-        self._inline_limits = limits._replace(bytes=min(limits.bytes, INLINE_EXPANDED_BYTES))
+        self._set_limits(limits)
         self._cache_max_bytes = cache_max_bytes
         # In the order of use, the least recent first.
         self._cache: dict[Key, Outcome] = {}
@@ -155,6 +154,19 @@ class Conversions:
         self.misses = 0
         self.joined = 0
         self.failures = 0
+
+    def _set_limits(self, limits: ExpansionLimits) -> None:
+        self._limits = limits
+        self._inline_limits = limits._replace(bytes=min(limits.bytes, INLINE_EXPANDED_BYTES))
+
+    def configure(self, limits: ExpansionLimits, *, cache_max_bytes: int) -> None:
+        """Work within other limits from now on."""
+        if limits != self._limits:
+            self._set_limits(limits)
+            self._cache.clear()  # it remembers what was too large
+            self.cached_bytes = 0
+        self._cache_max_bytes = cache_max_bytes
+        self._shrink()
 
     def find(self, piece: Piece) -> Outcome | None:
         """What the cache has for this piece."""
@@ -262,6 +274,9 @@ class Conversions:
             if size <= self._cache_max_bytes and key not in self._cache:
                 self._cache[key] = outcome
                 self.cached_bytes += size
+        self._shrink()
+
+    def _shrink(self) -> None:
         while self.cached_bytes > self._cache_max_bytes:
             self.cached_bytes -= self._size(self._cache.pop(next(iter(self._cache))))
 

@@ -79,6 +79,14 @@ class DiskState:
         except OSError:
             return -1
 
+    @property
+    def total_bytes(self) -> int:
+        """How large the disk is; -1 if the system does not say."""
+        try:
+            return self._files.total_bytes(self._folder)
+        except OSError:
+            return -1
+
     def require_room(self) -> None:
         """Raise OSError (ENOSPC) in the state: for what would make files."""
         if self.full:
@@ -112,8 +120,19 @@ class DiskState:
         if self._looking or not (self.full or self._wants_reserve()):
             return
         self._looking = True
-        full = self.full
-        self._worker.run(self._try_room, lambda error: self._looked(error, was_full=full))
+        full, size = self.full, self._reserve_bytes
+        self._worker.run(
+            lambda: self._try_room(size),
+            lambda error: self._looked(error, was_full=full, size=size),
+        )
+
+    def configure(self, reserve_bytes: int) -> None:
+        """Keep a reserve of this size from now on; the next look makes it."""
+        if reserve_bytes != self._reserve_bytes:
+            self._reserve_bytes = reserve_bytes
+            self._told_trouble = False
+            if self._held:
+                self.release()
 
     def release(self) -> None:
         """Give up the reserve. Nothing happens if there is none."""
@@ -126,12 +145,12 @@ class DiskState:
     def _wants_reserve(self) -> bool:
         return self._reserve_bytes > 0 and not self._held
 
-    def _try_room(self) -> OSError | None:
+    def _try_room(self, size: int) -> OSError | None:
         """Make the reserve, if there is room for it and the margin; on the worker's thread.
 
         It is made too large and cut, since only so a quota is felt that statvfs does not tell.
         """
-        files, size = self._files, self._reserve_bytes
+        files = self._files
         wanted = size + MARGIN_BYTES
         try:
             if files.free_bytes(self._folder) < wanted:
@@ -151,10 +170,10 @@ class DiskState:
             return error
         return None
 
-    def _looked(self, error: OSError | None, *, was_full: bool) -> None:
+    def _looked(self, error: OSError | None, *, was_full: bool, size: int) -> None:
         self._looking = False
-        if self.full and not was_full:
-            self.release()  # the state was entered meanwhile
+        if (self.full and not was_full) or size != self._reserve_bytes:
+            self.release()  # the state was entered meanwhile, or another size is wanted
         elif error is None:
             self._held = self._reserve_bytes > 0
             if self.full:

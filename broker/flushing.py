@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from config.kinds import LONG_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from broker.partition import Partition
     from broker.server import Broker
@@ -32,7 +32,8 @@ class Flushing:
     """Belongs to the loop; the syncs are group commits. `look` is a periodic duty."""
 
     __slots__ = (
-        "_broker", "_last_s", "_policy", "_recovered", "_since", "counts_records", "period_s",
+        "_broker", "_last_s", "_policy", "_recovered", "_since", "counts_records",
+        "period_changed", "period_s",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -41,14 +42,27 @@ class Flushing:
         self.counts_records = self._policy == "interval"
         """Whether answers may have to wait for flush.messages."""
         self.period_s = _period_s(broker.settings)
+        self.period_changed: Callable[[], None] = _nobody_asks
         self._last_s = broker.loop.time()
         self._since: dict[Log, tuple[float, Partition]] = {}
         """When the oldest record may have been written that is not synced yet."""
         self._recovered: list[Log] = []
         """Logs that recovery read; the next one should not have to read them again."""
 
+    def configure(self, settings: BrokerSettings) -> None:
+        """Flush by these settings from now on."""
+        period_s = _period_s(settings)
+        if period_s != self.period_s:
+            self.period_s = period_s
+            self.period_changed()
+        if settings.log_flush_policy != self._policy:
+            self._policy = settings.log_flush_policy
+            self.counts_records = self._policy == "interval"
+            self._since.clear()
+            self.start()  # what was left to the system, or to a time that is no longer kept
+
     def start(self) -> None:
-        """Note what start-up recovered."""
+        """Note what is not on the disk: what start-up recovered, or another policy left there."""
         if self._policy != "os":
             logs = self._broker.directory.logs.values()
             self._recovered = [log for log in logs if log.recovery_point < log.written_offset]
@@ -134,6 +148,10 @@ def _period_s(settings: BrokerSettings) -> float:
         return max(SHORTEST_S, given_ms / 1000)
     flush_ms = settings.log_flush_interval_ms
     return EVERY_S if flush_ms is None else min(EVERY_S, max(SHORTEST_S, flush_ms / 1000))
+
+
+def _nobody_asks() -> None:
+    """The duties have not been started."""
 
 
 def _ignore(failed: dict[Log, str]) -> None:

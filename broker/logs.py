@@ -18,6 +18,7 @@ REMEMBERED_CAUSES = 1024
 """Bound on the (cause, place) pairs remembered for once-a-minute lines."""
 
 _level = LEVELS["info"]
+_level_at_start = "info"
 _json = False
 _logger: Any = None
 _said: dict[tuple[str, str], float] = {}
@@ -25,9 +26,21 @@ _said: dict[tuple[str, str], float] = {}
 
 def configure(*, level: str = "info", as_json: bool = False) -> None:
     """Set what is logged and how; takes effect for the next line."""
-    global _level, _json, _logger
-    _level = LEVELS[level]
+    global _json, _level_at_start
     _json = as_json
+    _level_at_start = level
+    set_level(level)
+
+
+def level() -> str:
+    """The level from which on lines are written, one of LEVELS."""
+    return next(name for name, number in LEVELS.items() if number == _level)
+
+
+def set_level(level: str | None) -> None:
+    """Write lines from another level on; None is the one of the start."""
+    global _level, _logger
+    _level = LEVELS[level or _level_at_start]
     _logger = None
 
 

@@ -37,7 +37,7 @@ class Scrubber:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._interval_ms = broker.settings.log_scrub_interval_ms
+        self._interval_ms: int = broker.settings.log_scrub_interval_ms
         self._round = self._due()
         self._resting = 0
         self._current: Scrub | None = None
@@ -47,6 +47,13 @@ class Scrubber:
         """Since the start, for the metrics."""
         self.damaged = 0
         """Segments found damaged since the start."""
+
+    def configure(self, interval_ms: int) -> None:
+        """Read everything within this time from now on; -1 nothing any more."""
+        if interval_ms != self._interval_ms:
+            self._interval_ms = interval_ms
+            self._round = self._due()
+            self._resting = 0
 
     def look(self) -> None:
         """Take one step on a thread, if anything is due."""

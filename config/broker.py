@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
+from config.broker_metadata import MetadataSettings
 from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
 from config.broker_rules import broken_rules
@@ -39,7 +40,9 @@ class Layers(NamedTuple):
     this_broker: dict[str, Given]
 
 
-class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, CleanerSettings, GroupSettings):
+class BrokerSettings(
+    NodeSettings, MetadataSettings, NetworkSettings, LogSettings, CleanerSettings, GroupSettings
+):
     """The values of all keys with an attribute; `value(name)` answers for the others too."""
 
     _layers: Layers
@@ -78,9 +81,24 @@ class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, CleanerSettings
 
     @property
     def served_listeners(self) -> tuple[Listener, ...]:
-        """The listeners to open: all but those a Kafka node keeps for its controller."""
-        hidden = {name.upper() for name in self.controller_listener_names}
-        return tuple(one for one in self.listeners if one.name not in hidden)
+        """The listeners to open, those of clients first."""
+        return self.client_listeners + self.controller_listeners
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """Where clients are served: all but those a Kafka node keeps for its controller."""
+        names = self._controller_names
+        return tuple(one for one in self.listeners if one.name not in names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """Where those are served who follow the metadata log; often none."""
+        names = self._controller_names
+        return tuple(one for one in self.listeners if one.name in names)
+
+    @property
+    def _controller_names(self) -> set[str]:
+        return {name.upper() for name in self.controller_listener_names}
 
     def advertised_listener(self, name: str) -> Listener | None:
         """What clients of a listener are told to dial, or None: what they dialled already."""
@@ -108,19 +126,9 @@ class BrokerSettings(NodeSettings, NetworkSettings, LogSettings, CleanerSettings
 
         ConfigError when a key cannot change at run time, or the whole makes no sense.
         """
-        problems: list[Problem] = []
-        for name, text in (*all_brokers.items(), *this_broker.items()):
-            try:
-                check_broker_override(name, text)
-            except ConfigError as error:
-                problems += error.problems
-        if problems:
-            raise ConfigError(problems)
-        given = (
-            {name: Given(text, "AlterConfigs") for name, text in texts.items()}
-            for texts in (all_brokers, this_broker)
-        )
-        return read(Layers(self._layers.static, *given))
+        from config.dynamic import changed  # most brokers have no such settings
+
+        return changed(self, all_brokers=all_brokers, this_broker=this_broker)
 
 
 def known_key(name: str) -> Key | None:
@@ -202,11 +210,8 @@ def _with_node_id(layers: Layers) -> Layers:
 
 def check_broker_override(name: str, text: str) -> None:
     """ConfigError unless this key of the broker can be set to this text at run time."""
-    source = "broker configuration"
-    problems = problems_of([(name, Given(text, source))])
-    key = known_key(name)
-    if key is not None and not key.dynamic:
-        why = key.unused or "it is read at the start only"
-        problems = [Problem(source, name, None, f"cannot be changed at run time: {why}")]
-    if problems:
-        raise ConfigError(problems)
+    from config.dynamic import fault_of
+
+    fault = fault_of(name, text)
+    if fault is not None:
+        raise ConfigError([fault])

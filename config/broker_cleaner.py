@@ -40,6 +40,7 @@ class CleanerSettings(Settings):
         1.7976931348623157e308,
         "Bytes that compaction reads and writes in a second, at most.",
         since="0.8.1",
+        dynamic=True,
     )
     log_cleaner_min_cleanable_ratio: float = key(
         "log.cleaner.min.cleanable.ratio",

@@ -151,6 +151,7 @@ class GroupSettings(Settings):
         "OffsetCommit from version 8 on (tag 10000, int64, -1 for none), and is refused as a whole "
         "with INVALID_REQUEST if it finds another one. While this is off, it is refused as well.",
         since="triglot",
+        dynamic=True,
     )
     offsets_topic_num_partitions: int = key(
         "offsets.topic.num.partitions",

@@ -93,13 +93,14 @@ class LogSettings(Settings):
         "Whether a replication factor above 1 is taken as 1. Otherwise it is answered with "
         "INVALID_REPLICATION_FACTOR, as by a Kafka cluster of one broker.",
         since="triglot",
+        dynamic=True,
     )
     min_insync_replicas: int = key(
         "min.insync.replicas",
         int32,
         1,
         "Replicas that must hold a record sent with acks=all. There is one; above 1 such "
-        "records are refused with NOT_ENOUGH_REPLICAS.",
+        "records are refused with NOT_ENOUGH_REPLICAS, unless replication.factor.clamp is true.",
         check=at_least(1),
         since="0.8.2",
         dynamic=True,
@@ -257,6 +258,7 @@ class LogSettings(Settings):
         "lose records with the power.",
         check=one_of("ack", "interval", "os"),
         since="triglot",
+        dynamic=True,
     )
     log_flush_interval_messages: int = key(
         "log.flush.interval.messages",
@@ -320,6 +322,7 @@ class LogSettings(Settings):
         "MESSAGE_TOO_LARGE; never less than message.max.bytes.",
         check=between(1, INT_MAX),
         since="triglot",
+        dynamic=True,
     )
     max_decompression_ratio: int = key(
         "max.decompression.ratio",
@@ -329,6 +332,7 @@ class LogSettings(Settings):
         "A larger one is answered with MESSAGE_TOO_LARGE. gzip reaches 1032, for zeros.",
         check=at_least(1),
         since="triglot",
+        dynamic=True,
     )
     conversion_cache_max_bytes: int = key(
         "conversion.cache.max.bytes",
@@ -338,6 +342,7 @@ class LogSettings(Settings):
         "recently used go first. 0 keeps none.",
         check=at_least(0),
         since="triglot",
+        dynamic=True,
     )
     log_scrub_interval_ms: int = key(
         "log.scrub.interval.ms",
@@ -347,6 +352,7 @@ class LogSettings(Settings):
         "-1 never reads them. What is found damaged is logged, and not served.",
         check=at_least(-1),
         since="triglot",
+        dynamic=True,
     )
     validation_level: str = key(
         "validation.level",
@@ -356,6 +362,7 @@ class LogSettings(Settings):
         "header. strict: every record too, which costs a walk over them.",
         check=one_of("header", "strict"),
         since="triglot",
+        dynamic=True,
     )
     compression_type: str = key(
         "compression.type",

@@ -39,6 +39,7 @@ class NetworkSettings(Settings):
         "The addresses clients are told to connect to. Unset, each client is told the address "
         "it connected to.",
         since="0.9.0",
+        dynamic=True,
     )
     listener_security_protocol_map: tuple[tuple[str, str], ...] = key(
         "listener.security.protocol.map",
@@ -52,8 +53,8 @@ class NetworkSettings(Settings):
         "controller.listener.names",
         names,
         (),
-        "Listeners that a Kafka node keeps for its controller. Clients do not use them, so they "
-        "are not opened here.",
+        "Listeners on which the metadata log is served to those who follow it, and nothing to "
+        "clients. Unless listener.security.protocol.map is set, they speak PLAINTEXT.",
         since="2.8",
     )
     metrics_port: int | None = key(
@@ -146,6 +147,7 @@ class NetworkSettings(Settings):
         "is no longer read.",
         check=at_least(1),
         since="triglot",
+        dynamic=True,
     )
     read_ahead_max_requests: int = key(
         "read.ahead.max.requests",
@@ -155,6 +157,7 @@ class NetworkSettings(Settings):
         "longer read.",
         check=at_least(1),
         since="triglot",
+        dynamic=True,
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes",

@@ -1,4 +1,4 @@
-"""Keys of the broker: who this node is, its metadata log and its quotas."""
+"""Keys of the broker: who this node is, and its quotas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from config.kinds import boolean, int32, int64, names, string
 
 
 class NodeSettings(Settings):
-    """The node's name in its cluster of one, and what it keeps about topics."""
+    """The node's name in its cluster of one, and what does not belong to a single topic."""
 
     node_id: int = key(
         "node.id",
@@ -62,62 +62,6 @@ class NodeSettings(Settings):
         "log.message.format.version may not be newer. Below 2.1 zstd is refused.",
         since="0.9.0",
     )
-    metadata_log_dir: str | None = key(
-        "metadata.log.dir",
-        string,
-        None,
-        "Where Kafka may keep the metadata log apart from other logs.",
-        since="2.8",
-        unused="the metadata log is in the data directory",
-    )
-    metadata_log_segment_bytes: int = key(
-        "metadata.log.segment.bytes",
-        int32,
-        1_073_741_824,
-        "The size at which a segment of the metadata log is closed.",
-        check=at_least(12),
-        since="3.0",
-    )
-    metadata_log_segment_ms: int = key(
-        "metadata.log.segment.ms",
-        int64,
-        604_800_000,
-        "The age at which a segment of the metadata log is closed.",
-        check=at_least(1),
-        since="3.0",
-    )
-    metadata_max_retention_bytes: int = key(
-        "metadata.max.retention.bytes",
-        int64,
-        104_857_600,
-        "Size of metadata log and snapshots above which the oldest are dropped; -1 sets none.",
-        check=at_least(-1),
-        since="3.0",
-    )
-    metadata_max_retention_ms: int = key(
-        "metadata.max.retention.ms",
-        int64,
-        604_800_000,
-        "Age at which segments and snapshots of the metadata log are dropped; -1 never.",
-        check=at_least(-1),
-        since="3.0",
-    )
-    metadata_log_max_record_bytes_between_snapshots: int = key(
-        "metadata.log.max.record.bytes.between.snapshots",
-        int64,
-        20_971_520,
-        "Bytes of metadata records after which a new snapshot is written.",
-        check=at_least(1),
-        since="3.0",
-    )
-    metadata_log_max_snapshot_interval_ms: int = key(
-        "metadata.log.max.snapshot.interval.ms",
-        int64,
-        3_600_000,
-        "The longest time metadata records wait to be part of a snapshot; 0 sets none.",
-        check=at_least(0),
-        since="3.4",
-    )
     background_threads: int = key(
         "background.threads",
         int32,
@@ -167,6 +111,7 @@ class NodeSettings(Settings):
         "up when the disk is full, so that clean-up and a stop can finish. 0 keeps none.",
         check=at_least(0),
         since="triglot",
+        dynamic=True,
     )
     log_local_retention_ms: int = key(
         "log.local.retention.ms",
@@ -175,6 +120,7 @@ class NodeSettings(Settings):
         "What of a tiered log is kept here, by age.",
         check=at_least(-2),
         since="3.6",
+        dynamic=True,
         unused="there is no tiered storage",
     )
     log_local_retention_bytes: int = key(
@@ -184,6 +130,7 @@ class NodeSettings(Settings):
         "What of a tiered log is kept here, by size.",
         check=at_least(-2),
         since="3.6",
+        dynamic=True,
         unused="there is no tiered storage",
     )
     unclean_leader_election_enable: bool = key(
@@ -192,5 +139,6 @@ class NodeSettings(Settings):
         False,
         "Whether a replica that lags behind may lead when no other is left.",
         since="0.8.2",
+        dynamic=True,
         unused="there are no other replicas",
     )

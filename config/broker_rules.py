@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
     """(key, reason) of each rule that does not hold. `given` are the keys somebody set."""
     yield from _node(settings, given)
-    yield from _listeners(settings)
+    yield from _listeners(settings, given)
     yield from _advertised(settings)
     yield from _logs(settings, given)
     yield from _groups(settings)
@@ -38,11 +38,15 @@ def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str
         )
 
 
-def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+def _listeners(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
     served = settings.served_listeners
-    if not served:
+    if not settings.client_listeners:
         yield "listeners", "all of them are kept for the controller; none is left for clients"
     protocols = dict(settings.listener_security_protocol_map)
+    if "listener.security.protocol.map" not in given:
+        # As in Kafka, a node that is its own controller needs no map for that.
+        for listener in settings.controller_listeners:
+            protocols.setdefault(listener.name, "PLAINTEXT")
     for listener in served:
         protocol = protocols.get(listener.name)
         if protocol is None:

@@ -73,8 +73,6 @@ def topic_rows(broker: BrokerSettings, overrides: Mapping[str, str]) -> list[Con
             value = inherited_value(broker, key)
             own = []
         synonyms = [*own, *_broker_synonyms(broker, key.broker)]
-        if not key.broker:
-            synonyms.append(Synonym(name, key.format(key.default), DEFAULT))
         rows.append(_row(key, key.format(value), synonyms, read_only=False))
     return rows
 
@@ -98,6 +96,17 @@ def broker_rows(broker: BrokerSettings) -> list[ConfigRow]:
         while synonyms and synonyms[0].name != name:
             del synonyms[0]
         rows.append(_row(key, value, synonyms, read_only=not key.dynamic))
+    return rows
+
+
+def all_brokers_rows(broker: BrokerSettings) -> list[ConfigRow]:
+    """What was set at run time for all brokers, sorted by name, whatever this one has instead."""
+    rows = []
+    for name, given in sorted(broker.layers.all_brokers.items()):
+        key = known_key(name)
+        assert key is not None
+        text = None if key.sensitive else key.format(key.parse(given.text))
+        rows.append(_row(key, text, [Synonym(name, text, ALL_BROKERS)], read_only=not key.dynamic))
     return rows
 
 

@@ -10,6 +10,7 @@ from config.accepted_service import SERVICE_KEYS
 from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
+from config.broker_metadata import MetadataSettings
 from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
 from config.describe import documentation_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SECTIONS = (
     ("The node", NodeSettings.KEYS.values()),
+    ("The metadata log", MetadataSettings.KEYS.values()),
     ("Listeners, connections, requests", NetworkSettings.KEYS.values()),
     ("Topics and their logs", LogSettings.KEYS.values()),
     ("Compaction", CleanerSettings.KEYS.values()),

@@ -1,21 +1,35 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from."""
+"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+
+A broker is named by its id; "" is what was set at run time for all of them. The loggers of a broker
+are one, "root".
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from config.describe import broker_rows, topic_rows
+from broker.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    LOG_LEVELS,
+    ROOT_LOGGER,
+    TOPIC,
+    check_broker_name,
+    log_level,
+    topic_named,
+)
+from config.describe import ConfigRow, Synonym, all_brokers_rows, broker_rows, topic_rows
+from config.kinds import string
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
     from broker.context import Context
-    from config.describe import ConfigRow
     from protocol.connection import Request
 
-TOPIC, BROKER = 2, 4
 SOURCES_SINCE = 1
 DEFAULT_SOURCE = 5
+LOGGER_SOURCE = 6
 
 Asked = DescribeConfigsRequest.Resource
 Result = DescribeConfigsResponse.Result
@@ -34,7 +48,7 @@ def describe_configs(request: Request, ctx: Context) -> DescribeConfigsResponse:
         try:
             wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
             result.configs = [
-                _config(row, request.version, message, of_broker=asked.resource_type == BROKER)
+                _config(row, request.version, message)
                 for row in _rows(asked, ctx)
                 if wanted is None or row.name in wanted
             ]
@@ -46,39 +60,41 @@ def describe_configs(request: Request, ctx: Context) -> DescribeConfigsResponse:
 
 
 def _rows(asked: Asked, ctx: Context) -> list[ConfigRow]:
-    broker = ctx.broker
+    settings = ctx.broker.settings
     if asked.resource_type == TOPIC:
-        topic = broker.topics.by_name.get(asked.resource_name)
-        if topic is None:
-            raise KafkaError(
-                f"there is no topic '{asked.resource_name}'",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
-        return topic_rows(broker.settings, topic.overrides)
+        return topic_rows(settings, topic_named(asked.resource_name, ctx).overrides)
     if asked.resource_type == BROKER:
-        if asked.resource_name == "":
-            return []
-        if asked.resource_name != str(broker.node_id):
-            raise KafkaError(
-                f"broker '{asked.resource_name}' is not here, this is broker {broker.node_id}",
-                code=ErrorCode.INVALID_REQUEST,
-            )
-        return broker_rows(broker.settings)
+        check_broker_name(asked.resource_name, ctx)
+        return broker_rows(settings) if asked.resource_name else all_brokers_rows(settings)
+    if asked.resource_type == BROKER_LOGGER and asked.resource_name:
+        check_broker_name(asked.resource_name, ctx)
+        return [_logger()]
     raise KafkaError(
-        f"resource type {asked.resource_type} has no settings here; topics are {TOPIC}, "
-        f"brokers {BROKER}",
+        f"resource type {asked.resource_type} named '{asked.resource_name}' has no settings here; "
+        f"topics ({TOPIC}), brokers ({BROKER}) and the loggers of a broker ({BROKER_LOGGER}) have",
         code=ErrorCode.INVALID_REQUEST,
     )
 
 
-def _config(
-    row: ConfigRow, version: int, message: DescribeConfigsRequest, *, of_broker: bool
-) -> Result.Config:
+def _logger() -> ConfigRow:
+    level = log_level()
+    return ConfigRow(
+        ROOT_LOGGER,
+        level,
+        LOGGER_SOURCE,
+        string.code,
+        read_only=False,
+        sensitive=False,
+        documentation=f"What is logged: one of {', '.join(LOG_LEVELS)}, and what is above it.",
+        synonyms=[Synonym(ROOT_LOGGER, level, LOGGER_SOURCE)],
+    )
+
+
+def _config(row: ConfigRow, version: int, message: DescribeConfigsRequest) -> Result.Config:
     config = Result.Config(
         name=row.name,
         value=row.value,
-        # Whatever Kafka can change while it runs: AlterConfigs refuses the broker's settings here.
-        read_only=of_broker or row.read_only,
+        read_only=row.read_only,
         config_source=row.source,
         is_default=row.source == DEFAULT_SOURCE,
         is_sensitive=row.sensitive,

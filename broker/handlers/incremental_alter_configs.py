@@ -1,6 +1,8 @@
-"""IncrementalAlterConfigs: changes the settings of a topic one by one (KIP-339).
+"""IncrementalAlterConfigs: changes settings of topics, brokers and loggers one by one (KIP-339).
 
-Set, delete, and for lists append and subtract. All changes of one topic are made, or none.
+Set, delete, and for lists append and subtract. All changes of one resource are made, or none.
+Those of a broker, or ("") of all brokers, take effect at once and outlive a restart; the level of
+the logger "root" holds until the next start (KIP-412).
 """
 
 from __future__ import annotations
@@ -8,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.handlers.alter_configs import replace, topic_to_alter
+from broker.config_resources import resource_to_alter
 from config import is_list
-from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -18,8 +19,8 @@ from protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from broker.config_resources import ConfigResource
     from broker.context import Context
-    from broker.topics import Topic
     from protocol.connection import Request
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -39,13 +40,9 @@ def incremental_alter_configs(request: Request, ctx: Context) -> IncrementalAlte
             resource_name=asked.resource_name,
         )
         try:
-            topic = topic_to_alter(asked.resource_type, asked.resource_name, named, ctx)
-            replace(
-                topic,
-                _changed(topic, asked.configs, ctx),
-                ctx,
-                validate_only=message.validate_only,
-            )
+            resource = resource_to_alter(asked.resource_type, asked.resource_name, named, ctx)
+            overrides = _changed(resource, asked.configs)
+            resource.replace(overrides, validate_only=message.validate_only)
         except KafkaError as error:
             answered.error_code = error.code
             answered.error_message = str(error)
@@ -53,8 +50,8 @@ def incremental_alter_configs(request: Request, ctx: Context) -> IncrementalAlte
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _changed(topic: Topic, changes: list[Change], ctx: Context) -> dict[str, str]:
-    overrides = dict(topic.overrides)
+def _changed(resource: ConfigResource, changes: list[Change]) -> dict[str, str]:
+    overrides = dict(resource.overrides)
     seen = set()
     for change in changes:
         name = change.name
@@ -69,7 +66,7 @@ def _changed(topic: Topic, changes: list[Change], ctx: Context) -> dict[str, str
         if change.config_operation == SET:
             overrides[name] = change.value
         elif change.config_operation in (APPEND, SUBTRACT):
-            overrides[name] = _list_changed(topic, change, change.value, ctx)
+            overrides[name] = _list_changed(resource, change, change.value)
         else:
             raise KafkaError(
                 f"operation {change.config_operation} on {name}, wanted 0 to 3",
@@ -78,16 +75,14 @@ def _changed(topic: Topic, changes: list[Change], ctx: Context) -> dict[str, str
     return overrides
 
 
-def _list_changed(topic: Topic, change: Change, value: str, ctx: Context) -> str:
+def _list_changed(resource: ConfigResource, change: Change, value: str) -> str:
     name = change.name
     if not is_list(name):
         raise KafkaError(
             f"{name} is not a list: it can be set or deleted, not appended to or subtracted from",
             code=ErrorCode.INVALID_CONFIG,
         )
-    rows = topic_rows(ctx.broker.settings, topic.overrides)
-    current = next(row.value for row in rows if row.name == name) or ""
-    items = [item.strip() for item in current.split(",") if item.strip()]
+    items = [item.strip() for item in resource.value(name).split(",") if item.strip()]
     given = [item.strip() for item in value.split(",") if item.strip()]
     if change.config_operation == APPEND:
         items += [item for item in given if item not in items]

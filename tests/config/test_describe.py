@@ -73,10 +73,11 @@ def test_a_value_from_the_brokers_file_is_in_the_topics_unit_and_static() -> Non
     assert (row.value, row.source) == ("86400000", STATIC)
 
 
-def test_a_topic_key_without_a_broker_key_has_its_own_default() -> None:
+def test_a_topic_key_without_a_broker_key_has_no_synonyms_unless_it_is_set() -> None:
     row = topic_row(load(), "remote.storage.enable")
-    assert (row.value, row.source) == ("false", DEFAULT)
-    assert row.synonyms == [("remote.storage.enable", "false", DEFAULT)]
+    assert (row.value, row.source, row.synonyms) == ("false", DEFAULT, [])
+    row = topic_row(load(), "remote.storage.enable", {"remote.storage.enable": "true"})
+    assert row.synonyms == [("remote.storage.enable", "true", TOPIC)]
 
 
 def test_a_timestamp_limit_is_shown_as_it_is_set_not_as_it_works_out() -> None:

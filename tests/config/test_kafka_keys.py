@@ -90,12 +90,14 @@ def test_the_keys_of_our_own_are_these() -> None:
     ours = set(known_keys()) - {key.name for key in BROKER}
     assert ours == {
         "cluster.id",
+        "controller.snapshot.minimum.records",
         "conversion.cache.max.bytes",
         "disk.reserve.bytes",
         "log.scrub.interval.ms",
         "log.flush.policy",
         "max.decompressed.batch.bytes",
         "max.decompression.ratio",
+        "max.replication.lag.ms",
         "metrics.host",
         "metrics.port",
         "offsets.commit.conditional.enable",

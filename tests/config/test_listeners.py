@@ -72,14 +72,49 @@ def test_a_protocol_map_that_is_none_is_refused(text: str) -> None:
         load(overrides={"listener.security.protocol.map": text})
 
 
-def test_the_listener_of_the_controller_is_not_opened() -> None:
-    settings = load(
-        overrides={
-            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-            "controller.listener.names": "CONTROLLER",
-        }
-    )
-    assert [listener.name for listener in settings.served_listeners] == ["PLAINTEXT"]
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "CONTROLLER://:9093,PLAINTEXT://:9092",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def names(listeners: tuple[Listener, ...]) -> list[str]:
+    return [listener.name for listener in listeners]
+
+
+def test_the_listener_of_the_controller_is_opened_behind_those_of_clients() -> None:
+    settings = load(overrides=COMBINED)
+
+    assert names(settings.client_listeners) == ["PLAINTEXT"]
+    assert names(settings.controller_listeners) == ["CONTROLLER"]
+    assert names(settings.served_listeners) == ["PLAINTEXT", "CONTROLLER"]
+
+
+def test_a_controllers_name_may_be_written_in_any_case_and_need_not_be_a_listener() -> None:
+    settings = load(overrides={**COMBINED, "controller.listener.names": "controller,ELSEWHERE"})
+
+    assert names(settings.controller_listeners) == ["CONTROLLER"]
+    assert load(overrides={"controller.listener.names": "ELSEWHERE"}).controller_listeners == ()
+
+
+def test_only_without_a_protocol_map_a_controllers_listener_is_plaintext_by_itself() -> None:
+    without = {**COMBINED, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}
+    with pytest.raises(ConfigError, match="does not say which protocol CONTROLLER speaks"):
+        load(overrides=without)
+    with_it = {**COMBINED, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
+    with pytest.raises(ConfigError, match="CONTROLLER://:9093 would speak SSL"):
+        load(overrides=with_it)
+    client = {**COMBINED, "listeners": "CONTROLLER://:9093,INSIDE://:9092"}
+    with pytest.raises(ConfigError, match="does not say which protocol INSIDE speaks"):
+        load(overrides=client)
+
+
+def test_clients_and_the_controller_do_not_share_a_port() -> None:
+    with pytest.raises(ConfigError, match="port 9092 is used twice"):
+        load(overrides={**COMBINED, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"})
 
 
 def test_a_node_with_nothing_but_a_controllers_listener_is_refused() -> None:

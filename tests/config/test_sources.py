@@ -300,7 +300,10 @@ group.initial.rebalance.delay.ms=0
 
 def test_the_files_kafka_ships_start_unchanged(tmp_path: Path) -> None:
     kraft = load(properties_file=write(tmp_path, KRAFT_FILE))
-    assert [str(listener) for listener in kraft.served_listeners] == ["PLAINTEXT://:9092"]
+    assert [str(listener) for listener in kraft.served_listeners] == [
+        "PLAINTEXT://:9092",
+        "CONTROLLER://:9093",
+    ]
     assert kraft.data_directory == "/tmp/kraft-combined-logs"
     zookeeper = load(properties_file=write(tmp_path, ZOOKEEPER_FILE))
     assert zookeeper.node_id == 0

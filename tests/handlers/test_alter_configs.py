@@ -10,13 +10,14 @@ from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from tests.support.broker_changes import described
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
 
 if TYPE_CHECKING:
     pass
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Replacing = AlterConfigsRequest.Resource
 Changing = IncrementalAlterConfigsRequest.Resource
@@ -212,10 +213,39 @@ def test_validating_a_change_changes_nothing(caller: Caller, topic: str) -> None
     assert overrides(caller, topic) == {}
 
 
-def test_the_settings_of_the_broker_are_read_only(caller: Caller) -> None:
+@pytest.mark.parametrize("version", range(3))
+def test_the_settings_of_a_broker_are_replaced(caller: Caller, version: int) -> None:
     for name in ("1", ""):
-        setting = changing(name, ("log.retention.ms", SET, "1"), resource_type=BROKER)
-        assert change(caller, setting) == [ErrorCode.INVALID_REQUEST]
+        codes = [
+            replace(caller, replacing(name, BROKER, **configs), version=version)
+            for configs in ({"log_roll_ms": "9", "message_max_bytes": "1000"}, {"log_roll_ms": "8"})
+        ]
+        assert codes == [[0], [0]]
+        rows = described(caller, name)
+        assert rows["log.roll.ms"].value == "8"
+        assert "message.max.bytes" not in rows or rows["message.max.bytes"].value == "1048588"
+        assert replace(caller, replacing(name, BROKER, num_partitions="2")) == [
+            ErrorCode.INVALID_REQUEST
+        ]
+        assert described(caller, name)["log.roll.ms"].value == "8"
+        assert replace(caller, replacing(name, BROKER), version=version) == [0]
+    assert described(caller)["log.roll.ms"].value is None
+    assert described(caller, "") == {}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("t", TOPIC), ("1", BROKER), ("", BROKER)])
+def test_a_replacement_without_a_value_is_refused(caller: Caller, name: str, kind: int) -> None:
+    if kind == TOPIC:
+        caller.create_topic(name)
+    assert replace(caller, replacing(name, kind, compression_type=None)) == [
+        ErrorCode.INVALID_REQUEST
+    ]
+
+
+def test_loggers_are_not_replaced(caller: Caller) -> None:
+    assert replace(caller, replacing("1", BROKER_LOGGER, root="DEBUG")) == [
+        ErrorCode.INVALID_REQUEST
+    ]
 
 
 def test_a_change_holds_for_the_next_batch(caller: Caller, topic: str) -> None:

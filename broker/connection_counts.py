@@ -1,0 +1,43 @@
+"""How many connections there are, in all and from each address, against the limits on both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from config import BrokerSettings
+
+
+class ConnectionCounts:
+    """Counts what comes and goes. An address without connections takes no memory."""
+
+    __slots__ = ("_by_address", "_total")
+
+    def __init__(self) -> None:
+        self._by_address: Counter[str] = Counter()
+        self._total = 0
+
+    def over_limit(self, address: str, settings: BrokerSettings) -> str | None:
+        """Count a new connection; why it has to be closed, or None if it may stay.
+
+        `gone` is to be called for it in either case.
+        """
+        self._total += 1
+        self._by_address[address] += 1
+        if self._total > settings.max_connections:
+            return f"more than max.connections={settings.max_connections}"
+        limit, name = settings.max_connections_per_ip, "max.connections.per.ip"
+        for one, count in settings.max_connections_per_ip_overrides:
+            if one == address:
+                limit, name = count, f"{name}.overrides"
+        if self._by_address[address] > limit:
+            return f"more than {limit} from one address ({name})"
+        return None
+
+    def gone(self, address: str) -> None:
+        """A connection that was counted is closed."""
+        self._total -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
