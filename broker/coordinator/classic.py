@@ -85,6 +85,7 @@ class ClassicGroup(JoinableGroup):
         group.protocol_type = value.protocol_type or None
         group.generation_id = min(max(value.generation, 0), GENERATION_MAX)
         group.current_state_timestamp = value.current_state_timestamp
+        group.stored = value
         if not value.members:
             return group
         group.protocol_name = value.protocol or ""

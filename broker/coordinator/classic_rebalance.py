@@ -81,6 +81,7 @@ class RebalancingGroup:
         "protocol_name",
         "protocol_type",
         "state",
+        "stored",
     )
 
     def __init__(self, group_id: str, rules: GroupRules) -> None:
@@ -92,6 +93,9 @@ class RebalancingGroup:
         self.members = Members()
         self.current_state_timestamp = -1
         """Of the record last written, ms since 1970; set by whoever writes it."""
+        self.stored: GroupMetadataValue | None = None
+        """The record last written, set likewise; nobody changes it. Members may be on their way to
+        another generation already, of which a start would know nothing."""
         self._rules = rules
         self._pending: dict[str, int] = {}
         """Ids given out and not come back with, and until when they are good."""

@@ -57,6 +57,18 @@ class SubscribedTopic(NamedTuple):
     partition_count: int
 
 
+class SharedGroup(NamedTuple):
+    """A consumer group as it was written; any thread may read it. What is in it nobody changes."""
+
+    group_id: str
+    group_epoch: int
+    target_epoch: int
+    members: list[tuple[str, MemberFacts, Current]]
+    targets: dict[str, Partitions]
+    metadata: dict[str, SubscribedTopic]
+    resolved: dict[str, frozenset[str]]
+
+
 class ConsumerGroupState:
     """A consumer group as far as it has been written.
 
@@ -143,6 +155,18 @@ class ConsumerGroupState:
             (ConsumerGroupPartitionMetadataKey(group_id=group), None),
             (ConsumerGroupMetadataKey(group_id=group), None),
         ]
+
+    def share(self) -> SharedGroup:
+        """All that has been written of it, as it is now."""
+        return SharedGroup(
+            self.group_id,
+            self.group_epoch,
+            self.target_epoch,
+            [(member.member_id, member.facts, member.current) for member in self.members.values()],
+            dict(self.targets),
+            self.metadata,
+            dict(self.resolved),
+        )
 
     def assignor(self, *, gone: str | None = None, come: str | None = None) -> str:
         """The one that most members ask for after a change of one's mind, or our first."""

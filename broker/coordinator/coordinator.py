@@ -21,10 +21,11 @@ from broker.coordinator.offsets_topic import NAME
 from broker.coordinator.replay import replay
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
+from broker.coordinator.snapshotting import Snapshotting
 from broker.coordinator.topics_view import LiveTopics
 from broker.coordinator.torn_commits import groups_in
 from protocol.errors import ErrorCode, KafkaError
-from protocol.logdata.offsets import shard_of
+from protocol.logdata.offsets import GroupMetadataValue, shard_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,6 +56,7 @@ class GroupCoordinator:
         self.consumer = ConsumerProtocol(self, broker.settings, new_member_id)
         self.shards: list[Shard] = []
         self.loads = Loads(broker)
+        self.snapshotting = Snapshotting(broker, self)
         self.torn_commits = 0
         """Cuts by recovery; a cut may have held several commits that were written together."""
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
@@ -151,6 +153,9 @@ class GroupCoordinator:
                 try:
                     shard.write_records(effect.records)
                     group.current_state_timestamp = self._broker.now_ms()
+                    _, value = effect.records[-1]
+                    assert isinstance(value, GroupMetadataValue)
+                    group.stored = value
                 except KafkaError as error:
                     refused = error
             elif refused is not None:

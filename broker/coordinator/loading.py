@@ -74,10 +74,13 @@ class ShardLoader:
 
     `now_ms` is monotonic: then the sessions of members begin. `end_offset` is where the log ends,
     if it is known: offsets are not under the checksum, and one beyond the end is not believed.
+
+    `has_gaps` when something was not there or could not be read between `start_offset` and
+    `next_offset`: what compaction leaves, for one.
     """
 
-    __slots__ = ("_end_offset", "_name", "_now_ms", "_skipped", "_state", "next_offset", "records",
-                 "skipped_count")  # fmt: skip
+    __slots__ = ("_end_offset", "_name", "_now_ms", "_skipped", "_state", "has_gaps", "next_offset",
+                 "records", "skipped_count")  # fmt: skip
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class ShardLoader:
         self._skipped: list[tuple[int, str]] = []
         self.next_offset = start_offset
         """What to read next."""
+        self.has_gaps = False
         self.records = 0
         self.skipped_count = 0
 
@@ -111,11 +115,16 @@ class ShardLoader:
             if last >= 0:
                 self.records += records
                 self._commit(rows)
-                self._pass(raw, last)
+                self._pass(raw, last, records)
             if position < end:
                 position = self._entry(raw, position)
         if raw and self.next_offset <= before:
-            self.next_offset = before + 1
+            self.go_on_at(before + 1)
+
+    def go_on_at(self, offset: int) -> None:
+        """Leave out what is before this offset."""
+        self.next_offset = offset
+        self.has_gaps = True
 
     def report(self) -> LoadReport:
         """What has been loaded so far."""
@@ -134,9 +143,11 @@ class ShardLoader:
         if len(self._skipped) < MAX_REASONS:
             self._skipped.append((offset, reason))
 
-    def _pass(self, raw: bytes, position: int) -> None:
-        """The entry there has been read."""
+    def _pass(self, raw: bytes, position: int, records: int) -> None:
+        """The entry there has been read; since the last call these were `records`."""
         after = last_offset(raw, position, raw[position + MAGIC_POSITION]) + 1
+        if after - self.next_offset != records:
+            self.has_gaps = True
         if self._end_offset is None or after <= self._end_offset:
             self.next_offset = max(self.next_offset, after)
 
@@ -161,19 +172,21 @@ class ShardLoader:
         _, size, magic = found
         entry = memoryview(raw)[position : position + size]
         offset = last_offset(raw, position, magic)
+        records = 0
         try:
             if magic < 2:
                 for record in read_messages(entry):
                     self._record(record.offset, record.key, record.value)
+                    records += 1
             else:
-                self._batch(Batch(entry))
+                records = self._batch(Batch(entry))
         except CorruptBatch as error:
             self._skip(offset, str(error))
             if not _begins_entry(raw, position + size, offset + 1):
                 return self._next_batch(raw, position)
         except InvalidRecord as error:
             self._skip(offset, str(error))
-        self._pass(raw, position)
+        self._pass(raw, position, records)
         return position + size
 
     def _next_batch(self, raw: bytes, position: int) -> int:
@@ -193,8 +206,9 @@ class ShardLoader:
             magic_at = raw.find(2, magic_at + 1)
         return len(raw)
 
-    def _batch(self, batch: Batch) -> None:
-        """Raises CorruptBatch for a wrong checksum, InvalidRecord as `Batch.records`."""
+    def _batch(self, batch: Batch) -> int:
+        """Load a batch; says how many records it has. Raises CorruptBatch for a wrong checksum,
+        InvalidRecord as `Batch.records`."""
         if not batch.is_intact():
             raise CorruptBatch(
                 f"batch of {batch.size} bytes states checksum {batch.crc:#010x}, "
@@ -206,10 +220,11 @@ class ShardLoader:
             if marker is not None:
                 self.records += 1
                 self._state.offsets.complete(batch.producer_id, commit=marker.commit)
-            return
+            return batch.record_count
         producer_id = batch.producer_id if attributes & TRANSACTIONAL_BIT else None
         for record in batch.records():
             self._record(record.offset, record.key, record.value, producer_id)
+        return batch.record_count
 
     def _record(
         self, offset: int, key: bytes | None, value: bytes | None, producer_id: int | None = None

@@ -95,9 +95,13 @@ class Record(NamedTuple):
 
 
 class Bucket:
-    """The records of groups whose hashes begin with the same `depth` bits."""
+    """The records of groups whose hashes begin with the same `depth` bits.
 
-    __slots__ = ("dead_bytes", "depth", "pages", "slots", "used_bytes")
+    Pages and slots that are `shared` are read by others, on any thread: who wants to change them
+    has to `own` them first.
+    """
+
+    __slots__ = ("dead_bytes", "depth", "pages", "shared", "slots", "used_bytes")
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -107,6 +111,18 @@ class Bucket:
         """Of the last page."""
         self.dead_bytes = 0
         """In records that no slot has any more; the unused ends of pages are not in it."""
+        self.shared = False
+
+    def share(self) -> tuple[list[bytearray], array[int]]:
+        """Pages and slots as they are, and will stay: what changes them changes copies."""
+        self.shared = True
+        return self.pages, self.slots
+
+    def own(self) -> None:
+        """Leave what is shared to the others: 64 KB are copied in about 10 us."""
+        self.pages = [page[:] for page in self.pages]
+        self.slots = self.slots[:]
+        self.shared = False
 
     def record(self, number: int) -> Record:
         """The record of a slot."""
@@ -115,6 +131,8 @@ class Bucket:
 
     def append(self, record: bytes | bytearray) -> int:
         """Write a record; gives its address, for a slot."""
+        if self.shared:
+            self.own()
         start = self.used_bytes
         end = start + len(record)
         if end > PAGE_BYTES:
@@ -126,6 +144,8 @@ class Bucket:
 
     def grow(self, number: int, packed: bytes) -> None:
         """Give a slot's record one more entry."""
+        if self.shared:
+            self.own()
         address = self.slots[number] & ADDRESS_MASK
         record = self.record(number)
         page, start = record
@@ -141,7 +161,17 @@ class Bucket:
         self.slots[number] += self.append(longer) - address
         self.dead_bytes += size
 
+    def take(self, number: int, entry: int) -> None:
+        """Remove an entry of a slot's record that has more."""
+        if self.shared:
+            self.own()
+        self.record(number).take(entry)
+        self.dead_bytes += ENTRY_BYTES
+
     def drop(self, number: int) -> None:
+        """Remove a slot and its record."""
+        if self.shared:
+            self.own()
         self.dead_bytes += self.record(number).size
         del self.slots[number]
 
@@ -168,6 +198,13 @@ class Bucket:
     def write_page(self, records: list[bytearray]) -> None:
         if records:
             self.pages.append(bytearray(b"".join(records).ljust(PAGE_BYTES, b"\0")))
+
+    @classmethod
+    def of(cls, depth: int, slots: array[int], pages: list[bytearray], used_bytes: int) -> Bucket:
+        """A bucket that has these, and nothing dead."""
+        bucket = cls(depth)
+        bucket.slots, bucket.pages, bucket.used_bytes = slots, pages, used_bytes
+        return bucket
 
     def records(self) -> list[Record]:
         return [self.record(number) for number in range(len(self.slots))]

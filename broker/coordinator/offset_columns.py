@@ -25,9 +25,12 @@ Entry = tuple[int, int, int, int]
 
 
 class Columns:
-    """Entries in the order of their keys."""
+    """Entries in the order of their keys.
 
-    __slots__ = ("epochs", "keys", "offsets", "seconds")
+    Columns that are `shared` are read by others, on any thread: nobody changes them any more.
+    """
+
+    __slots__ = ("epochs", "keys", "offsets", "seconds", "shared")
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Columns:
         self.offsets = offsets
         self.seconds = seconds
         self.epochs = epochs
+        self.shared = False
 
     @classmethod
     def of(
@@ -99,11 +103,26 @@ class WideGroup:
     def __bool__(self) -> bool:
         return len(self._parts) > 1 or len(self._parts[0]) > 0
 
+    def share(self) -> list[Columns]:
+        """All entries in order as they are, and will stay: what changes them changes copies."""
+        for part in self._parts:
+            part.shared = True
+        return self._parts[:]
+
+    def _own(self, number: int) -> Columns:
+        """A part that is about to be changed."""
+        part = self._parts[number]
+        if part.shared:
+            part = self._parts[number] = part[:]
+        return part
+
     def put(self, key: int, offset: int, seconds: int, epoch: int) -> int:
         """Set an entry; says how many that added, 0 or 1."""
         parts = self._parts
         number = 0 if len(parts) == 1 else bisect_right(self._starts, key) - 1
         part = parts[number]
+        if part.shared:
+            part = self._own(number)
         keys = part.keys
         at = bisect_left(keys, key)
         if at < len(keys) and keys[at] == key:
@@ -139,6 +158,7 @@ class WideGroup:
         at = bisect_left(part.keys, key)
         if at == len(part.keys) or part.keys[at] != key:
             return 0
+        part = self._own(number)
         del part[at : at + 1]
         if len(part) % SHRINK_ENTRIES == 0:
             self._parts[number] = part[:]
@@ -181,17 +201,17 @@ class WideGroup:
         if after == len(self._parts) or len(self._parts[after]) >= PART_ENTRIES:
             self._parts.insert(after, Columns.of((), (), (), ()))
             self._starts.insert(after, entry[0])
-        self._parts[after].insert(0, entry)
+        self._own(after).insert(0, entry)
         self._starts[after] = entry[0]
 
     def _put_within(self, number: int, run: Columns) -> int:
         part = self._parts[number]
         at = bisect_left(part.keys, run.keys[0])
         if part.keys[at : at + len(run)] == run.keys:
-            part[at : at + len(run)] = run
+            self._own(number)[at : at + len(run)] = run
             return 0
         if at == len(part) or run.keys[-1] < part.keys[at]:
-            part[at:at] = run
+            self._own(number)[at:at] = run
             self._cut(number)
             return len(run)
         # Some are there and some are not; `put` may cut parts, and finds its way each time.
@@ -211,5 +231,5 @@ class WideGroup:
         """Make one of a part and the next if that is no more than half full, or one is empty."""
         part, other = self._parts[number : number + 2]
         if not (part and other) or len(part) + len(other) <= PART_ENTRIES // 2:
-            part.extend(other)
+            self._own(number).extend(other)
             del self._parts[number + 1], self._starts[number + 1]

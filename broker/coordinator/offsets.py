@@ -20,6 +20,10 @@ from broker.coordinator.pending_offsets import PendingOffsets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from broker.coordinator.offset_blocks import Block
+    from broker.coordinator.offset_table import SharedTable
+    from broker.coordinator.pending_offsets import Place
+
 Value = TypeVar("Value")
 
 MAX_SECONDS = 2**32 - 1
@@ -44,6 +48,21 @@ class Committed(NamedTuple):
     """When it expires whatever the retention is (OffsetCommit v1 to v4); -1: no such time."""
 
 
+class SharedOffsets(NamedTuple):
+    """All committed offsets as they were; any thread may read them.
+
+    topics    by the numbers in keys, also those of which no offset is left
+    metadata  and `expire_ms`: by group and key
+    pending   as `PendingOffsets.all`
+    """
+
+    table: SharedTable
+    topics: dict[int, str]
+    metadata: dict[str, dict[int, str]]
+    expire_ms: dict[str, dict[int, int]]
+    pending: list[tuple[int, int, Place, Committed | None]]
+
+
 #: Makes one from any row, without a call of Python's for each.
 NEW = partial(tuple.__new__, Committed)
 
@@ -66,11 +85,24 @@ class TopicNumbers:
         known = self.bases.get(topic)
         if known is not None:
             return known
-        number = next(self._next)
-        self.names[number] = topic
+        while self.names.setdefault(number := next(self._next), topic) is not topic:
+            pass  # taken by `take`
+        return self._enter(topic, number)
+
+    def take(self, topic: str, number: int) -> int:
+        """The base of a topic that had this number in an earlier run; its own again if that is
+        possible."""
+        known = self.bases.get(topic)
+        if known is not None:
+            return known
+        if number < 1 or self.names.setdefault(number, topic) is not topic:
+            return self.base(topic)
+        return self._enter(topic, number)
+
+    def _enter(self, topic: str, number: int) -> int:
         base = self.bases.setdefault(topic, number << 32)
         if base != number << 32:
-            del self.names[number]
+            del self.names[number]  # another thread was quicker
         return base
 
     def place(self, key: int) -> tuple[str, int]:
@@ -85,7 +117,7 @@ class CommittedOffsets:
     int32, an offset is int64, as on the wire.
     """
 
-    __slots__ = ("_bases", "_expire_ms", "_metadata", "_pending", "_table", "_topics")
+    __slots__ = ("_bases", "_expire_ms", "_metadata", "_own", "_pending", "_table", "_topics")
 
     def __init__(self, topics: TopicNumbers | None = None) -> None:
         self._topics = TopicNumbers() if topics is None else topics
@@ -93,6 +125,8 @@ class CommittedOffsets:
         self._table = OffsetTable()
         self._metadata: dict[str, dict[int, str]] = {}
         self._expire_ms: dict[str, dict[int, int]] = {}
+        self._own: set[str] | None = None
+        """The groups whose rare values nobody shares; None for all."""
         self._pending = PendingOffsets()
 
     def __contains__(self, group: str) -> bool:
@@ -255,10 +289,10 @@ class CommittedOffsets:
         group: str,
         topic: str,
         partition: int,
-        committed: Committed,
+        committed: Committed | None,
     ) -> None:
         """Keep what a producer commits until its transaction ends. `log_offset` is that of the
-        record, or of its batch."""
+        record, or of its batch; None is a commit of which it is known that it came too late."""
         self._pending.add(producer_id, log_offset, (group, topic, partition), committed)
 
     def complete(self, producer_id: int, *, commit: bool) -> None:
@@ -285,6 +319,43 @@ class CommittedOffsets:
         """Bytes by what they are for. Metadata, times to expire and topic names are not in it."""
         return self._table.sizes()
 
+    # All of it, to and from a snapshot (shard_records)
+
+    def share(self) -> SharedOffsets:
+        """All of it as it is now, in about a millisecond for 50,000 groups that have metadata, and
+        far less for others. To be told of the end of its use by `unshare`."""
+        self._own = set()
+        return SharedOffsets(
+            self._table.share(),
+            dict(self._topics.names),
+            dict(self._metadata),
+            dict(self._expire_ms),
+            self._pending.all(),
+        )
+
+    def unshare(self) -> None:
+        """What `share` gave is not read any more."""
+        self._own = None
+
+    def topic_number(self, topic: str, number: int) -> int:
+        """The number that a topic has in keys, which had `number` in an earlier run."""
+        return self._topics.take(topic, number) >> 32
+
+    def fill(self, blocks: list[Block], entry_count: int) -> None:
+        """As `OffsetTable.fill`; the topics of all keys have been given their numbers."""
+        self._table.fill(blocks, entry_count)
+
+    def put_columns(self, group: str, columns: Columns) -> None:
+        """Entries whose keys ascend, and whose topics have been given their numbers."""
+        self._table.put_run(group, columns)
+
+    def put_rare(self, group: str, key: int, *, metadata: str = "", expire_ms: int = -1) -> None:
+        """What an entry has besides numbers; one that it has already stays if none is given."""
+        if metadata:
+            _note(self._metadata, group, key, metadata)
+        if expire_ms >= 0:
+            _note(self._expire_ms, group, key, expire_ms)
+
     def _slices(self, group: str) -> Iterator[Columns]:
         first = 0
         while columns := self._table.span(group, first, ALL_KEYS, SLICE):
@@ -302,6 +373,11 @@ class CommittedOffsets:
         return list(map(NEW, rows))
 
     def _note_rare(self, group: str, key: int, metadata: str, expire_ms: int) -> None:
+        if self._own is not None and group not in self._own:
+            self._own.add(group)
+            for kept in (self._metadata, self._expire_ms):
+                if group in kept:
+                    kept[group] = kept[group].copy()  # type: ignore[assignment]
         _note(self._metadata, group, key, metadata or None)
         _note(self._expire_ms, group, key, expire_ms if expire_ms >= 0 else None)
 

@@ -32,7 +32,9 @@ class PendingOffsets:
         """By group, topic and partition, producer id. Not for others to change."""
         self._places: dict[int, dict[Place, None]] = {}
 
-    def add(self, producer_id: int, log_offset: int, place: Place, committed: Committed) -> None:
+    def add(
+        self, producer_id: int, log_offset: int, place: Place, committed: Committed | None
+    ) -> None:
         group, topic, partition = place
         here = self.groups.setdefault(group, {}).setdefault((topic, partition), {})
         here[producer_id] = _Pending(log_offset, committed)
@@ -77,6 +79,17 @@ class PendingOffsets:
             for group, places in self.groups.items()
             if any(name == topic for name, _ in places)
         ]
+
+    def all(self) -> list[tuple[int, int, Place, Committed | None]]:
+        """Producer id, offset in the log, place, and what was committed there; None if that came
+        too late. To be added in this order."""
+        found = []
+        for producer_id, places in self._places.items():
+            for place in places:
+                group, topic, partition = place
+                log_offset, committed = self.groups[group][topic, partition][producer_id]
+                found.append((producer_id, log_offset, place, committed))
+        return found
 
     def producers(self) -> list[int]:
         return list(self._places)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.coordinator.shard_snapshots import ShardSnapshots
 from broker.disk_state import TOLD
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import GroupMetadataValue, encode_record
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 class Shard:
     """The groups whose ids fall to one partition. `loaded` when its log has been replayed."""
 
-    __slots__ = ("_broker", "loaded", "partition", "state")
+    __slots__ = ("_broker", "loaded", "partition", "snapshots", "state")
 
     def __init__(self, broker: Broker, partition: Partition, state: ShardState) -> None:
         self._broker = broker
         self.partition = partition
         self.state = state
+        self.snapshots = ShardSnapshots(partition.log, partition.topic.topic_id)
         self.loaded = False
 
     @property
@@ -115,5 +117,6 @@ class Shard:
         partition, appends = self.partition, self._broker.appends
         appends.unsynced[partition.log] = partition
         appends.bytes_written += size
+        self.snapshots.bytes_since += size
         if partition.waits:
             partition.wake(size)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker.coordinator.classic import ClassicGroup
 from broker.coordinator.offsets import CommittedOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.coordinator.classic import ClassicGroup
     from broker.coordinator.consumer import ConsumerGroup
+    from broker.coordinator.consumer_state import SharedGroup
     from broker.coordinator.effects import GroupRules
-    from broker.coordinator.offsets import TopicNumbers
+    from broker.coordinator.offsets import SharedOffsets, TopicNumbers
+    from protocol.logdata.offsets import GroupMetadataValue
+
+
+class SharedState(NamedTuple):
+    """What the log says up to an offset, and nothing that is only in memory; any thread may read
+    it. The groups are in one order for both kinds."""
+
+    groups: list[tuple[str, GroupMetadataValue] | SharedGroup]
+    offsets: SharedOffsets
 
 
 class ShardState:
@@ -21,7 +31,7 @@ class ShardState:
     A group that only has offsets (a "simple" one) is not in `groups`.
     """
 
-    __slots__ = ("groups", "new_member_id", "offsets", "rules")
+    __slots__ = ("_topics", "groups", "new_member_id", "offsets", "rules")
 
     def __init__(
         self,
@@ -32,5 +42,23 @@ class ShardState:
         """`topics` is shared by the shards of a broker."""
         self.rules = rules
         self.new_member_id = new_member_id
-        self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
-        self.offsets = CommittedOffsets(topics)
+        self._topics = topics
+        self.groups: dict[str, ClassicGroup | ConsumerGroup]
+        self.offsets: CommittedOffsets
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is known."""
+        self.groups = {}
+        self.offsets = CommittedOffsets(self._topics)
+
+    def share(self) -> SharedState:
+        """All that was written, as it is now; `offsets.unshare` is to be called when it has been
+        read. Takes about a millisecond for 10,000 members of groups."""
+        groups: list[tuple[str, GroupMetadataValue] | SharedGroup] = []
+        for group_id, group in self.groups.items():
+            if not isinstance(group, ClassicGroup):
+                groups.append(group.share())
+            elif group.stored is not None:
+                groups.append((group_id, group.stored))
+        return SharedState(groups, self.offsets.share())

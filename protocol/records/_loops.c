@@ -1,5 +1,5 @@
-/* The loops of loops.py, key_loops.py and logdata/commit_runs.py in C, byte for byte; transcode.py,
- * compact.py and the last one itself choose between the two.
+/* The loops of loops.py, key_loops.py, logdata/commit_runs.py and the broker's offset_blocks.py in C,
+ * byte for byte; transcode.py, compact.py and the last two themselves choose between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -14,6 +14,7 @@
 #include <Python.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ENTRY_OVERHEAD 12
@@ -1071,6 +1072,194 @@ static PyObject *ordinary_commits(PyObject *self, PyObject *args) {
     return Py_BuildValue("(LLLN)", (long long)position, (long long)last, (long long)records, rows);
 }
 
+/* ---------------------------------------------------------------- groups of a snapshot */
+
+/* A record of offset_buckets.py: entries, size of the name, name, entries of 24 bytes that begin
+ * with a key. All of it is little-endian. */
+#define GROUP_NAME 2
+#define GROUP_ENTRY 24
+#define GROUP_ENTRIES_MAX 32
+#define GROUP_PAGE 4096
+#define ADDRESS_BITS 24
+#define GROUP_PAGES_MAX ((1 << ADDRESS_BITS) / GROUP_PAGE)
+#define TOPICS_MAX 64
+
+/* The size of the record at `start`; 0 if there is none. */
+static Py_ssize_t group_size(const uint8_t *data, Py_ssize_t size, Py_ssize_t start) {
+    if (size - start < GROUP_NAME || !data[start] || data[start] > GROUP_ENTRIES_MAX) return 0;
+    Py_ssize_t needed = GROUP_NAME + data[start + 1] + GROUP_ENTRY * (Py_ssize_t)data[start];
+    return needed <= size - start ? needed : 0;
+}
+
+static PyObject *groups_in(PyObject *self, PyObject *args) {
+    PyObject *starts, *data, *topics = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyBytes_Type, &starts, &PyBytes_Type, &data)) return NULL;
+    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(data);
+    Py_ssize_t size = PyBytes_GET_SIZE(data), count = PyBytes_GET_SIZE(starts) / 2;
+    uint64_t found[TOPICS_MAX];
+    int topic_count = 0;
+    long long entries = 0;
+    if (!count || PyBytes_GET_SIZE(starts) % 2) Py_RETURN_NONE;
+    PyObject *hashes = PyBytes_FromStringAndSize(NULL, count * 8);
+    if (hashes == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint16_t start;
+        memcpy(&start, PyBytes_AS_STRING(starts) + 2 * i, 2);
+        Py_ssize_t needed = group_size(p, size, start);
+        if (!needed) goto unknown;
+        Name name = {p + start + GROUP_NAME, p[start + 1]};
+        PyObject *text = text_of(&name);
+        Py_hash_t hash = text ? PyObject_Hash(text) : -1;
+        Py_XDECREF(text);
+        if (hash == -1) goto failed;
+        uint64_t bits = (uint64_t)(int64_t)hash;
+        memcpy(PyBytes_AS_STRING(hashes) + 8 * i, &bits, 8);
+        const uint8_t *end = p + start + needed;
+        for (const uint8_t *at = name.data + name.size; at < end; at += GROUP_ENTRY, entries++) {
+            uint64_t key = get64_little(at);
+            uint64_t topic = (key >> 32) + ((key >> 31) & 1);
+            int known = topic_count - 1;
+            while (known >= 0 && found[known] != topic) known--;
+            if (known >= 0) continue;
+            if (topic_count == TOPICS_MAX) goto unknown;
+            found[topic_count++] = topic;
+        }
+    }
+    if ((topics = PyList_New(topic_count)) == NULL) goto failed;
+    for (int i = 0; i < topic_count; i++) {
+        PyObject *number = PyLong_FromUnsignedLongLong(found[i]);
+        if (number == NULL) goto failed;
+        PyList_SET_ITEM(topics, i, number);
+    }
+    return Py_BuildValue("(NNL)", hashes, topics, entries);
+unknown:
+    Py_DECREF(hashes);
+    Py_RETURN_NONE;
+failed:
+    Py_XDECREF(topics);
+    Py_DECREF(hashes);
+    return NULL;
+}
+
+typedef struct {
+    uint64_t hash;
+    const uint8_t *record;
+    uint32_t size, number;
+} Group;
+
+static int by_tag(const void *left, const void *right) {
+    const Group *a = left, *b = right;
+    uint64_t one = a->hash >> ADDRESS_BITS, other = b->hash >> ADDRESS_BITS;
+    if (one != other) return one < other ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* How many addresses there are in (hashes, addresses, data), ...; -1 if they are none. */
+static Py_ssize_t group_count(PyObject *blocks) {
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(blocks); i++) {
+        PyObject *block = PyTuple_GET_ITEM(blocks, i);
+        if (!PyTuple_Check(block) || PyTuple_GET_SIZE(block) != 3) return -1;
+        for (int k = 0; k < 3; k++)
+            if (!PyBytes_Check(PyTuple_GET_ITEM(block, k))) return -1;
+        count += PyBytes_GET_SIZE(PyTuple_GET_ITEM(block, 1)) / 2;
+    }
+    return count;
+}
+
+/* The groups of all blocks; their number, or -1 if something is not as it should be. */
+static Py_ssize_t take_groups(PyObject *blocks, Group *groups, Py_ssize_t room, uint64_t *total) {
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(blocks); i++) {
+        PyObject *block = PyTuple_GET_ITEM(blocks, i), *hashes = PyTuple_GET_ITEM(block, 0);
+        PyObject *starts = PyTuple_GET_ITEM(block, 1), *data = PyTuple_GET_ITEM(block, 2);
+        const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(data);
+        Py_ssize_t here = PyBytes_GET_SIZE(starts) / 2;
+        if (PyBytes_GET_SIZE(hashes) != here * 8 || here > room - count) return -1;
+        for (Py_ssize_t k = 0; k < here; k++, count++) {
+            uint16_t start;
+            memcpy(&start, PyBytes_AS_STRING(starts) + 2 * k, 2);
+            Py_ssize_t size = group_size(p, PyBytes_GET_SIZE(data), start);
+            if (!size || size > GROUP_PAGE) return -1;
+            Group *group = groups + count;
+            memcpy(&group->hash, PyBytes_AS_STRING(hashes) + 8 * k, 8);
+            group->record = p + start, group->size = (uint32_t)size;
+            group->number = (uint32_t)count;
+            *total += (uint64_t)size;
+        }
+    }
+    return count;
+}
+
+/* (slots, pages, used bytes of the last page) of a bucket with these groups. */
+static PyObject *bucket_of(const Group *groups, Py_ssize_t count) {
+    PyObject *slots = PyBytes_FromStringAndSize(NULL, count * 8), *pages = PyList_New(0);
+    char *page = NULL;
+    uint64_t base = 0, used = GROUP_PAGE;
+    bool good = slots && pages;
+    for (Py_ssize_t i = 0; good && i < count; i++) {
+        if (used + groups[i].size > GROUP_PAGE) {
+            PyObject *next = PyByteArray_FromStringAndSize(NULL, GROUP_PAGE);
+            good = next && PyList_Append(pages, next) == 0;
+            Py_XDECREF(next);
+            if (!good) break;
+            /* No address has more bits; the twin says so. */
+            if (!(good = PyList_GET_SIZE(pages) <= GROUP_PAGES_MAX)) break;
+            page = PyByteArray_AS_STRING(next);
+            memset(page, 0, GROUP_PAGE);
+            base = (uint64_t)(PyList_GET_SIZE(pages) - 1) * GROUP_PAGE, used = 0;
+        }
+        uint64_t slot = groups[i].hash >> ADDRESS_BITS << ADDRESS_BITS | (base + used);
+        memcpy(PyBytes_AS_STRING(slots) + 8 * i, &slot, 8);
+        memcpy(page + used, groups[i].record, groups[i].size);
+        used += groups[i].size;
+    }
+    if (good) return Py_BuildValue("(NNL)", slots, pages, (long long)used);
+    Py_XDECREF(slots), Py_XDECREF(pages);
+    return NULL;
+}
+
+static PyObject *place_groups(PyObject *self, PyObject *args) {
+    PyObject *list, *placed = NULL;
+    int64_t filled;
+    uint64_t total = 0;
+    if (!PyArg_ParseTuple(args, "O!O&", &PyList_Type, &list, any_number, &filled)) return NULL;
+    PyObject *blocks = PyList_AsTuple(list);
+    if (blocks == NULL) return NULL;
+    Py_ssize_t room = group_count(blocks);
+    Group *groups = NULL;
+    if (room >= 0 && room <= INT32_MAX && filled > 0)
+        groups = PyMem_RawMalloc((size_t)room * sizeof(Group) + 1);
+    if (groups == NULL) {
+        Py_DECREF(blocks);
+        Py_RETURN_NONE;
+    }
+    Py_ssize_t count = take_groups(blocks, groups, room, &total);
+    if (count >= 0) {
+        /* Nobody changes bytes, and `blocks` holds them: others may run meanwhile. */
+        Py_BEGIN_ALLOW_THREADS
+        qsort(groups, (size_t)count, sizeof(Group), by_tag);
+        Py_END_ALLOW_THREADS
+        int depth = 0;
+        for (uint64_t rest = total / (uint64_t)filled; rest; rest >>= 1) depth++;
+        placed = depth < 32 ? PyList_New((Py_ssize_t)1 << depth) : NULL;
+        Py_ssize_t at = 0;
+        for (Py_ssize_t i = 0; placed && i < PyList_GET_SIZE(placed); i++) {
+            Py_ssize_t start = at;
+            while (at < count && (!depth || groups[at].hash >> (64 - depth) == (uint64_t)i)) at++;
+            PyObject *bucket = bucket_of(groups + start, at - start);
+            if (bucket == NULL)
+                Py_CLEAR(placed);
+            else
+                PyList_SET_ITEM(placed, i, bucket);
+        }
+    }
+    PyMem_RawFree(groups);
+    Py_DECREF(blocks);
+    if (placed == NULL && !PyErr_Occurred()) Py_RETURN_NONE;
+    return placed;
+}
+
 /* ---------------------------------------------------------------- the module */
 
 #define METHOD(function) \
@@ -1089,6 +1278,8 @@ static PyMethodDef methods[] = {
     {"enter_keys", enter_keys, METH_VARARGS, NULL},
     {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
     {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
+    {"groups_in", groups_in, METH_VARARGS, NULL},
+    {"place_groups", place_groups, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

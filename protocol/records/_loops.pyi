@@ -1,6 +1,7 @@
 """What `_loops.c` has. None is for "something is wrong: ask the twin in `loops`"."""
 
 from array import array
+from collections.abc import Sequence
 
 from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
@@ -55,3 +56,7 @@ def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
 def ordinary_commits(
     data: bytes, position: int
 ) -> tuple[int, int, int, list[CommitRow]] | None: ...
+def groups_in(starts: bytes, data: bytes) -> tuple[bytes, list[int], int] | None: ...
+def place_groups(
+    blocks: Sequence[tuple[bytes, bytes, bytes]], filled_bytes: int
+) -> list[tuple[bytes, list[bytearray], int]] | None: ...
