@@ -1,5 +1,5 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `check`, `dump`,
-`repair`.
+"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `metadata`, `check`,
+`dump`, `repair`.
 
 Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
 """
@@ -10,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from broker import cli_groups, cli_storage
+from broker import cli_groups, cli_metadata, cli_storage
 from broker._version import VERSION
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "config": _config,
         "health": _health,
         "groups": cli_groups.run_groups,
+        "metadata": cli_metadata.run_metadata,
         "check": cli_storage.run_check,
         "dump": cli_storage.run_dump,
         "repair": cli_storage.run_repair,
@@ -93,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     health.add_argument("--port", type=int, default=9092)
     health.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
     cli_groups.add_commands(commands)
+    cli_metadata.add_commands(commands)
     cli_storage.add_commands(commands)
     return parser
 

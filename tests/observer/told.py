@@ -1,0 +1,69 @@
+"""An observer of a scripted controller, and what it told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.observer.follower import Follower, Watcher
+from broker.observer.memory import InMemory
+from tests.observer.scripted_controller import Finished, Line, ScriptedController
+
+if TYPE_CHECKING:
+    from broker.observer.effects import SnapshotId
+    from broker.observer.files import Keeping
+    from protocol.logdata.metadata import MetadataRecord
+    from storage.metadata.image import MetadataImage
+
+DATA = "/data/observer"
+
+
+class Told(Watcher):
+    """What an observer told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.troubles: list[str] = []
+
+    def downloading(self, snapshot_id: SnapshotId, position: int, size: int) -> None:
+        if position == size:
+            self.lines.append(f"downloaded {snapshot_id.end_offset}-{snapshot_id.epoch}")
+
+    def state(self, image: MetadataImage, end_offset: int) -> None:
+        topics = " ".join(sorted(image.topics)) or "no topics"
+        self.lines.append(f"state below {end_offset}: {topics}")
+
+    def changed(self, offset: int, record: MetadataRecord, image: MetadataImage) -> None:
+        name = getattr(record, "name", "")
+        self.lines.append(f"{offset} {type(record).__name__} {name}".rstrip())
+
+    def troubled(self, reason: str, wait_s: float) -> None:
+        self.troubles.append(reason)
+
+
+def follower(
+    controller: ScriptedController | Line, kept: Keeping | None = None, **options: Any
+) -> tuple[Follower, Told]:
+    line = Line(controller=controller) if isinstance(controller, ScriptedController) else controller
+    told = Told()
+    made = Follower(
+        [("controller", 9093)],
+        kept or InMemory(),
+        watcher=told,
+        backoff_s=0,
+        connect=line.connect,
+        **options,
+    )
+    return made, told
+
+
+def follow(made: Follower) -> None:
+    """Until nothing more happens."""
+    with pytest.raises(Finished):
+        asyncio.run(made.run())
+
+
+def same(image: MetadataImage, other: MetadataImage) -> bool:
+    return list(image.records()) == list(other.records())
