@@ -1,13 +1,19 @@
 """ApiVersions: what is served here. Every modern client asks this first.
 
+The listener of the controller serves other APIs than those of clients.
+
 A version that is not known here is answered in version 0 with UNSUPPORTED_VERSION and one entry,
 our own range for this very API (KIP-511); such a request arrives without a message.
+
+Version 3 says which features there are and which levels of them hold (KIP-584), as of an offset of
+the metadata log.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker import features
 from protocol.errors import ErrorCode
 from protocol.header import API_VERSIONS_KEY
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -16,7 +22,9 @@ if TYPE_CHECKING:
     from broker.context import Context
     from protocol.connection import Request
 
-SOFTWARE_NAME_SINCE = 3
+SOFTWARE_NAME_SINCE = FEATURES_SINCE = 3
+LEVEL_0_SINCE = 4
+"""Older clients fail on a feature whose lowest level is 0 (KAFKA-17011)."""
 _ALPHANUMERIC = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _ALLOWED = _ALPHANUMERIC | frozenset("-.")
 
@@ -34,7 +42,10 @@ def api_versions(request: Request, ctx: Context) -> ApiVersionsResponse:
     fault = _wrong_destination(message, ctx)
     if fault is not None:
         return _only_this(ctx, fault)
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(ctx))
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(ctx))
+    if request.version >= FEATURES_SINCE:
+        _add_features(response, request.version, ctx)
+    return response
 
 
 def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode | None:
@@ -48,12 +59,30 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
     return None
 
 
+def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> None:
+    controller = ctx.broker.controller
+    response.supported_features = [
+        ApiVersionsResponse.SupportedFeature(
+            name=name, min_version=levels.lowest, max_version=levels.highest
+        )
+        for name, levels in sorted(features.supported().items())
+        if levels.lowest > 0 or version >= LEVEL_0_SINCE
+    ]
+    response.finalized_features = [
+        ApiVersionsResponse.FinalizedFeature(
+            name=name, max_version_level=level, min_version_level=level
+        )
+        for name, level in sorted(features.finalized(controller).items())
+    ]
+    response.finalized_features_epoch = controller.partition.high_watermark - 1
+
+
 def _all(ctx: Context) -> list[ApiVersionsResponse.ApiVersion]:
     return [
         ApiVersionsResponse.ApiVersion(
             api_key=key, min_version=served.min_version, max_version=served.max_version
         )
-        for key, served in sorted(ctx.broker.routes.served.items())
+        for key, served in sorted(ctx.routes.served.items())
     ]
 
 

@@ -1,5 +1,8 @@
 """CreateTopics: new topics; each can be used when the answer comes.
 
+All topics of a request are stored with one sync, then their folders are made. A topic that is
+refused, or whose folders are, takes no other with it.
+
 One node: a replication factor above 1 is refused, unless `replication.factor.clamp` lets it pass as
 1; a manual assignment may name this node only.
 """
@@ -9,7 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.topics import MAX_PARTITIONS, name_fault
+from broker.quorum import METADATA_TOPIC
+from broker.topics import MAX_PARTITIONS, NewTopic, name_fault
 from config import ConfigError, TopicSettings
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
@@ -17,10 +21,16 @@ from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsRes
 from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.context import Context
+    from broker.topics import Topic
+    from config import BrokerSettings
     from protocol.connection import Request
 
 DEFAULT = -1
+KINDS_MAX = 64
+"""Kinds of topics, by their own settings, that are remembered."""
 
 Asked = CreateTopicsRequest.Topic
 Entry = CreateTopicsResponse.Topic
@@ -28,81 +38,137 @@ Entry = CreateTopicsResponse.Topic
 
 def create_topics(request: Request, ctx: Context) -> CreateTopicsResponse:
     message: CreateTopicsRequest = request.message
+    plans = _Plans(ctx)
     named = Counter(asked.name for asked in message.topics)
-    answered: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for asked in message.topics:
-        if asked.name in answered:
+        if asked.name in entries:
             continue
         try:
             if named[asked.name] > 1:
                 raise KafkaError(
                     f"topic '{asked.name}' is named more than once", code=ErrorCode.INVALID_REQUEST
                 )
-            answered[asked.name] = _create(asked, ctx, validate_only=message.validate_only)
+            entries[asked.name] = plans.add(asked)
         except KafkaError as error:
-            answered[asked.name] = Entry(
-                name=asked.name, error_code=error.code, error_message=str(error), configs=None
-            )
-        except OSError as error:
-            ctx.failed("creating a topic", error, topic=asked.name)
-            answered[asked.name] = Entry(
-                name=asked.name,
-                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-                error_message=f"the data directory can't be written: {error.strerror}",
-                configs=None,
-            )
-    return CreateTopicsResponse(topics=list(answered.values()))
+            entries[asked.name] = _refused(asked.name, error.code, str(error))
+    if plans.wanted and not message.validate_only:
+        _create(plans.wanted, entries, ctx)
+    return CreateTopicsResponse(topics=list(entries.values()))
 
 
-def _create(asked: Asked, ctx: Context, *, validate_only: bool) -> Entry:
-    topics = ctx.broker.topics
-    _check_name(asked.name, ctx)
-    partition_count = _partition_count(asked, ctx)
-    overrides = {config.name: config.value for config in asked.configs if config.value is not None}
-    missing = [config.name for config in asked.configs if config.value is None]
-    if missing:
-        raise KafkaError(f"{missing[0]} has no value", code=ErrorCode.INVALID_CONFIG)
+def _create(wanted: list[NewTopic], entries: dict[str, Entry], ctx: Context) -> None:
+    """Create what has been checked, and put into the entries what came of it."""
+    made: Sequence[Topic | OSError]
     try:
-        TopicSettings.of(ctx.broker.settings, overrides)
-    except ConfigError as error:
-        raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
-    topic_id = ZERO_UUID
-    if not validate_only:
-        topic = topics.create(asked.name, partition_count, overrides, now_ms=ctx.now_ms)
-        ctx.created(topic)
-        topic_id = topic.topic_id
-    return Entry(
-        name=asked.name,
-        topic_id=topic_id,
-        error_code=ErrorCode.NONE,
-        num_partitions=partition_count,
-        replication_factor=1,
-        configs=[
-            Entry.Config(
-                name=row.name,
-                value=row.value,
-                read_only=row.read_only,
-                config_source=row.source,
-                is_sensitive=row.sensitive,
+        made = ctx.broker.topics.create_all(wanted, now_ms=ctx.now_ms)
+    except OSError as error:
+        made = [error] * len(wanted)
+    for one, topic in zip(wanted, made, strict=True):
+        if isinstance(topic, OSError):
+            ctx.failed("creating a topic", topic, topic=one.name)
+            entries[one.name] = _refused(
+                one.name,
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the data directory can't be written: {topic.strerror}",
             )
-            for row in topic_rows(ctx.broker.settings, overrides)
-        ],
-    )
+        else:
+            ctx.created(topic)
+            entries[one.name].topic_id = topic.topic_id
 
 
-def _check_name(name: str, ctx: Context) -> None:
-    topics = ctx.broker.topics
-    fault = name_fault(name)
-    if fault is not None:
-        raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if name in topics.by_name:
-        raise KafkaError(f"topic '{name}' exists", code=ErrorCode.TOPIC_ALREADY_EXISTS)
-    other = topics.collision(name)
-    if other is not None:
-        raise KafkaError(
-            f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
-            code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+def _refused(name: str, code: ErrorCode, text: str) -> Entry:
+    return Entry(name=name, error_code=code, error_message=text, configs=None)
+
+
+class _Plans:
+    """The topics of a request that can be made, each with the entry that tells of it."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._flat: dict[str, str] | None = None
+        self.wanted: list[NewTopic] = []
+
+    def add(self, asked: Asked) -> Entry:
+        """Its entry, without an id yet. Raises KafkaError."""
+        settings = self._ctx.broker.settings
+        flat = self._check_name(asked.name)
+        partition_count = _partition_count(asked, self._ctx)
+        overrides = {one.name: one.value for one in asked.configs if one.value is not None}
+        missing = [config.name for config in asked.configs if config.value is None]
+        if missing:
+            raise KafkaError(f"{missing[0]} has no value", code=ErrorCode.INVALID_CONFIG)
+        try:
+            TopicSettings.of(settings, overrides)
+        except ConfigError as error:
+            raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
+        self.wanted.append(NewTopic(asked.name, partition_count, overrides))
+        if flat is not None:
+            self._flattened()[flat] = asked.name
+        return Entry(
+            name=asked.name,
+            topic_id=ZERO_UUID,
+            error_code=ErrorCode.NONE,
+            num_partitions=partition_count,
+            replication_factor=1,
+            configs=_ALIKE.configs(settings, overrides),
         )
+
+    def _check_name(self, name: str) -> str | None:
+        """What a name is in metrics, where that is another. Raises KafkaError."""
+        fault = name_fault(name)
+        if fault is not None:
+            raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if name == METADATA_TOPIC:
+            raise KafkaError(f"'{name}' is kept by the controller", code=ErrorCode.INVALID_REQUEST)
+        if name in self._ctx.broker.topics.by_name:
+            raise KafkaError(f"topic '{name}' exists", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        if "." not in name and "_" not in name:
+            return None
+        flat = name.replace(".", "_")
+        other = self._flattened().get(flat)
+        if other is not None:
+            raise KafkaError(
+                f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
+                code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            )
+        return flat
+
+    def _flattened(self) -> dict[str, str]:
+        """The topics there are, and those to be made, by their names in metrics."""
+        if self._flat is None:
+            names = self._ctx.broker.topics.by_name
+            self._flat = {name.replace(".", "_"): name for name in names}
+        return self._flat
+
+
+class _Alike:
+    """The settings that topics are answered with: found once for all that are alike, which most
+    are, as long as the broker's settings stay the same."""
+
+    def __init__(self) -> None:
+        self._settings: BrokerSettings | None = None
+        self._found: dict[tuple[tuple[str, str], ...], list[Entry.Config]] = {}
+
+    def configs(self, settings: BrokerSettings, overrides: dict[str, str]) -> list[Entry.Config]:
+        if settings is not self._settings or len(self._found) >= KINDS_MAX:
+            self._settings, self._found = settings, {}
+        kind = tuple(overrides.items())
+        if kind not in self._found:
+            self._found[kind] = [
+                Entry.Config(
+                    name=row.name,
+                    value=row.value,
+                    read_only=row.read_only,
+                    config_source=row.source,
+                    is_sensitive=row.sensitive,
+                )
+                for row in topic_rows(settings, overrides)
+            ]
+        return self._found[kind]
+
+
+_ALIKE = _Alike()
 
 
 def _partition_count(asked: Asked, ctx: Context) -> int:

@@ -1,11 +1,13 @@
 """DeleteTopics: topics and their data go, by name or (version 6) by id.
 
 The directories are set aside at once and removed a little later, as Kafka does, so that a fetch
-that is being sent can finish.
+that is being sent can finish. All topics of a request go with one sync; one that is named twice is
+not deleted, as with Kafka 3.9.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
@@ -15,6 +17,8 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRes
 from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.context import Context
     from broker.topics import Topic
     from protocol.connection import Request
@@ -26,37 +30,55 @@ def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
     message: DeleteTopicsRequest = request.message
     asked: list[tuple[str | None, bytes]] = [(name, ZERO_UUID) for name in message.topic_names]
     asked += [(item.name, item.topic_id) for item in message.topics]
-    entries = []
-    for name, topic_id in asked:
+    meant = [_meant(name, topic_id, ctx) for name, topic_id in asked]
+    named = Counter(meant)
+    entries: dict[object, Entry] = {}
+    found: list[Topic] = []
+    for (name, topic_id), one in zip(asked, meant, strict=True):
+        if one in entries:
+            continue
+        entry = entries[one] = Entry(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
         try:
+            if named[one] > 1:
+                raise KafkaError("the topic is named twice", code=ErrorCode.INVALID_REQUEST)
             topic = _find(name, topic_id, ctx)
-            if topic.name == OFFSETS_TOPIC:
-                raise KafkaError(
-                    f"'{topic.name}' holds the offsets of all groups; delete groups instead",
-                    code=ErrorCode.TOPIC_DELETION_DISABLED,
-                )
-            folders = ctx.broker.topics.delete(topic)
-            ctx.broker.remove_later(folders, topic.settings.file_delete_delay_ms)
-            ctx.deleted(topic)
-            ctx.broker.offsets.topic_deleted(topic.name)
-            entry = Entry(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
         except KafkaError as error:
-            entry = Entry(
-                name=name,
-                topic_id=topic_id,
-                error_code=code_for(DELETE_TOPICS, request.version, error.code),
-                error_message=str(error),
-            )
-        except OSError as error:
-            ctx.failed("deleting a topic", error, topic=name)
-            entry = Entry(
-                name=name,
-                topic_id=topic_id,
-                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-                error_message=f"the data directory can't be written: {error.strerror}",
-            )
-        entries.append(entry)
-    return DeleteTopicsResponse(responses=entries)
+            entry.error_code = code_for(DELETE_TOPICS, request.version, error.code)
+            entry.error_message = str(error)
+        else:
+            found.append(topic)
+    if found:
+        _delete(found, entries, ctx)
+    return DeleteTopicsResponse(responses=list(entries.values()))
+
+
+def _delete(topics: list[Topic], entries: dict[object, Entry], ctx: Context) -> None:
+    """Delete what has been found, and put into the entries what came of it."""
+    deleted: Sequence[list[str] | OSError]
+    try:
+        deleted = ctx.broker.topics.delete_all(topics)
+    except OSError as error:
+        deleted = [error] * len(topics)
+    for topic, folders in zip(topics, deleted, strict=True):
+        entry = entries[topic]
+        if isinstance(folders, OSError):
+            ctx.failed("deleting a topic", folders, topic=topic.name)
+            entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            entry.error_message = f"the data directory can't be written: {folders.strerror}"
+            continue
+        ctx.broker.remove_later(folders, topic.settings.file_delete_delay_ms)
+        ctx.deleted(topic)
+        ctx.broker.offsets.topic_deleted(topic.name)
+        entry.name, entry.topic_id = topic.name, topic.topic_id
+
+
+def _meant(name: str | None, topic_id: bytes, ctx: Context) -> object:
+    """The topic; where there is none, or it is called by both, what it was called."""
+    topics = ctx.broker.topics
+    if name is not None and topic_id != ZERO_UUID:
+        return name, topic_id
+    topic = topics.by_id.get(topic_id) if name is None else topics.by_name.get(name)
+    return topic or (name, topic_id)
 
 
 def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
@@ -71,8 +93,15 @@ def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
         topic = topics.by_id.get(topic_id)
         if topic is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_ID)
-        return topic
-    topic = topics.by_name.get(name)
-    if topic is None:
-        raise KafkaError(f"there is no topic '{name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    else:
+        topic = topics.by_name.get(name)
+        if topic is None:
+            raise KafkaError(
+                f"there is no topic '{name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+    if topic.name == OFFSETS_TOPIC:
+        raise KafkaError(
+            f"'{topic.name}' holds the offsets of all groups; delete groups instead",
+            code=ErrorCode.TOPIC_DELETION_DISABLED,
+        )
     return topic

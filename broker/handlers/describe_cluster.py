@@ -1,4 +1,8 @@
-"""DescribeCluster: this broker, which is the whole cluster and its controller."""
+"""DescribeCluster: this broker, which is the whole cluster and its controller.
+
+On the listeners of clients it is asked for brokers, on those of the controller for controllers
+(KIP-919); Kafka refuses the other question in both places.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,35 @@ if TYPE_CHECKING:
     from protocol.connection import Request
 
 BROKERS, CONTROLLERS = 1, 2
+ENDPOINT_TYPE_SINCE = 1
 
 
 def describe_cluster(request: Request, ctx: Context) -> DescribeClusterResponse:
-    message: DescribeClusterRequest = request.message
-    if message.endpoint_type == CONTROLLERS:
-        raise KafkaError(code=ErrorCode.MISMATCHED_ENDPOINT_TYPE)
-    if message.endpoint_type != BROKERS:
+    """On a listener of clients."""
+    return _described(request.message, ctx, BROKERS)
+
+
+def describe_controllers(request: Request, ctx: Context) -> DescribeClusterResponse:
+    """On a listener of the controller."""
+    if request.version < ENDPOINT_TYPE_SINCE:
+        raise KafkaError(code=ErrorCode.INVALID_REQUEST)  # 114 is newer than version 0
+    return _described(request.message, ctx, CONTROLLERS)
+
+
+def _described(
+    message: DescribeClusterRequest, ctx: Context, endpoint_type: int
+) -> DescribeClusterResponse:
+    if message.endpoint_type not in (BROKERS, CONTROLLERS):
         raise KafkaError(code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+    if message.endpoint_type != endpoint_type:
+        raise KafkaError(code=ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     broker = ctx.broker
     host, port = ctx.advertised()
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
+        endpoint_type=endpoint_type,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller.leader_id,
         brokers=[
             DescribeClusterResponse.Broker(
                 broker_id=broker.node_id, host=host, port=port, rack=broker.settings.broker_rack

@@ -25,7 +25,7 @@ def init_producer_id(request: Request, ctx: Context) -> InitProducerIdResponse:
             "transactions are not served", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
     try:
-        producer_id = ctx.broker.store.next_producer_id()
+        producer_id = ctx.broker.controller.store.next_producer_id()
     except OSError as error:
         ctx.failed("reserving producer ids", error)
         raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None

@@ -24,7 +24,7 @@ TOPIC_IDS_SINCE = 12
 ALL_OPERATIONS = 0b0000_1101_1111_1000
 """Read, write, create, delete, alter, describe, describe configs, alter configs: all that applies
 to a topic, as without an authorizer everything is allowed."""
-CLUSTER_OPERATIONS = 0b0001_1111_1011_0000
+CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
 Entry = MetadataResponse.Topic

@@ -91,6 +91,8 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
             raise KafkaError(code=ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(code=_unknown(topic, version))
+        if acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
+            _require_replicas(topic, ctx)
         partition = topic.partitions[index]
         answer = SingleAnswer(named, index, -1, -1, partition.log.start_offset)
         _append(partition, message.records, answer, version, ctx)
@@ -141,6 +143,8 @@ def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any
             try:
                 if topic is None or not 0 <= index < len(topic.partitions):
                     raise KafkaError(code=_unknown(topic, version))
+                if message.acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
+                    _require_replicas(topic, ctx)
                 partition = topic.partitions[index]
                 start_offset = partition.log.start_offset
                 entry = Entry(
@@ -169,6 +173,15 @@ def _unknown(topic: Topic | None, version: int) -> ErrorCode:
     if topic is None and version >= TOPIC_IDS_SINCE:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _require_replicas(topic: Topic, ctx: Context) -> None:
+    """Raise KafkaError: acks=all is to mean more replicas than the one there is."""
+    if not ctx.broker.settings.replication_factor_clamp:
+        raise KafkaError(
+            f"min.insync.replicas is {topic.settings.min_insync_replicas}, and there is 1 replica",
+            code=ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
 
 
 def _append(

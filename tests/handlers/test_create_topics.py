@@ -6,12 +6,14 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.metadata import MetadataRequest
 from protocol.schema import ZERO_UUID
+from tests.support.administrator import BROKER, Administrator
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
 
 VERSIONS = range(8)
-DYNAMIC_TOPIC, DEFAULT = 1, 5
+DYNAMIC_TOPIC, ALL_BROKERS, DEFAULT = 1, 3, 5
 
 Asked = CreateTopicsRequest.Topic
 Assignment = Asked.Assignment
@@ -211,3 +213,87 @@ def test_topics_and_their_ids_survive_a_kill(own_broker: BrokerProcess) -> None:
         assert (kept.topic_id, len(kept.partitions)) == (topic_id, 3)
         assert caller.describe("gone").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     own_broker.stop()
+
+
+def test_the_topic_of_the_controller_can_not_be_created(caller: Caller) -> None:
+    for validate_only in (True, False):
+        (refused,) = create(caller, asked("__cluster_metadata"), validate_only=validate_only)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+    described = caller.call(
+        MetadataRequest(
+            topics=[MetadataRequest.Topic(name="__cluster_metadata")],
+            allow_auto_topic_creation=True,
+        ),
+        12,
+    )
+    assert described.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_names_that_collide_within_a_request_do_so_too(
+    caller: Caller, topic: str, validate_only: bool
+) -> None:
+    made = create(
+        caller,
+        *(asked(f"{topic}{end}") for end in (".a", "_a", ".b", "-a")),
+        validate_only=validate_only,
+    )
+
+    assert [entry.error_code for entry in made] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION, 0, 0]
+
+
+def test_topics_of_one_request_are_created_or_refused_each_by_itself(
+    caller: Caller, topic: str
+) -> None:
+    made = create(
+        caller,
+        asked(f"{topic}-1", 2, configs={"retention.ms": "5000"}),
+        asked(f"{topic}-bad", configs={"retention.ms": "soon"}),
+        asked(f"{topic}-2", 3),
+        asked(f"{topic}-twice"),
+        asked(f"{topic}-twice"),
+    )
+
+    assert [(entry.name, entry.error_code) for entry in made] == [
+        (f"{topic}-1", 0),
+        (f"{topic}-bad", ErrorCode.INVALID_CONFIG),
+        (f"{topic}-2", 0),
+        (f"{topic}-twice", ErrorCode.INVALID_REQUEST),
+    ]
+    for entry, partitions, source in ((made[0], 2, DYNAMIC_TOPIC), (made[2], 3, DEFAULT)):
+        found = caller.describe(entry.name)
+        assert (found.topic_id, len(found.partitions)) == (entry.topic_id, partitions)
+        configs = {config.name: config.config_source for config in entry.configs or ()}
+        assert configs["retention.ms"] == source
+        assert caller.produce(entry.name, batch(b"a"), partition=1).base_offset == 0
+
+
+def test_all_topics_of_one_request_outlive_a_kill(own_broker: BrokerProcess) -> None:
+    own_broker.start()
+    with Caller(own_broker.host, own_broker.port) as caller:
+        made = create(caller, *(asked(f"t{number}", 1 + number % 3) for number in range(300)))
+        assert {entry.error_code for entry in made} == {0}
+    own_broker.kill()
+    own_broker.start()
+
+    with Caller(own_broker.host, own_broker.port) as caller:
+        for number, entry in enumerate(made):
+            found = caller.describe(entry.name)
+            assert (found.topic_id, len(found.partitions)) == (entry.topic_id, 1 + number % 3)
+
+
+def test_topics_are_answered_with_the_settings_that_hold_when_they_are_made(
+    own_broker: BrokerProcess,
+) -> None:
+    own_broker.start()
+    with Administrator(own_broker.host, own_broker.port) as caller:
+
+        def told(name: str) -> tuple[str | None, int]:
+            (made,) = create(caller, asked(name))
+            configs = {config.name: config for config in made.configs or ()}
+            return configs["retention.ms"].value, configs["retention.ms"].config_source
+
+        assert told("first") == told("second") == ("604800000", DEFAULT)
+        caller.alter(BROKER, "", log_retention_ms="86400000")
+        assert told("third") == ("86400000", ALL_BROKERS)

@@ -76,13 +76,35 @@ def test_version_6_deletes_by_id_too(caller: Caller, topic: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [5, 6])
-def test_a_topic_named_twice_is_deleted_once(caller: Caller, topic: str, version: int) -> None:
+# What Apache Kafka 3.9 answers: one entry, and nothing is deleted.
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_named_twice_is_not_deleted_and_answered_once(
+    caller: Caller, topic: str, version: int
+) -> None:
     caller.create_topic(topic)
 
-    codes = [entry.error_code for entry in delete(caller, topic, topic, version=version)]
+    (refused,) = delete(caller, topic, topic, version=version)
 
-    assert sorted(codes) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert caller.describe(topic).error_code == 0
+
+
+def test_a_topic_named_by_its_name_and_by_its_id_is_named_twice(caller: Caller, topic: str) -> None:
+    topic_id = caller.create_topic(topic)
+    asked = DeleteTopicsRequest.Topic
+    by_both = [asked(name=topic, topic_id=ZERO_UUID), asked(name=None, topic_id=topic_id)]
+
+    (refused,) = caller.call(DeleteTopicsRequest(topics=by_both, timeout_ms=0), 6).responses
+
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert caller.describe(topic).topic_id == topic_id
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_an_unknown_topic_named_twice_is_refused_as_such(caller: Caller, version: int) -> None:
+    (refused,) = delete(caller, "missing", "missing", version=version)
+
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_where_deletion_is_disabled_the_code_is_one_the_client_knows(
@@ -98,3 +120,31 @@ def test_where_deletion_is_disabled_the_code_is_one_the_client_knows(
 
     disabled = ErrorCode.TOPIC_DELETION_DISABLED
     assert codes == [ErrorCode.INVALID_REQUEST] * 3 + [disabled] * 4
+
+
+def test_many_topics_of_one_request_go_and_stay_gone_after_a_kill(
+    own_broker: BrokerProcess,
+) -> None:
+    own_broker.start()
+    names = [f"t{number}" for number in range(200)]
+    with Caller(own_broker.host, own_broker.port) as caller:
+        ids = [
+            caller.create_topic(name, partitions=1 + number % 2)
+            for number, name in enumerate(names[:20])
+        ]
+        for name in names[20:]:
+            caller.create_topic(name)
+        deleted = delete(caller, *names[:-1], "missing", version=6)
+        assert [entry.error_code for entry in deleted] == [0] * 199 + [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        assert [entry.topic_id for entry in deleted[:20]] == ids
+    own_broker.kill()
+    own_broker.start()
+
+    with Caller(own_broker.host, own_broker.port) as caller:
+        for name in names[:-1:20]:
+            assert caller.describe(name).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert caller.describe(names[-1]).error_code == 0
+        assert caller.create_topic(names[0]) not in ids
+    assert not list(own_broker.data.glob("t1-*"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from broker.controller_handlers import CONTROLLER_HANDLERS
 from broker.dispatch import served
 from protocol import reference
 from protocol.connection import Routes, ServerConnection
 from tests.protocol.frames import FOLDER, Frame, captured_frames
 
 FRAMES = [pytest.param(frame, id=str(frame)) for frame in captured_frames()]
-ROUTES = Routes(served())
+ROUTES = Routes({**served(CONTROLLER_HANDLERS), **served()})
 
 
 def test_every_client_and_every_kind_of_request_is_there() -> None:
@@ -19,7 +20,8 @@ def test_every_client_and_every_kind_of_request_is_there() -> None:
     clients = {frame.client.split(" ")[0] for frame in frames}
     assert clients == {"aiokafka", "confluent-kafka", "java", "kafka-python", "kafkajs", "scala"}
     assert {frame.api.key for frame in frames} >= {0, 1, 2, 3, 18, 19, 20, 21, 22, 32, 37, 60, 75}
-    assert {frame.api.key for frame in frames} >= {*range(8, 17), 42, 47, 68, 69}
+    assert {frame.api.key for frame in frames} >= {*range(8, 17), 42, 47, 55, 59, 68, 69}
+    assert {frame.api.key for frame in frames} >= {35, 43, 45, 46, 48, 49, 50, 51, 57}
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         assert any(frame.client.endswith(codec) and frame.api.key == 0 for frame in frames)
 
@@ -33,7 +35,7 @@ def test_each_frame_lies_in_the_file_of_its_api_and_version() -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_a_frame_is_one_request_without_a_byte_left_over(frame: Frame) -> None:
+def test_a_frame_is_one_request_and_what_is_left_over_is_counted(frame: Frame) -> None:
     connection = ServerConnection(ROUTES, max_frame_bytes=1 << 20)
 
     (request,) = connection.receive(frame.data)
@@ -43,7 +45,7 @@ def test_a_frame_is_one_request_without_a_byte_left_over(frame: Frame) -> None:
     assert request.correlation_id == int.from_bytes(frame.data[8:12], "big", signed=True)
     # The producer in Scala sends an empty name unless it is told one.
     assert request.client_id or frame.client.startswith("scala")
-    assert (connection.trailing_bytes, connection.buffered) == (0, 0)
+    assert (connection.trailing_bytes, connection.buffered) == (frame.left_over, 0)
 
 
 @pytest.mark.parametrize("frame", FRAMES)

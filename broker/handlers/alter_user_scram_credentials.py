@@ -1,0 +1,104 @@
+"""AlterUserScramCredentials: what users' passwords are checked against is set or taken away.
+
+The client salts the password; what is kept are the two keys that follow from it (RFC 5802, 3), from
+which it can't be had back. A user can be named once in a request, whatever the mechanism: the codes
+and their order are those of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.metadata_changes import make_change
+from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+    from protocol.logdata.metadata import MetadataRecord
+
+HASHES = {1: "sha256", 2: "sha512"}
+"""By Kafka's numbers of the mechanisms SCRAM-SHA-256 and SCRAM-SHA-512."""
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+
+Deletion = AlterUserScramCredentialsRequest.Deletion
+Upsertion = AlterUserScramCredentialsRequest.Upsertion
+Entry = AlterUserScramCredentialsResponse.User
+
+
+def alter_user_scram_credentials(
+    request: Request, ctx: Context
+) -> AlterUserScramCredentialsResponse:
+    message: AlterUserScramCredentialsRequest = request.message
+    entries: dict[str, Entry] = {}
+    changes: dict[str, MetadataRecord] = {}
+    every: list[Deletion | Upsertion] = [*message.deletions, *message.upsertions]
+    for asked in every:
+        name = asked.name
+        if name not in entries:
+            entries[name] = Entry(user=name, error_code=ErrorCode.NONE)
+        elif entries[name].error_code:
+            continue  # the first fault of a user is the one that is told
+        try:
+            if changes.pop(name, None) is not None:
+                raise KafkaError(
+                    "a user can be changed once in a request", code=ErrorCode.DUPLICATE_RESOURCE
+                )
+            changes[name] = _change(asked, ctx)
+        except KafkaError as error:
+            entries[name].error_code, entries[name].error_message = error.code, str(error)
+    try:
+        make_change("changing credentials", list(changes.values()), ctx)
+    except KafkaError as error:
+        for name in changes:
+            entries[name].error_code, entries[name].error_message = error.code, str(error)
+    return AlterUserScramCredentialsResponse(results=list(entries.values()))
+
+
+def _change(asked: Deletion | Upsertion, ctx: Context) -> MetadataRecord:
+    """The record that makes the change. Raises KafkaError."""
+    if not asked.name:
+        raise _unacceptable("the name of a user is empty")
+    if asked.mechanism not in HASHES:
+        raise KafkaError(
+            f"mechanism {asked.mechanism}, wanted 1 (SCRAM-SHA-256) or 2 (SCRAM-SHA-512)",
+            code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        )
+    if isinstance(asked, Upsertion):
+        return _credential(asked)
+    if (asked.name, asked.mechanism) not in ctx.broker.controller.image.scram_credentials:
+        raise KafkaError(
+            f"user '{asked.name}' has no such credential", code=ErrorCode.RESOURCE_NOT_FOUND
+        )
+    return RemoveUserScramCredentialRecord(name=asked.name, mechanism=asked.mechanism)
+
+
+def _credential(asked: Upsertion) -> UserScramCredentialRecord:
+    if not MIN_ITERATIONS <= asked.iterations <= MAX_ITERATIONS:
+        raise _unacceptable(
+            f"{asked.iterations} iterations, wanted {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+        )
+    if not asked.salted_password:
+        raise _unacceptable("the salted password is empty")  # Kafka fails with a fault of its own
+    import hashlib  # few brokers have users, and every import delays the start
+    import hmac
+
+    salted, algorithm = bytes(asked.salted_password), HASHES[asked.mechanism]
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    return UserScramCredentialRecord(
+        name=asked.name,
+        mechanism=asked.mechanism,
+        salt=bytes(asked.salt),
+        stored_key=hashlib.new(algorithm, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", algorithm),
+        iterations=asked.iterations,
+    )
+
+
+def _unacceptable(text: str) -> KafkaError:
+    return KafkaError(text, code=ErrorCode.UNACCEPTABLE_CREDENTIAL)

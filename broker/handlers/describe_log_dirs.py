@@ -1,0 +1,119 @@
+"""DescribeLogDirs: the data directory, and the bytes that each partition takes there.
+
+What does not exist is left out, as in Kafka. How large the disk is, and the sizes of segments that
+have not been looked at since the start, are asked of the file system on a thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.pending import Waiting
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from broker.connection import Connection
+    from broker.context import Context
+    from broker.partition import Partition
+    from broker.server import Broker
+    from protocol.connection import Request
+    from storage.filesystem import Filesystem
+    from storage.segment import Segment
+
+UNKNOWN = -1
+"""A size that the system does not tell."""
+ROOM_SINCE = 4
+
+Result = DescribeLogDirsResponse.Result
+
+
+class LogDirsWait(Waiting):
+    """A DescribeLogDirs request that waits for what the file system says."""
+
+    __slots__ = ("_broker", "_gone", "_partitions")
+
+    def __init__(self, broker: Broker, partitions: list[Partition]) -> None:
+        self._broker = broker
+        self._partitions = partitions
+        self._gone = False
+
+    def start(self, connection: Connection, request: Request) -> None:
+        super().start(connection, request)
+        disk = self._broker.disk
+        unknown = [
+            (segment, partition.log.files)
+            for partition in self._partitions
+            for segment in partition.log.segments
+            if segment.size < 0
+        ]
+        with_room = request.version >= ROOM_SINCE
+
+        def look() -> tuple[dict[Segment, int], tuple[int, int]]:
+            sizes = {segment: _size_on_disk(segment, files) for segment, files in unknown}
+            room = (disk.total_bytes, disk.free_bytes) if with_room else (UNKNOWN, UNKNOWN)
+            return sizes, room
+
+        self._broker.readers.run(look, lambda seen: self._seen(*seen))
+
+    def finish(self) -> None:
+        """The broker stops: the answer is on its way."""
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        self._gone = True
+
+    def _seen(self, sizes: dict[Segment, int], room: tuple[int, int]) -> None:
+        if self._gone:
+            return
+        by_topic: dict[str, Result.Topic] = {}
+        for partition in self._partitions:
+            name = partition.topic.name
+            if name not in by_topic:
+                by_topic[name] = Result.Topic(name=name, partitions=[])
+            by_topic[name].partitions.append(
+                Result.Topic.Partition(
+                    partition_index=partition.index,
+                    partition_size=sum(
+                        segment.size if segment.size >= 0 else sizes.get(segment, 0)
+                        for segment in partition.log.segments
+                    ),
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+            )
+        total, usable = room
+        result = Result(
+            error_code=ErrorCode.NONE,
+            log_dir=self._broker.directory.path,
+            topics=list(by_topic.values()),
+            total_bytes=total,
+            usable_bytes=usable,
+        )
+        self.connection.finish_waiting(self.request, DescribeLogDirsResponse(results=[result]))
+
+
+def describe_log_dirs(request: Request, ctx: Context) -> LogDirsWait:
+    message: DescribeLogDirsRequest = request.message
+    topics = ctx.broker.topics
+    if message.topics is None:
+        return LogDirsWait(ctx.broker, [one for topic in topics for one in topic.partitions])
+    return LogDirsWait(ctx.broker, list(dict.fromkeys(_named(message.topics, ctx))))
+
+
+def _named(asked: Iterable[DescribeLogDirsRequest.Topic], ctx: Context) -> Iterator[Partition]:
+    for topic in asked:
+        for index in topic.partitions:
+            partition = ctx.broker.topics.partition(topic.topic, index)
+            if partition is not None:
+                yield partition
+
+
+def _size_on_disk(segment: Segment, files: Filesystem) -> int:
+    """Without changing anything of the segment, which belongs to the loop."""
+    try:
+        return files.size_of(segment.path())
+    except OSError:
+        return 0  # it is gone by now

@@ -1,0 +1,117 @@
+"""DescribeQuorum: who leads the metadata log, who votes on it, and how far its followers are.
+
+Versions 0 to 2, on the controller's listener and on those of clients (Apache Kafka's brokers pass
+it on). One voter, this node; the followers are those that have fetched in the last minutes. Only
+the one partition of the metadata log can be asked for, and it alone: anything beside it and all are
+unknown, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.quorum import METADATA_PARTITION, METADATA_TOPIC, controller_listeners
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+Entry = DescribeQuorumResponse.Topic.Partition
+Node = DescribeQuorumResponse.Node
+
+
+def describe_quorum(request: Request, ctx: Context) -> DescribeQuorumResponse:
+    message: DescribeQuorumRequest = request.message
+    named = [
+        (topic.topic_name, partition.partition_index)
+        for topic in message.topics
+        for partition in topic.partitions
+    ]
+    known = named == [(METADATA_TOPIC, METADATA_PARTITION)] and len(message.topics) == 1
+    if known and ctx.broker.controller.leader_id != ctx.broker.node_id:
+        raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    response = DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        topics=[
+            DescribeQuorumResponse.Topic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _described(ctx) if known else _unknown(partition.partition_index)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ],
+    )
+    if known:
+        response.nodes = [_this_node(ctx)]
+    return response
+
+
+def _described(ctx: Context) -> Entry:
+    controller, now_ms = ctx.broker.controller, ctx.now_ms
+    end_offset = controller.partition.high_watermark
+    return Entry(
+        partition_index=METADATA_PARTITION,
+        error_code=ErrorCode.NONE,
+        leader_id=controller.leader_id,
+        leader_epoch=controller.epoch,
+        high_watermark=end_offset,
+        current_voters=[
+            Entry.ReplicaState(
+                replica_id=ctx.broker.node_id,
+                replica_directory_id=_voting_directory(ctx),
+                log_end_offset=end_offset,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+        ],
+        observers=[
+            Entry.ReplicaState(
+                replica_id=observer.replica_id,
+                replica_directory_id=observer.directory_id,
+                log_end_offset=observer.log_end_offset,
+                last_fetch_timestamp=observer.last_fetch_ms,
+                last_caught_up_timestamp=observer.caught_up_ms,
+            )
+            for observer in controller.observers.live(now_ms)
+            if observer.log_end_offset >= 0
+        ],
+    )
+
+
+def _voting_directory(ctx: Context) -> bytes:
+    """The directory with which this node votes, where the log names its voters (kraft.version 1);
+    else they are those of the configuration, which knows no directories."""
+    named = ctx.broker.controller.store.log.voters
+    for voter in named.voters if named is not None else ():
+        if voter.voter_id == ctx.broker.node_id:
+            return voter.voter_directory_id
+    return ZERO_UUID
+
+
+def _unknown(index: int) -> Entry:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Entry(
+        partition_index=index,
+        error_code=code,
+        error_message=code.meaning,
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=[],
+        observers=[],
+    )
+
+
+def _this_node(ctx: Context) -> Node:
+    return Node(
+        node_id=ctx.broker.node_id,
+        listeners=[
+            Node.Listener(name=listener.name, host=listener.host, port=listener.port)
+            for listener in controller_listeners(ctx)
+        ],
+    )

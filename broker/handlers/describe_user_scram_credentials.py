@@ -1,0 +1,44 @@
+"""DescribeUserScramCredentials: which users have credentials, and of how many iterations. No salt
+and no key is ever told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+Entry = DescribeUserScramCredentialsResponse.User
+
+
+def describe_user_scram_credentials(
+    request: Request, ctx: Context
+) -> DescribeUserScramCredentialsResponse:
+    message: DescribeUserScramCredentialsRequest = request.message
+    known: dict[str, list[Entry.CredentialInfo]] = {}
+    for (user, mechanism), record in sorted(ctx.broker.controller.image.scram_credentials.items()):
+        known.setdefault(user, []).append(
+            Entry.CredentialInfo(mechanism=mechanism, iterations=record.iterations)
+        )
+    named = Counter(user.name for user in message.users or ())
+    results = []
+    for user in named or known:
+        entry = Entry(user=user, error_code=ErrorCode.NONE, credential_infos=[])
+        if named[user] > 1:
+            entry.error_code = ErrorCode.DUPLICATE_RESOURCE
+            entry.error_message = f"user '{user}' is named twice"
+        elif user not in known:
+            entry.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            entry.error_message = f"user '{user}' has no credentials"
+        else:
+            entry.credential_infos = known[user]
+        results.append(entry)
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)

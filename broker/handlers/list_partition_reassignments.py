@@ -1,0 +1,59 @@
+"""ListPartitionReassignments: the moves that are going on.
+
+There are none on a single node, but for those that a directory of a larger cluster came with, until
+they are ended (AlterPartitionReassignments).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.context import Context
+    from protocol.connection import Request
+    from storage.metadata.image import TopicState
+
+Entry = ListPartitionReassignmentsResponse.Topic
+
+
+def list_partition_reassignments(
+    request: Request, ctx: Context
+) -> ListPartitionReassignmentsResponse:
+    message: ListPartitionReassignmentsRequest = request.message
+    topics = ctx.broker.controller.image.topics
+    found = []
+    if message.topics is None:
+        found = [_moving(topic, topic.partitions) for topic in topics.values()]
+    else:
+        found = [
+            _moving(topics[asked.name], asked.partition_indexes)
+            for asked in message.topics
+            if asked.name in topics
+        ]
+    return ListPartitionReassignmentsResponse(
+        error_code=ErrorCode.NONE, topics=[entry for entry in found if entry.partitions]
+    )
+
+
+def _moving(topic: TopicState, numbers: Iterable[int]) -> Entry:
+    partitions = []
+    for number in numbers:
+        state = topic.partitions.get(number)
+        if state is not None and (state.adding or state.removing):
+            partitions.append(
+                Entry.Partition(
+                    partition_index=number,
+                    replicas=list(state.replicas),
+                    adding_replicas=list(state.adding),
+                    removing_replicas=list(state.removing),
+                )
+            )
+    return Entry(name=topic.name, partitions=partitions)
