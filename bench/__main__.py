@@ -16,6 +16,7 @@ from bench import (
     case,
     compaction,
     convert,
+    create_topics,
     fetch,
     group_commit,
     group_heartbeats,
@@ -23,6 +24,8 @@ from bench import (
     latency,
     machine,
     many_partitions,
+    metadata_load,
+    metadata_snapshot,
     offset_commits,
     offset_fetch,
     offset_load,
@@ -51,6 +54,7 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "group-commit": group_commit.CASES,
     "time-search": time_search.CASES,
     "many-partitions": many_partitions.CASES,
+    "create-topics": create_topics.CASES,
     "compaction": compaction.CASES,
     "offset-commits": offset_commits.CASES,
     "offset-load": offset_load.CASES,
@@ -58,9 +62,13 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "offset-fetch": offset_fetch.CASES,
     "group-heartbeats": group_heartbeats.CASES,
     "group-join": group_join.CASES,
+    "metadata-load": metadata_load.CASES,
 }
 #: Only when it is named: a minute or more in each round.
-LONG: dict[str, tuple[case.Case, ...]] = {"offset-commits-long": offset_commits.LONG_CASES}
+LONG: dict[str, tuple[case.Case, ...]] = {
+    "metadata-snapshot": metadata_snapshot.LONG_CASES,
+    "offset-commits-long": offset_commits.LONG_CASES,
+}
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
 CONVERT = "convert"
 RESULTS = Path(__file__).parent / "results"

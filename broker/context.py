@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.coordinator.effects import Caller
+from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -25,11 +26,14 @@ class Context:
         "local_port",
         "now_ms",
         "peer_host",
+        "routes",
     )
 
     def __init__(self, broker: Broker, listener: str, *, peer: Any, local: Any) -> None:
         self.broker = broker
         self._listener = listener
+        self.routes = broker.routes_of(listener)
+        """What is served to this client."""
         self.peer_host, _ = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.client_id: str | None = None
@@ -41,7 +45,8 @@ class Context:
         listener = self.broker.settings.advertised_listener(self._listener)
         if listener is None:
             return self.local_host, self.local_port
-        return listener.host, listener.port or self.local_port
+        host = self.local_host if listener.host in UNROUTABLE_HOSTS else listener.host
+        return host, listener.port or self.local_port
 
     def caller(self, request: Request) -> Caller:
         """Who sends this request, as groups keep it."""

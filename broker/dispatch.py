@@ -1,7 +1,8 @@
-"""The one table of handlers, and how a handler is called.
+"""The table of handlers, and how a handler is called.
 
 The table is written out, in order; nothing registers itself. What stands here is what ApiVersions
-advertises: a key without a handler is declared in `protocol` and not offered.
+advertises: a key without a handler is declared in `protocol` and not offered. The listeners of the
+controller have a table of their own (broker.controller_handlers).
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.handlers.alter_client_quotas import alter_client_quotas
 from broker.handlers.alter_configs import alter_configs
+from broker.handlers.alter_partition_reassignments import alter_partition_reassignments
+from broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -18,10 +22,15 @@ from broker.handlers.create_topics import create_topics
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.delete_records import delete_records
 from broker.handlers.delete_topics import delete_topics
+from broker.handlers.describe_client_quotas import describe_client_quotas
 from broker.handlers.describe_cluster import describe_cluster
 from broker.handlers.describe_configs import describe_configs
 from broker.handlers.describe_groups import describe_groups
+from broker.handlers.describe_log_dirs import describe_log_dirs
+from broker.handlers.describe_quorum import describe_quorum
 from broker.handlers.describe_topic_partitions import describe_topic_partitions
+from broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
+from broker.handlers.elect_leaders import elect_leaders
 from broker.handlers.fetch import fetch
 from broker.handlers.find_coordinator import find_coordinator
 from broker.handlers.heartbeat import heartbeat
@@ -29,8 +38,10 @@ from broker.handlers.incremental_alter_configs import incremental_alter_configs
 from broker.handlers.init_producer_id import init_producer_id
 from broker.handlers.join_group import join_group
 from broker.handlers.leave_group import leave_group
+from broker.handlers.list_config_resources import list_config_resources
 from broker.handlers.list_groups import list_groups
 from broker.handlers.list_offsets import list_offsets
+from broker.handlers.list_partition_reassignments import list_partition_reassignments
 from broker.handlers.metadata import metadata
 from broker.handlers.offset_commit import offset_commit
 from broker.handlers.offset_delete import offset_delete
@@ -38,6 +49,7 @@ from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
+from broker.handlers.update_features import update_features
 from protocol import registry
 from protocol.connection import Served
 from protocol.errors import ErrorCode, KafkaError
@@ -48,6 +60,8 @@ if TYPE_CHECKING:
     from broker.context import Context
     from protocol.connection import Request
 
+    Handler = Callable[[Request, Context], Any]
+
 
 class CloseConnection(Exception):
     """There is no place for an answer: the connection is closed after what is owed."""
@@ -57,7 +71,7 @@ class CloseConnection(Exception):
         self.quiet = quiet
 
 
-HANDLERS: dict[int, Callable[[Request, Context], Any]] = {
+HANDLERS: dict[int, Handler] = {
     0: produce,
     1: fetch,
     2: list_offsets,
@@ -79,23 +93,35 @@ HANDLERS: dict[int, Callable[[Request, Context], Any]] = {
     23: offset_for_leader_epoch,
     32: describe_configs,
     33: alter_configs,
+    35: describe_log_dirs,
     37: create_partitions,
     42: delete_groups,
+    43: elect_leaders,
     44: incremental_alter_configs,
+    45: alter_partition_reassignments,
+    46: list_partition_reassignments,
     47: offset_delete,
+    48: describe_client_quotas,
+    49: alter_client_quotas,
+    50: describe_user_scram_credentials,
+    51: alter_user_scram_credentials,
+    55: describe_quorum,
+    57: update_features,
     60: describe_cluster,
     68: consumer_group_heartbeat,
     69: consumer_group_describe,
+    74: list_config_resources,
     75: describe_topic_partitions,
 }
+"""What clients are served."""
 
 
-def served() -> dict[int, Served]:
-    """What is served, for the connections and for ApiVersions."""
+def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
+    """What is served by a table, for the connections and for ApiVersions."""
     apis = registry.APIS
     return {
         key: Served(apis[key], handler, apis[key].min_version, apis[key].max_version)
-        for key, handler in HANDLERS.items()
+        for key, handler in handlers.items()
     }
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import clock, disk_state, logs, scrubber
+from broker import clock, controller, disk_state, logs, scrubber
+from broker.coordinator import snapshotting
 from broker.retention import Retention
 from storage.closing import Cover, store_for_recovery
 from storage.syncing import take_all
@@ -57,10 +58,13 @@ class Housekeeping:
             (CHECKPOINTS_AT_MOST_EVERY_S, self._checkpoint_if_much_was_written),
             (IDLE_CHECK_EVERY_S, self._close_idle),
             (scrubber.LOOK_EVERY_S, broker.scrubber.look),
+            (controller.LOOK_EVERY_S, broker.controller.look),
             (settings.offsets_retention_check_interval_ms / 1000, broker.offsets.look_for_expired),
             (settings.producer_id_expiration_check_interval_ms / 1000, self._forget_producers),
+            (snapshotting.LOOK_EVERY_S, broker.groups.snapshotting.look),
         ]
         flushing.start()
+        flushing.period_changed = self._take_period
         now_s = broker.loop.time()
         self._due = duties
         self._next = [now_s + period for period, _ in duties]
@@ -86,6 +90,15 @@ class Housekeeping:
                 except OSError as error:
                     logs.error("periodic duty failed", duty=duty.__name__, reason=str(error))
         self._timer = loop.call_later(max(0.005, min(self._next) - now_s), self._tick)
+
+    def _take_period(self) -> None:
+        """The time between two looks for what is to be flushed, the first duty, has changed."""
+        if self._timer is not None:
+            loop, flushing = self._broker.loop, self._broker.flushing
+            self._due[0] = (flushing.period_s, flushing.look)
+            self._next[0] = min(self._next[0], loop.time() + flushing.period_s)
+            self._timer.cancel()
+            self._timer = loop.call_later(max(0.005, min(self._next) - loop.time()), self._tick)
 
     def _checkpoint_if_much_was_written(self) -> None:
         if self._broker.appends.bytes_written >= CHECKPOINT_BYTES:

@@ -40,6 +40,15 @@ def page(broker: Broker) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _request_rows(broker: Broker) -> list[tuple[str, int]]:
+    """Requests on all listeners, by API and version."""
+    counts: dict[str, int] = {}
+    for route in (*broker.routes.used(), *broker.controller_routes.used()):
+        labels = f'{{api="{route.api.name}",version="{route.version}"}}'
+        counts[labels] = counts.get(labels, 0) + route.requests
+    return list(counts.items())
+
+
 def _families(broker: Broker) -> Iterator[Family]:
     about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
     yield "info", "gauge", "What runs here.", [(about, 1)]
@@ -52,10 +61,7 @@ def _families(broker: Broker) -> Iterator[Family]:
         "requests_total",
         "counter",
         "Requests by API and version: old versions are old clients.",
-        [
-            (f'{{api="{route.api.name}",version="{route.version}"}}', route.requests)
-            for route in broker.routes.used()
-        ],
+        _request_rows(broker),
     )
     yield (
         "codec_calls_total",

@@ -14,11 +14,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from broker import clock, logs
+from broker import clock, dynamic, logs
 from broker._version import VERSION
 from broker.appends import Appends
 from broker.cleaner import Cleaner
 from broker.connection import Connection
+from broker.connection_counts import ConnectionCounts
+from broker.controller import Controller
 from broker.conversion import Conversions
 from broker.coordinator.coordinator import GroupCoordinator
 from broker.coordinator.offset_coordinator import OffsetCoordinator
@@ -41,7 +43,8 @@ from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.filesystem import DiskFilesystem
 from storage.layout import RESERVE
-from storage.topics import JsonTopicStore
+from storage.metadata.metadata_log import MetadataLogSettings
+from storage.metadata.opening import open_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
     from broker.pending import Durable
     from config import BrokerSettings, Listener
     from storage.log import Log
-    from storage.topics import TopicStore
+    from storage.metadata.store import MetadataStore
 
 STOP_WITHIN_S = 10.0
 """How long a stop waits for answers that are owed before it closes connections all the same."""
@@ -74,16 +77,19 @@ class Broker:
         settings: BrokerSettings,
         loop: asyncio.AbstractEventLoop,
         directory: DataDirectory,
-        store: TopicStore,
+        store: MetadataStore,
     ) -> None:
         self.settings = settings
         self.loop = loop
         self.directory = directory
-        self.store = store
         self.node_id: int = settings.node_id
         self.cluster_id: str = directory.identity.cluster_id
+        self.now_ms = clock.now_ms
         self.ack_when_durable: bool = settings.log_flush_policy == "ack"
         self.routes = Routes(served())
+        self.controller_routes = _controller_routes(settings)
+        self.ports: dict[str, int] = {}
+        """On which port each listener was opened."""
         self.syncer = Worker(loop, "sync")
         # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
         self.checkpointer = Worker(loop, "checkpoint")
@@ -109,29 +115,35 @@ class Broker:
             lambda: int.from_bytes(os.urandom(4), "big") >> 1,
         )
         self.topics = Topics(store, directory, settings, _random_uuid, self.disk.require_room)
+        self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
         self.groups = GroupCoordinator(self, lambda prefix: f"{prefix}-{_random_text()}")
         self.offsets = OffsetCoordinator(self, self.groups)
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.connections: dict[Connection, None] = {}
+        self.connection_counts = ConnectionCounts()
         self.all_gone: asyncio.Event | None = None
         """Set by a stop that waits for the last connection."""
-        self.now_ms = clock.now_ms
+
+    def routes_of(self, listener: str) -> Routes:
+        """What is served on a listener."""
+        if any(one.name == listener for one in self.settings.controller_listeners):
+            return self.controller_routes
+        return self.routes
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when a configured limit says to close it."""
         self.connections[connection] = None
-        limit = self.settings.max_connections
-        if len(self.connections) <= limit:
+        reason = self.connection_counts.over_limit(connection.address, self.settings)
+        if reason is None:
             return True
-        logs.warn_once_a_minute(
-            "connection closed", f"more than max.connections={limit}", connection.address
-        )
+        logs.warn_once_a_minute("connection closed", reason, connection.address)
         return False
 
     def gone(self, connection: Connection) -> None:
         """A connection is lost or closed."""
         self.connections.pop(connection, None)
+        self.connection_counts.gone(connection.address)
         if self.all_gone is not None and not self.connections:
             self.all_gone.set()
 
@@ -162,6 +174,15 @@ class Broker:
             if (topic, entry.index) in lost:
                 entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 entry.base_offset = -1
+
+
+def _controller_routes(settings: BrokerSettings) -> Routes:
+    """What is served on the listeners of the controller, if there are any."""
+    if not settings.controller_listeners:
+        return Routes({})
+    from broker.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
+
+    return Routes(served(CONTROLLER_HANDLERS))
 
 
 def _names(partition: Partition) -> Iterator[tuple[str | bytes, int]]:
@@ -250,10 +271,19 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
     files.remove(f"{path}/{RESERVE}")  # recovery may need the room
     servers: list[asyncio.AbstractServer] = []
     try:
-        store = JsonTopicStore.load(files, path)
-        store.begin_epoch()
+        store, reports = open_metadata(
+            files,
+            path,
+            directory.identity,
+            now_ms=clock.now_ms,
+            settings=MetadataLogSettings(
+                settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
+            ),
+        )
         broker = Broker(settings, loop, directory, store)
-        reports = broker.topics.load(now_ms=clock.now_ms())
+        dynamic.apply(broker)
+        broker.controller.register()
+        reports += broker.topics.load(now_ms=clock.now_ms())
         broker.groups.start()
         servers += [await _listen(broker, listener) for listener in settings.served_listeners]
         if settings.metrics_port is not None:
@@ -280,7 +310,7 @@ def _why(error: Exception, path: str) -> str:
 
 async def _listen(broker: Broker, listener: Listener) -> asyncio.AbstractServer:
     try:
-        return await broker.loop.create_server(
+        server = await broker.loop.create_server(
             lambda: Connection(broker, listener.name),
             listener.host or None,
             listener.port,
@@ -291,6 +321,8 @@ async def _listen(broker: Broker, listener: Listener) -> asyncio.AbstractServer:
         raise StartRefused(
             f"can't listen on {listener}: {reason} (--listen HOST:PORT chooses another address)"
         ) from error
+    broker.ports[listener.name] = server.sockets[0].getsockname()[1]
+    return server
 
 
 async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
@@ -365,11 +397,14 @@ class Running:
                     connection.abort()
                 await asyncio.sleep(0)
         broker.groups.loads.stop()
+        broker.groups.snapshotting.stop()
         broker.syncer.stop()
         broker.checkpointer.stop()
         broker.readers.stop()
         broker.converter.stop()
         broker.disk.release()
-        clean = broker.directory.close(run_all=broker.side_by_side)
+        broker.groups.snapshotting.write_all()
+        broker_epoch = broker.controller.close()
+        clean = broker.directory.close(broker_epoch=broker_epoch, run_all=broker.side_by_side)
         broker.side_by_side.stop()
         logs.info("stopped", clean=clean)

@@ -7,28 +7,31 @@ crash in between is finished at the next start (a partition without its director
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker import logs
 from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from broker.coordinator.offsets_topic import overrides as offsets_topic_overrides
 from broker.partition import Partition
+from broker.quorum import METADATA_TOPIC
 from config import TopicSettings
+from config.dynamic import known_topic_part
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import NAMES as CODEC_NAMES
 from protocol.records.validate import ProduceRules
+from storage.topics import Topic as StoredTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
+    from storage.metadata.store import MetadataStore
     from storage.reports import RecoveryReport
-    from storage.topics import Topic as StoredTopic
-    from storage.topics import TopicStore
 
 MAX_NAME_LENGTH = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__cluster_metadata"})
+INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC})
 """Kafka's own topics: told apart in Metadata, never written to by Produce."""
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and open files."""
@@ -118,12 +121,20 @@ def _target_codec(settings: TopicSettings) -> tuple[int | None, int | None]:
     return CODEC_NAMES.index(name), levels.get(name)
 
 
+class NewTopic(NamedTuple):
+    """A topic that is wanted. `overrides` are its own settings."""
+
+    name: str
+    partition_count: int
+    overrides: Mapping[str, str]
+
+
 class Topics:
     """All topics: by name, by id, and by the bytes of the name as requests carry them."""
 
     def __init__(
         self,
-        store: TopicStore,
+        store: MetadataStore,
         directory: DataDirectory,
         settings: BrokerSettings,
         new_id: Callable[[], bytes],
@@ -146,10 +157,14 @@ class Topics:
     def load(self, *, now_ms: int) -> list[RecoveryReport]:
         """Open all that the store and the data directory hold; what was found on the way.
 
-        Raises ConfigError for stored settings that the broker's no longer allow, OSError.
+        Stored settings that nobody knows (those of a later Kafka) are warned of and left out, and
+        go when the topic is next changed. Raises ConfigError for others that cannot be, OSError.
         """
         for stored in self._store.topics():
-            self._add(Topic(stored.name, stored.topic_id, dict(stored.configs), self._settings))
+            overrides, unknown = known_topic_part(stored.configs)
+            for problem in unknown:
+                logs.warning("a stored setting is ignored", topic=stored.name, setting=str(problem))
+            self._add(Topic(stored.name, stored.topic_id, overrides, self._settings))
         reports = self._directory.open_logs(
             self._store, lambda stored: self.by_name[stored.name].settings, now_ms=now_ms
         )
@@ -184,53 +199,124 @@ class Topics:
 
         Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
         """
-        self._require_room()
-        overrides = dict(overrides)
-        if name == OFFSETS_TOPIC:
-            overrides = {**offsets_topic_overrides(self._settings), **overrides}
-        topic = Topic(name, self._new_id(), overrides, self._settings)
-        if self._store.get(name) is not None:
-            self._take_back(name)  # half made, on a disk that did not even let it be undone
-        self._directory.forget_deleted()
-        stored = self._store.create(name, topic.topic_id, partition_count, topic.overrides)
-        try:
-            self._open(topic, stored, now_ms)
-        except OSError:
-            with suppress(OSError):
-                self._take_back(name)
-            raise
-        self._add(topic)
-        return topic
+        (made,) = self.create_all([NewTopic(name, partition_count, overrides)], now_ms=now_ms)
+        if isinstance(made, OSError):
+            raise made
+        return made
 
-    def _take_back(self, name: str) -> None:
-        """Remove what there is of a topic that could not be made. Raises OSError."""
-        stored = self._store.get(name)
-        assert stored is not None
-        for folder in self._directory.delete_topic(stored):
-            self._directory.remove_deleted(folder)
-        self._store.remove(name)
+    def create_all(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[Topic | OSError]:
+        """Create topics, whose names have been checked and differ, with one sync for all of them.
+
+        Each can be used when this returns; there is none where the disk refused its folders, and
+        the error is in its place. Raises ConfigError for their settings, OSError when the disk
+        refuses them all; then there is none of them.
+        """
+        self._require_room()
+        topics = [
+            Topic(one.name, self._new_id(), self._overrides(one), self._settings) for one in wanted
+        ]
+        half_made = [topic.name for topic in topics if self._store.get(topic.name) is not None]
+        self._take_back(half_made)  # on a disk that did not even let it be undone
+        self._directory.forget_deleted()
+        stored = [
+            StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
+            for topic, one in zip(topics, wanted, strict=True)
+        ]
+        try:
+            self._store.create_all(stored)
+        except OSError:
+            self._take_back_quietly(topics)
+            raise
+        made: list[Topic | OSError] = []
+        for topic, kept in zip(topics, stored, strict=True):
+            try:
+                self._open(topic, kept, now_ms)
+            except OSError as error:
+                made.append(error)
+            else:
+                self._add(topic)
+                made.append(topic)
+        self._take_back_quietly(topics)
+        return made
+
+    def _take_back_quietly(self, topics: list[Topic]) -> None:
+        """Undo what is half made of these; what the disk does not let go stays until the next one
+        of its name is made."""
+        with suppress(OSError):
+            self._take_back(
+                [
+                    topic.name
+                    for topic in topics
+                    if topic.name not in self.by_name and self._store.get(topic.name) is not None
+                ]
+            )
+
+    def _overrides(self, wanted: NewTopic) -> dict[str, str]:
+        if wanted.name == OFFSETS_TOPIC:
+            return {**offsets_topic_overrides(self._settings), **wanted.overrides}
+        return dict(wanted.overrides)
+
+    def _take_back(self, names: list[str]) -> None:
+        """Remove what there is of topics that could not be made. Raises OSError, and then some of
+        them are left."""
+        refused, gone = None, []
+        for name in names:
+            stored = self._store.get(name)
+            assert stored is not None
+            try:
+                for folder in self._directory.delete_topic(stored):
+                    self._directory.remove_deleted(folder)
+            except OSError as error:
+                refused = error
+            else:
+                gone.append(name)
+        if gone:
+            for stored in self._store.remove_all(gone):
+                self._store.forget_deleted(stored.topic_id)
+        if refused is not None:
+            raise refused
 
     def delete(self, topic: Topic) -> list[str]:
         """Delete a topic; fetches that wait on it are answered.
 
         Returns the folders that its data was set aside in, to be removed later. Raises OSError.
         """
-        stored = self._store.remove(topic.name)
+        (folders,) = self.delete_all([topic])
+        if isinstance(folders, OSError):
+            raise folders
+        return folders
+
+    def delete_all(self, topics: Sequence[Topic]) -> list[list[str] | OSError]:
+        """Delete topics with one sync, and have fetches that wait on them answered.
+
+        Returns for each the folders that its data was set aside in, or why it was not; then the
+        next start does it. Raises OSError.
+        """
+        stored = self._store.remove_all([topic.name for topic in topics])
         self.version += 1
-        del self.by_name[topic.name]
-        del self.by_id[topic.topic_id]
-        del self.by_utf8[topic.name.encode()]
-        for partition in topic.partitions:
-            partition.wake_all()
-        folders = self._directory.delete_topic(stored)
-        self._store.forget_deleted(stored.topic_id)
+        for topic in topics:
+            del self.by_name[topic.name]
+            del self.by_id[topic.topic_id]
+            del self.by_utf8[topic.name.encode()]
+            for partition in topic.partitions:
+                partition.wake_all()
+        folders = self._directory.delete_topics(stored)
+        for one, found in zip(stored, folders, strict=True):
+            if not isinstance(found, OSError):
+                self._store.forget_deleted(one.topic_id)
         return folders
 
     def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> None:
-        """Give a topic more partitions; existing ones are not touched. Raises OSError."""
+        """Give a topic more partitions; existing ones are not touched.
+
+        Raises OSError. Those that were stored by then come with the next growth, or start.
+        """
         self._require_room()
         self._directory.forget_deleted()
-        stored = self._store.set_partition_count(topic.name, partition_count)
+        stored = self._store.get(topic.name)
+        assert stored is not None
+        if stored.partition_count < partition_count:
+            stored = self._store.set_partition_count(topic.name, partition_count)
         self._open(topic, stored, now_ms)
 
     def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
@@ -238,6 +324,10 @@ class Topics:
         TopicSettings.of(self._settings, overrides)
         self._store.set_configs(topic.name, dict(overrides))
         topic.apply(dict(overrides), self._settings)
+
+    def take(self, settings: BrokerSettings) -> None:
+        """Make and change topics by these settings of the broker from now on."""
+        self._settings = settings
 
     def create_automatically(self, name: str, *, now_ms: int) -> Topic:
         """The topic that a Metadata request asked for by name and that does not exist yet.
@@ -253,6 +343,8 @@ class Topics:
                 f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
                 code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             )
+        if name == METADATA_TOPIC:  # kept by the controller, and no topic like others
+            raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         settings = self._settings
         count = settings.num_partitions
         if name == OFFSETS_TOPIC:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from broker.controller_handlers import CONTROLLER_HANDLERS
 from broker.dispatch import served
 from config.documentation import page as config_page
 from docs.clients_page import clients_page
@@ -33,6 +34,16 @@ declared in `protocol/messages`, and its handler, of the same name, stands in `b
 | ---: | --- | --- | --- |
 """
 
+CONTROLLER_HEAD = """
+## On the listeners of the controller
+
+They (`controller.listener.names`) are for those who follow the metadata log, and for tools that are
+told to ask the controller.
+
+| key | API | versions | what it does there |
+| ---: | --- | --- | --- |
+"""
+
 NOT_YET_HEAD = """
 ## Declared, not answered yet
 
@@ -45,17 +56,30 @@ Their messages are known in all versions, but a client is not offered them.
 
 def apis_page() -> str:
     """docs/apis.md: a row for each API in the registry."""
-    offered = served()
-    answered = [
-        f"| {key} | {here.api.name} | {versions(here)} | {first_sentence(here.api.module)} |\n"
-        for key, here in sorted(offered.items())
-    ]
+    offered, of_the_controller = served(), served(CONTROLLER_HANDLERS)
     not_yet = [
         f"| {key} | {api.name} | {versions(api)} |\n"
         for key, api in sorted(APIS.items())
-        if key not in offered
+        if key not in offered and key not in of_the_controller
     ]
-    return APIS_HEAD + "".join(answered) + NOT_YET_HEAD + "".join(not_yet)
+    return "".join(
+        [
+            APIS_HEAD,
+            *rows(offered),
+            CONTROLLER_HEAD,
+            *rows(of_the_controller),
+            NOT_YET_HEAD,
+            *not_yet,
+        ]
+    )
+
+
+def rows(table: dict[int, Served]) -> list[str]:
+    """A row for each API that is answered, with what its handler says of itself."""
+    return [
+        f"| {key} | {here.api.name} | {versions(here)} | {first_sentence(here.handler)} |\n"
+        for key, here in sorted(table.items())
+    ]
 
 
 def versions(ranged: Api | Served) -> str:
@@ -65,9 +89,9 @@ def versions(ranged: Api | Served) -> str:
     return f"{ranged.min_version}-{ranged.max_version}"
 
 
-def first_sentence(module: str) -> str:
+def first_sentence(handler: Any) -> str:
     """What the head of a handler says first, without the API's name before it."""
-    path = CHECKOUT / "broker" / "handlers" / f"{module}.py"
+    path = CHECKOUT / (handler.__module__.replace(".", "/") + ".py")
     head = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(head.partition("\n\n")[0].split())
     sentence = paragraph.partition(": ")[2]

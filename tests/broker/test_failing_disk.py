@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker import metrics
+from broker.topics import NewTopic, Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.produce import ProduceResponse
 from storage import closing
 from storage.checkpoints import CheckpointFile
-from storage.filesystem import DiskFile
+from storage.filesystem import DiskFile, DiskFilesystem
 from tests.broker.test_connection import framed
 from tests.support.caller import Wanted, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
@@ -303,10 +304,109 @@ def test_a_topic_that_could_not_be_made_leaves_nothing_and_can_be_made_later(
         with pytest.raises(OSError, match="No space"):
             running.topics.create("half", 3, {}, now_ms=0)
     assert "half" not in running.topics.by_name
-    assert running.store.get("half") is None
+    assert running.controller.store.get("half") is None
     assert not list((tmp_path / "data").glob("half-*"))
 
     topic = running.topics.create("half", 3, {}, now_ms=0)
+
+    assert len(topic.partitions) == 3
+
+
+def test_topics_made_together_fail_each_by_itself_and_leave_nothing_half_made(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = broker.running.broker
+    make = running.directory.create_partition
+    wanted = [NewTopic(f"t{number}", 2, {}) for number in range(5)]
+
+    def fail(topic: Any, number: int, *rest: Any, **more: Any) -> Any:
+        if topic.name in ("t1", "t3") and number == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(topic, number, *rest, **more)
+
+    with monkeypatch.context() as full:
+        full.setattr(running.directory, "create_partition", fail)
+        made = running.topics.create_all(wanted, now_ms=0)
+
+    there = ["t0", "t2", "t4"]
+    assert [isinstance(one, OSError) for one in made] == [False, True, False, True, False]
+    assert [name for name in running.topics.by_name if name.startswith("t")] == there
+    store = running.controller.store
+    assert [topic.name for topic in store.topics() if topic.name.startswith("t")] == there
+    assert list(store.deleted()) == []
+    folders = sorted(path.name for path in (tmp_path / "data").glob("t?-*"))
+    assert folders == [f"{name}-{number}" for name in there for number in range(2)]
+
+    again = running.topics.create_all([wanted[1], wanted[3]], now_ms=0)
+
+    assert [len(topic.partitions) for topic in again if isinstance(topic, Topic)] == [2, 2]
+
+
+def test_topics_are_not_made_where_the_metadata_log_can_not_be_written(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = broker.running.broker
+    wanted = [NewTopic(f"t{number}", 2, {}) for number in range(3)]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(running.controller.store.log, "_write", fail)
+        with pytest.raises(OSError, match="No space"):
+            running.topics.create_all(wanted, now_ms=0)
+
+    assert not any(one.name in running.topics.by_name for one in wanted)
+    assert not list((tmp_path / "data").glob("t?-*"))
+    assert len(running.topics.create_all(wanted, now_ms=0)) == 3
+
+
+def test_topics_deleted_together_go_even_if_the_folders_of_one_can_not_be_renamed(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = broker.running.broker
+    made = running.topics.create_all([NewTopic(f"t{n}", 2, {}) for n in range(3)], now_ms=0)
+    topics = [one for one in made if isinstance(one, Topic)]
+    rename = DiskFilesystem.rename
+
+    def fail(files: DiskFilesystem, old: str, new: str) -> None:
+        if "/t1-1" in old:
+            raise OSError(errno.EIO, "Input/output error")
+        rename(files, old, new)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DiskFilesystem, "rename", fail)
+        gone = running.topics.delete_all(topics)
+
+    assert [isinstance(one, OSError) for one in gone] == [False, True, False]
+    assert not any(topic.name in running.topics.by_name for topic in topics)
+    assert [topic.name for topic in running.controller.store.deleted()] == ["t1"]
+    assert [path.name for path in (tmp_path / "data").glob("t?-?")] == ["t1-1"]
+
+    again = running.topics.create("t1", 2, {}, now_ms=0)  # what is left of the old one goes
+
+    assert again.partitions[1].log.next_offset == 0
+
+
+def test_a_topic_that_could_not_grow_is_given_its_partitions_later(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = broker.running.broker
+    topic = running.topics.create("small", 1, {}, now_ms=0)
+    make = running.directory.create_partition
+
+    def fail(stored: Any, number: int, *rest: Any, **more: Any) -> Any:
+        if number == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(stored, number, *rest, **more)
+
+    with monkeypatch.context() as full:
+        full.setattr(running.directory, "create_partition", fail)
+        with pytest.raises(OSError, match="No space"):
+            running.topics.grow(topic, 3, now_ms=0)
+    assert len(topic.partitions) == 2
+
+    running.topics.grow(topic, 3, now_ms=0)
 
     assert len(topic.partitions) == 3
 

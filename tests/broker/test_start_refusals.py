@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from storage.filesystem import DiskFilesystem
+from storage.identity import MetaProperties
+from storage.metadata.opening import open_metadata
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller, batch
 
-if TYPE_CHECKING:
-    from pathlib import Path
+KAFKAS_PROPERTIES = (
+    Path(__file__).parents[1] / "storage/metadata/kafka_written/3.9-stopped/meta.properties"
+)
 
 
 def refusal(data: Path, *arguments: str, listen: str = "127.0.0.1:0", code: int = 1) -> str:
@@ -137,42 +140,92 @@ def test_identity_that_can_not_be_read(used: Path) -> None:
     refusal(used)
 
 
-@pytest.mark.parametrize(
-    "spoiled",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[]",
-        b"null",
-        b'{"version": 2}',
-        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": 5}',
-        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": [7]}',
-        b'{"version": 1, "leader_epoch": "0", "next_producer_id": 0, "topics": []}',
-        b'{"version": 1, "leader_epoch": 0, "next_producer_id": 0, "topics": [{"name": "t"}]}',
-    ],
-)
-def test_a_list_of_topics_that_can_not_be_read(used: Path, spoiled: bytes) -> None:
-    path = used / "triglot-topics.json"
-    path.write_bytes(spoiled)
+METADATA = "__cluster_metadata-0"
+
+
+def metadata_log(data: Path) -> Path:
+    return data / METADATA / "00000000000000000000.log"
+
+
+def test_a_flipped_bit_in_the_metadata_log(used: Path) -> None:
+    path = metadata_log(used)
+    whole = path.read_bytes()
+    for position in (20, len(whole) // 3, len(whole) // 2, len(whole) - 5):
+        spoiled = bytearray(whole)
+        spoiled[position] ^= 4
+        path.write_bytes(spoiled)
+
+        line = refusal(used)
+
+        assert str(path) in line
+        assert re.search(r"position \d+", line)
+        assert "restore the file from a copy" in line
+        assert path.read_bytes() == spoiled, "the evidence is left alone"
+    path.write_bytes(whole)
+    assert serves(used)
+
+
+def test_a_metadata_log_that_is_gone_while_its_partitions_are_there(used: Path) -> None:
+    metadata_log(used).unlink()
+    line = refusal(used)
+    assert METADATA in line
+    assert "t-0" in line
+
+    shutil.rmtree(used / METADATA)
+    assert METADATA in refusal(used)
+    assert "t-0" in refusal(used), "it is still not taken for an empty cluster"
+
+
+def test_a_metadata_log_whose_beginning_is_gone(used: Path) -> None:
+    path = metadata_log(used)
+    path.rename(path.with_name(f"{5:020d}.log"))
 
     line = refusal(used)
 
-    assert "triglot-topics.json" in line
-    assert path.read_bytes() == spoiled, "the evidence is left alone"
+    assert "needs a snapshot" in line
+    assert f"{5:020d}.log" in line
 
 
-def test_a_list_of_topics_that_is_gone_while_its_partitions_are_there(used: Path) -> None:
-    (used / "triglot-topics.json").unlink()
+def test_a_snapshot_from_the_future_or_damaged(used: Path) -> None:
+    path = used / METADATA / f"{900:020d}-{1:010d}.checkpoint"
+    path.write_bytes(b"")
+    assert path.name in refusal(used)
+    written = Path(__file__).parents[1] / "storage/metadata/kafka_written/3.9-snapshot" / METADATA
+    shutil.copyfile(next(written.glob("*.checkpoint")), path)
+    assert path.name in refusal(used)
 
-    assert "triglot-topics.json" in refusal(used)
+    path.unlink()
+    assert serves(used)
+
+
+def test_metadata_of_another_node(used: Path) -> None:
+    text = (used / "meta.properties").read_text()
+    (used / "meta.properties").write_text(text.replace("node.id=1", "node.id=7"))
+
+    line = refusal(used, "--set", "node.id=7")
+
+    assert "this node is 7" in line
+
+
+def test_a_list_of_topics_of_an_earlier_version_that_can_not_be_read(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    path = data / "triglot-topics.json"
+    for spoiled in (b"", b"{", b"[]", b'{"version": 2}'):
+        path.write_bytes(spoiled)
+        shutil.copyfile(KAFKAS_PROPERTIES, data / "meta.properties")
+
+        line = refusal(data)
+
+        assert "triglot-topics.json" in line
+        assert path.read_bytes() == spoiled, "the evidence is left alone"
 
 
 def test_stored_settings_of_a_topic_that_are_none(used: Path) -> None:
-    path = used / "triglot-topics.json"
-    content = json.loads(path.read_bytes())
-    content["topics"][0]["configs"] = {"retention.ms": "soon"}
-    path.write_text(json.dumps(content))
+    identity = MetaProperties.decode((used / "meta.properties").read_bytes(), "")
+    store, _ = open_metadata(DiskFilesystem(), str(used), identity, now_ms=lambda: 0)
+    store.set_configs("t", {"retention.ms": "soon"})
+    store.log.close()
 
     assert "retention.ms" in refusal(used)
 

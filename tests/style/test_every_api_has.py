@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.controller_handlers import CONTROLLER_HANDLERS
 from broker.dispatch import HANDLERS
 from protocol.registry import APIS
 from tests.style.sources import CHECKOUT, text, tree
@@ -14,7 +15,16 @@ from tests.style.sources import CHECKOUT, text, tree
 if TYPE_CHECKING:
     from protocol.registry import Api
 
-SERVED = [pytest.param(APIS[key], id=APIS[key].name) for key in sorted(HANDLERS)]
+SERVED = [
+    pytest.param(APIS[key], handler.__module__, id=f"{APIS[key].name}-{handler.__name__}")
+    for table in (HANDLERS, CONTROLLER_HANDLERS)
+    for key, handler in sorted(table.items())
+]
+HANDLER_MODULES = {
+    handler.__module__.rpartition(".")[2]
+    for table in (HANDLERS, CONTROLLER_HANDLERS)
+    for handler in table.values()
+}
 DECLARED = [pytest.param(APIS[key], id=APIS[key].name) for key in sorted(APIS)]
 
 
@@ -30,9 +40,11 @@ def test_every_api_has_a_declaration_that_agrees_with_the_registry(api: Api) -> 
         assert message.first_flexible == max(api.first_flexible, message.min_version)
 
 
-@pytest.mark.parametrize("api", SERVED)
-def test_every_api_that_is_served_has_a_handler_that_says_what_it_does(api: Api) -> None:
-    head = ast.get_docstring(tree(f"broker/handlers/{api.module}.py")) or ""
+@pytest.mark.parametrize(("api", "module"), SERVED)
+def test_every_api_that_is_served_has_a_handler_that_says_what_it_does(
+    api: Api, module: str
+) -> None:
+    head = ast.get_docstring(tree(f"{module.replace('.', '/')}.py")) or ""
     assert head.startswith(f"{api.name}: ")
     assert len(head.split()) >= 8
 
@@ -42,10 +54,16 @@ def test_every_api_has_a_row_in_the_docs(api: Api) -> None:
     assert f"| {api.key} | {api.name} |" in text("docs/apis.md")
 
 
+def test_the_handler_of_an_api_for_clients_has_its_name() -> None:
+    for key, handler in HANDLERS.items():
+        assert handler.__module__ == f"broker.handlers.{APIS[key].module}"
+        assert handler.__name__ == APIS[key].module
+
+
 def test_no_declaration_and_no_handler_is_left_out_of_its_table() -> None:
     for folder, listed in (
         ("protocol/messages", {api.module for api in APIS.values()}),
-        ("broker/handlers", {APIS[key].module for key in HANDLERS}),
+        ("broker/handlers", HANDLER_MODULES),
     ):
         files = {path.stem for path in (CHECKOUT / folder).glob("[a-z]*.py")}
         assert files == listed

@@ -1,0 +1,128 @@
+"""CreateTopics: one topic at a time, and 1,000 in one request.
+
+One connection with one request in flight, on a server of its own in every round, which is thrown
+away with its topics. What is promised: one topic within 10 ms at p99, 1,000 in one request within
+3 s. Before it, on the same disk: a bare loop of what one topic needs of the file system, an append
+with its `fdatasync`, a folder and four files in it.
+
+Estimate, on paper: one `fdatasync` of a small append 1 ms, a folder and four files 0.6 ms, settings
+and answer 0.3 ms, sockets 0.1 ms: 2 ms. A request of 1,000 has one `fdatasync`: 1 s, and half of
+that again for a busy disk.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from bench import group_frames, raw
+from bench.case import Case, Figure
+from bench.servers import Started
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from bench.case import Scale
+    from bench.servers import Server
+
+VERSION = 5
+"""The newest that Apache Kafka 2.4 to 4 and we speak alike."""
+SINGLE, AT_ONCE = 500, 1_000
+WARM_UP = 20
+FILES = 4
+RECORDS = b"r" * 200
+
+P50, P99 = "one topic p50 ms", "one topic p99 ms"
+BARE_P50, BARE_P99 = "bare loop p50 ms", "bare loop p99 ms"
+TOGETHER, BARE_TOGETHER = "1,000 topics in one request s", "1,000 times the bare loop's files s"
+
+
+class Creating(Case):
+    group = "CreateTopics, one in flight"
+    name = "topics of 1 partition"
+    figures = (
+        *(Figure(P50, 2, 2.0), Figure(P99, 2, 8.0)),
+        *(Figure(BARE_P50, 2, 1.6), Figure(BARE_P99, 2, 6.0)),
+        *(Figure(TOGETHER, 2, 1.5), Figure(BARE_TOGETHER, 2, 0.6)),
+    )
+
+    def run(self, server: Server, scale: Scale, folder: Path) -> Mapping[str, float]:
+        if not isinstance(server, Started) or not server.starts_quickly or server.name == "floor":
+            return {}
+        topics, at_once = min(SINGLE, scale.groups), min(AT_ONCE, scale.groups)
+        bare = [_bare(folder / "bare", number) for number in range(topics)]
+        bare_together = sum(_bare_files(folder / f"{number}") for number in range(at_once))
+        one = type(server)(folder / server.name)
+        try:
+            one.wait_until_ready()
+            with socket.create_connection(("127.0.0.1", one.port), timeout=120) as connection:
+                for number in range(WARM_UP):
+                    _create(connection, [f"warm-{number}"])
+                single = [_create(connection, [f"one-{number}"]) for number in range(topics)]
+                many = [f"many-{number}" for number in range(at_once)]
+                together = _create(connection, many)
+        finally:
+            one.stop()
+        return {
+            P50: _quantile(single, 0.5) * 1000,
+            P99: _quantile(single, 0.99) * 1000,
+            BARE_P50: _quantile(bare, 0.5) * 1000,
+            BARE_P99: _quantile(bare, 0.99) * 1000,
+            TOGETHER: together,
+            BARE_TOGETHER: bare_together,
+        }
+
+
+def _create(connection: socket.socket, names: Sequence[str]) -> float:
+    """Seconds until these topics are made."""
+    topic = CreateTopicsRequest.Topic
+    request = CreateTopicsRequest(
+        topics=[
+            topic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for name in names
+        ],
+        timeout_ms=60_000,
+    )
+    frame = group_frames.frame(request, VERSION)
+    start_s = time.perf_counter()
+    answer = raw.ask_on(connection, frame)
+    took_s = time.perf_counter() - start_s
+    body = group_frames.body(answer, CreateTopicsResponse, VERSION)
+    codes = {entry.error_code for entry in CreateTopicsResponse.decode(VERSION, body).topics}
+    if codes != {0}:
+        raise RuntimeError(f"CreateTopics met the error codes {codes}")
+    return took_s
+
+
+def _bare(folder: Path, number: int) -> float:
+    """Seconds of what one topic needs of the file system."""
+    folder.mkdir(exist_ok=True)
+    start_s = time.perf_counter()
+    log = os.open(folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(log, RECORDS)
+        os.fdatasync(log)
+    finally:
+        os.close(log)
+    synced_s = time.perf_counter() - start_s
+    return synced_s + _bare_files(folder / f"{number}")
+
+
+def _bare_files(partition: Path) -> float:
+    """Seconds to make a folder and the files in it."""
+    start_s = time.perf_counter()
+    partition.mkdir()
+    for name in range(FILES):
+        os.close(os.open(partition / f"{name}", os.O_RDWR | os.O_CREAT))
+    return time.perf_counter() - start_s
+
+
+def _quantile(times_s: list[float], part: float) -> float:
+    return sorted(times_s)[min(len(times_s) - 1, int(len(times_s) * part))]
+
+
+CASES: tuple[Case, ...] = (Creating(),)
