@@ -17,7 +17,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check compiled test-clients clients-grid test-groups test-kill fuzz simulate bench docs format clean
+.PHONY: help run test check compiled test-clients clients-grid test-groups test-moving test-kill fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -120,6 +120,10 @@ clients-grid: .venv/.dev-stamp
 
 test-groups: .venv/.dev-stamp
 	TEST_GROUPS_SOAK=1 $(PYTEST) -s --timeout=3600 tests/clients/test_groups_soak.py $(PYTEST_ARGS)
+
+test-moving: .venv/.dev-stamp
+	TEST_MOVING_ALL=1 $(PYTEST) --timeout=3600 tests/clients/test_moving_to_kafka.py tests/clients/test_moving_from_kafka.py \
+		tests/clients/test_metadata_there_and_back.py tests/clients/test_the_page_on_moving.py $(PYTEST_ARGS)
 
 test-kill: .venv/.dev-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)

@@ -49,9 +49,6 @@ LOOK_EVERY_S = 60.0
 """How often the age and the size of snapshots are looked at, as in Kafka."""
 REMOVE_AFTER_MS = 60_000
 """How long the file of a removed snapshot stays: pieces of it may be on their way (as in Kafka)."""
-SNAPSHOT_RECORDS_AT_STOP = 1000
-SNAPSHOT_BYTES_AT_STOP = 1 << 20
-"""More than this since the last snapshot, and a stop takes one, so that the next start is quick."""
 REGISTRATION_CHANGES_SINCE = 6
 CONTROLLERS_SINCE = 15
 """Levels of metadata.version that have these records."""
@@ -160,25 +157,22 @@ class Controller:
         """Write what a stop has to; the epoch of this node's registration. Logs what fails."""
         log = self.store.log
         log.appended = lambda size: None
-        for step in (self._fence, self._snapshot_at_stop, log.close):
+        for step in (self.store.resign, self._fence, self._write_snapshot, log.close):
             try:
                 step()
             except OSError as error:
                 logs.error("the metadata log was not closed in order", reason=str(error))
         return self.store.broker_epoch
 
-    def _snapshot_at_stop(self) -> None:
-        log = self.store.log
-        if (
-            log.records_since_snapshot > SNAPSHOT_RECORDS_AT_STOP
-            or log.bytes_since_snapshot > SNAPSHOT_BYTES_AT_STOP
-        ):
-            work = log.begin_snapshot(self._new_uuid().hex(), now_ms=self._broker.now_ms())
-            work.run()
-            self.snapshots.add(work.snapshot_id)
-            removal = self._let_go()
-            if removal is not None:
-                removal()
+    def _write_snapshot(self) -> None:
+        """Write one here and now: the next start is quick, and Apache Kafka has nothing to replay,
+        in which it makes mistakes (docs/moving-to-kafka.md)."""
+        work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._broker.now_ms())
+        work.run()
+        self.snapshots.add(work.snapshot_id)
+        removal = self._let_go()
+        if removal is not None:
+            removal()
 
     # Snapshots
 

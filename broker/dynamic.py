@@ -55,7 +55,7 @@ def apply(broker: Broker) -> None:
         this_broker=stored(broker, str(broker.node_id)),
     )
     for problem in sound.ignored:
-        logs.warn_once_a_minute("a stored setting is ignored", str(problem), problem.key)
+        logs.warning("a stored setting is ignored", reason=str(problem))
     if sound.settings.layers == old.layers:
         return
     broker.settings = sound.settings

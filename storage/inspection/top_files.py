@@ -133,8 +133,6 @@ class TopFiles:
             self.report.note(
                 "not-clean", "the last stop was not clean; a start reads the ends of the logs"
             )
-        elif CLEAN_STATE not in self.names and METADATA_LOG in self.names:
-            self.report.note("marker", "not of triglot's; a start reads all logs", file=CLEAN_STATE)
 
     # One file each
 

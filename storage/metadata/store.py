@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.logdata.metadata import (
+    NO_LEADER,
     ConfigRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -122,8 +123,14 @@ class MetadataStore:
     def remove_all(self, names: Sequence[str]) -> list[Topic]:
         """Remove topics, with one sync."""
         topics = [self._topic(self.image.topics[name]) for name in names]
-        self.append(*([RemoveTopicRecord(topic_id=topic.topic_id)] for topic in topics))
+        self.append(*map(self._removal, topics))
         return topics
+
+    def _removal(self, topic: Topic) -> list[MetadataRecord]:
+        """Its settings go one by one, although they would go with it: Apache Kafka 3.9 and 4.3 give
+        them to a topic of the same name that comes later in the log they replay."""
+        unset = (_config(topic.name, key, None) for key in topic.configs)
+        return [*unset, RemoveTopicRecord(topic_id=topic.topic_id)]
 
     def deleted(self) -> list[Topic]:
         return [
@@ -164,8 +171,22 @@ class MetadataStore:
 
     def begin_epoch(self) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here."""
-        changes: list[MetadataRecord] = [
-            self._led(topic.topic_id, number, topic.partitions[number])
+        self._change_all(self._led)
+
+    def resign(self) -> None:
+        """Lead no partition any more, as Kafka does at a clean stop: Kafka 4 would take them away
+        at its start, while it reads from them already."""
+
+        def resigned(topic_id: bytes, number: int, _: PartitionState) -> PartitionChangeRecord:
+            return PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=NO_LEADER)
+
+        self._change_all(resigned)
+
+    def _change_all(
+        self, change: Callable[[bytes, int, PartitionState], PartitionChangeRecord]
+    ) -> None:
+        changes = [
+            change(topic.topic_id, number, topic.partitions[number])
             for topic in self.image.topics.values()
             for number in sorted(topic.partitions)
         ]

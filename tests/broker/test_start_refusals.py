@@ -45,11 +45,15 @@ def refusal(data: Path, *arguments: str, listen: str = "127.0.0.1:0", code: int 
 
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that a broker has used and left, with one topic of one record."""
+    """A data directory that a broker has used until it was killed, with one topic of one record.
+    (A stop would leave a snapshot and an empty metadata log.)"""
     data = tmp_path_factory.mktemp("left") / "data"
-    with BrokerProcess(data) as broker, Caller(broker.host, broker.port) as caller:
+    broker = BrokerProcess(data)
+    broker.start()
+    with Caller(broker.host, broker.port) as caller:
         caller.create_topic("t")
         caller.produce("t", batch(b"kept"))
+    broker.kill()
     return data
 
 

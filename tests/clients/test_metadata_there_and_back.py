@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.clients, pytest.mark.java]
 
-REPLAYS_WHAT_WAS_ABORTED = pytest.mark.xfail(
-    reason="3.9.1 shows the topics of an aborted transaction after each restart, in its own logs "
-    "as well, unless a snapshot lies behind them"
-)
-ALL = [
-    pytest.param(name, marks=REPLAYS_WHAT_WAS_ABORTED if name == "3.9-unfinished" else ())
-    for name in NAMES
-]
-TRIED = ALL if os.environ.get("TEST_MOVING_ALL") else ["3.9-level-7"]
+TRIED = NAMES if os.environ.get("TEST_MOVING_ALL") else ["3.9-level-7"]
 #: They have no partition on the disk before the start.
 MISSING = "to exist, but it was missing. Creating..."
 
