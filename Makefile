@@ -27,6 +27,7 @@ help:
 	echo "make test-clients  only the tests with real client libraries"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
+	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
 	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make simulate      storage against a model: a million operations, ten thousand crashes"
