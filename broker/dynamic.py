@@ -18,6 +18,7 @@ from config.dynamic import ALTERED, fault_of, sound_part
 from config.errors import Problem
 from protocol.logdata.metadata import ConfigRecord
 from protocol.records.convert import ExpansionLimits
+from storage.metadata.image import BROKER_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from broker.server import Broker
     from config import BrokerSettings
 
-BROKER = 4
 ALL_BROKERS = ""
 
 _TOPIC_RULES = ("validation_level", "max_decompressed_batch_bytes", "max_decompression_ratio")
@@ -38,7 +38,7 @@ _FOR_TOPICS = {
 
 def stored(broker: Broker, name: str) -> dict[str, str]:
     """The settings in the metadata log of a broker, by its id, or of all ("")."""
-    found: dict[str, str] = broker.controller.image.configs.get((BROKER, name), {})
+    found: dict[str, str] = broker.controller.image.configs.get((BROKER_RESOURCE, name), {})
     return found
 
 
@@ -84,7 +84,9 @@ def change(
     if validate_only:
         return
     records = [
-        ConfigRecord(resource_type=BROKER, resource_name=name, name=key, value=wanted.get(key))
+        ConfigRecord(
+            resource_type=BROKER_RESOURCE, resource_name=name, name=key, value=wanted.get(key)
+        )
         for key in sorted({*changed, *(before.keys() - wanted.keys())})
     ]
     if records:

@@ -98,13 +98,6 @@ def snapshot_due(
     return None
 
 
-def due_at_ms(records_since: int, last_ms: int, rules: SnapshotRules) -> int | None:
-    """When one will be due at the latest, if nothing else happens; None for never."""
-    if records_since <= 0 or rules.max_interval_ms <= 0:
-        return None
-    return last_ms + rules.max_interval_ms
-
-
 def new_log_start(
     log_start: int,
     snapshots: Iterable[HeldSnapshot],

@@ -123,8 +123,7 @@ def told(folder: Path, release: Release, servers: list[ServerProcess], *, dynami
         BrokerProcess(folder / "logs").start()
     by_itself = served(theirs, GROUPS)
     theirs.stop()
-    own_complaints, all_own_complaints = theirs.complaints(), theirs.all_complaints()
-
+    own = theirs.complaints(), theirs.all_complaints()
     broker = BrokerProcess(folder / "killed", settings=FEW_SHARDS)
     broker.port = theirs.port  # the last registration of a broker that was killed stays a while
     servers.append(broker)
@@ -142,10 +141,7 @@ def told(folder: Path, release: Release, servers: list[ServerProcess], *, dynami
     by_kafka = served(again, GROUPS)
     with Administrator(again.host, again.port) as admin:
         producer_ids.append(admin.new_producer_id())
-    transactional(again, "open")  # its next life ends what the last one left open
-    if not prepares:
-        transactional(again, "prepared")
-    wait_for_ends(again)
+    end_transactions(again, prepares=prepares)
     after_the_end = served(again, GROUPS)
     again.stop()
 
@@ -166,10 +162,18 @@ def told(folder: Path, release: Release, servers: list[ServerProcess], *, dynami
         printed,
         producer_ids,
         again.complaints(),
-        own_complaints,
+        own[0],
         prepares,
-        all_own_complaints,
+        own[1],
     )
+
+
+def end_transactions(server: ServerProcess, *, prepares: bool) -> None:
+    """The next life of a transactional id ends what the last one left open."""
+    transactional(server, "open")
+    if not prepares:
+        transactional(server, "prepared")
+    wait_for_ends(server)
 
 
 def wait_for_ends(server: ServerProcess) -> None:

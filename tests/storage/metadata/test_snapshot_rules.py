@@ -14,7 +14,6 @@ from storage.metadata.snapshot_rules import (
     Retained,
     RetentionRules,
     SnapshotRules,
-    due_at_ms,
     retained,
     snapshot_due,
 )
@@ -58,14 +57,11 @@ def test_a_snapshot_is_due_an_hour_after_the_last_if_anything_was_written() -> N
     assert snapshot_due(1, 1, NOW_MS, NOW_MS + hour - 1, KAFKA) is None
     assert snapshot_due(1, 1, NOW_MS, NOW_MS + hour, KAFKA) is Reason.TIME
     assert snapshot_due(0, 0, NOW_MS, NOW_MS + 100 * hour, KAFKA) is None
-    assert due_at_ms(1, NOW_MS, KAFKA) == NOW_MS + hour
-    assert due_at_ms(0, NOW_MS, KAFKA) is None
 
 
 def test_an_interval_of_zero_is_no_rule() -> None:
     never = SnapshotRules(max_interval_ms=0)
     assert snapshot_due(1, 1, 0, NOW_MS, never) is None
-    assert due_at_ms(1, NOW_MS, never) is None
 
 
 # "first by size - while log size + all snapshots > metadata.max.retention.bytes (100 MiB)"
