@@ -112,6 +112,11 @@ def version_at(kind: type[Struct], level: int) -> int:
     return version
 
 
+def fits(record: Struct, level: int) -> bool:
+    """Whether the level has such a record at all."""
+    return level >= SINCE.get(type(record), _ALWAYS)[0]
+
+
 def record_version(record: Struct, level: int) -> int:
     """The version in which a record is written at this level of metadata.version.
 

@@ -15,6 +15,7 @@ from protocol.logdata.metadata import (
     LeaderChangeMessage,
     control_batch,
     encode_record,
+    fits,
     metadata_batch,
 )
 from protocol.records.layout import HEADER, HEADER_SIZE
@@ -314,7 +315,11 @@ class SnapshotWork:
         self._now_ms = now_ms
 
     def run(self) -> None:
-        """Write and publish it. Raises OSError; then there is none."""
+        """Write and publish it. Raises OSError; then there is none.
+
+        What the log said at a higher level of metadata.version and cannot say at this one is left
+        out, as Kafka does.
+        """
         writer = SnapshotWriter(
             self._files,
             self._folder,
@@ -328,7 +333,9 @@ class SnapshotWork:
         with writer:
             records = self._image.records()
             while some := list(islice(records, RECORDS_AT_ONCE)):
-                writer.append([(None, encode_record(one, level=level)) for one in some])
+                writer.append(
+                    [(None, encode_record(one, level=level)) for one in some if fits(one, level)]
+                )
             writer.finish()
 
 

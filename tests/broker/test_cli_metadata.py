@@ -196,12 +196,11 @@ def test_a_damaged_directory_is_not_shown_as_a_smaller_one(
 ) -> None:
     with RunningController(data) as running, running.connect_as_client() as client:
         client.create_topic("orders")
-    (log,) = (data / "__cluster_metadata-0").glob("*.log")
-    content = bytearray(log.read_bytes())
+    (snapshot,) = (data / "__cluster_metadata-0").glob("*.checkpoint")
+    content = bytearray(snapshot.read_bytes())
     content[100] ^= 1
-    log.write_bytes(content)
-    for snapshot in (data / "__cluster_metadata-0").glob("*.checkpoint"):
-        snapshot.unlink()
+    snapshot.chmod(0o600)
+    snapshot.write_bytes(content)
     assert run("show", str(data)) == 1
     assert "position" in one_line(capsys)
 

@@ -252,7 +252,7 @@ def test_after_a_restart_the_old_leader_epoch_is_fenced_and_its_end_is_known(
         agreeing = entry(2, current_leader_epoch=new, last_fetched_epoch=old)
         diverging = entry(5, current_leader_epoch=new, last_fetched_epoch=old)
 
-    assert new == old + 1
+    assert new == old + 2, "the stop was an epoch of its own"
     assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert records_in(agreeing.records) == [(2, b"c")]
     assert (agreeing.diverging_epoch.epoch, agreeing.diverging_epoch.end_offset) == (-1, -1)
