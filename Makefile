@@ -98,19 +98,24 @@ check: .venv/.dev-stamp
 	echo "== import contracts"
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
-# The tests with client libraries wait more than they work: the others run meanwhile.
+# Tests with client libraries and with brokers wait more than they work: the others run meanwhile.
+SERVED := tests/broker tests/handlers
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
-	echo "tests/clients runs beside the others; its report comes last"; \
-	report=$$(mktemp) || exit 1; \
-	$(PYTEST) tests/clients >"$$report" 2>&1 & clients=$$!; \
-	trap 'kill $$clients; rm -f "$$report"; exit 130' INT TERM; \
+	echo "tests/clients, and $(SERVED), run beside the others; their reports come last"; \
+	reports=$$(mktemp -d) || exit 1; \
+	$(PYTEST) tests/clients >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
+	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients || status=$$?; \
+	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED)) || status=$$?; \
+	echo "== tests with brokers"; \
+	wait $$served || status=$$?; \
+	cat "$$reports/served"; \
 	echo "== tests with client libraries"; \
 	wait $$clients || status=$$?; \
-	cat "$$report"; rm -f "$$report"; exit $$status
+	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)

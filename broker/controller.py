@@ -170,7 +170,7 @@ class Controller:
         work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._broker.now_ms())
         work.run()
         self.snapshots.add(work.snapshot_id)
-        removal = self._let_go()
+        removal = self._let_go(at_once=True)
         if removal is not None:
             removal()
 
@@ -235,8 +235,9 @@ class Controller:
         if removal is not None:
             self._on_thread(removal)
 
-    def _let_go(self) -> Callable[[], None] | None:
-        """Take what is old out of the log; what then removes its files, on any thread."""
+    def _let_go(self, *, at_once: bool = False) -> Callable[[], None] | None:
+        """Take what is old out of the log; what then removes its files, on any thread. Snapshots
+        go a while later, or at once."""
         broker, log = self._broker, self.store.log
         settings, now_ms = broker.settings, broker.now_ms()
         try:
@@ -253,7 +254,7 @@ class Controller:
                 ),
             )
             for one in keep.removed:
-                self._remove(one)
+                self._remove(one, at_once=at_once)
         except (OSError, DamagedSnapshot) as error:
             self._failed(error)
             return None
@@ -283,8 +284,11 @@ class Controller:
 
         self._broker.readers.run(run, done)
 
-    def _remove(self, snapshot_id: SnapshotId) -> None:
+    def _remove(self, snapshot_id: SnapshotId, *, at_once: bool) -> None:
         path, snapshots = self.snapshots.remove(snapshot_id), self.snapshots
+        if at_once:
+            snapshots.remove_removed(path)
+            return
         self._broker.disk.remove_later(
             lambda: self._on_thread(lambda: snapshots.remove_removed(path)), REMOVE_AFTER_MS
         )

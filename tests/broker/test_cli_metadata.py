@@ -138,7 +138,7 @@ def test_changes_are_printed_as_they_happen_until_it_is_interrupted(
             break
     assert any(line.startswith("@") and "topic new created  id " in line for line in told)
     following.send_signal(signal.SIGINT)
-    assert following.wait(10) == 0
+    assert following.wait(30) == 0
     assert following.stderr is not None
     assert following.stderr.read() == ""
 

@@ -158,7 +158,7 @@ def test_its_commands_move_a_directory_there_and_back(reader: Reader) -> None:
     described = reader.run(configs)
     assert "retention.ms=-1" in described
     assert "message.format.version" not in described
-    assert "PARTITION_RECORD" in reader.run(dump)
+    assert "REGISTER_BROKER_RECORD" in reader.run(dump)
     with reader.admin() as admin:
         admin.create("theirs")
         admin.produce("orders", batch(b"d"), version=9)
