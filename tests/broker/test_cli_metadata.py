@@ -115,7 +115,14 @@ def test_what_follow_keeps_can_be_shown(
 @pytest.fixture
 def following(address: str) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "-m", "broker", "metadata", "follow", address]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     yield process
     process.kill()
     process.communicate()
