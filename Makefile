@@ -99,18 +99,21 @@ check: .venv/.dev-stamp
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
 # Tests with client libraries and with brokers wait more than they work: the others run meanwhile.
+KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
+	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
+	admin_tools.py settings.py check_directories.py))
 SERVED := tests/broker tests/handlers
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
-	echo "tests/clients, and $(SERVED), run beside the others; their reports come last"; \
+	echo "tests with brokers, and with client libraries, run beside the others; they are told last"; \
 	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) tests/clients >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
+	$(PYTEST) tests/clients $(addprefix --ignore=,$(KAFKA)) >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) $(SERVED) $(KAFKA) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
 	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED)) || status=$$?; \
-	echo "== tests with brokers"; \
+	echo "== tests with brokers, and with Apache Kafka"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
 	echo "== tests with client libraries"; \
