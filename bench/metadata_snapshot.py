@@ -12,7 +12,9 @@ millisecond; a produce request wants it some four times: 2 ms more.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,7 @@ CHANGES_EVERY_S = 0.2
 P99, P99_SNAPSHOT, MORE = "p99 ms", "p99 ms, snapshots", "p99 ms more"
 P50, P50_SNAPSHOT, WRITTEN = "p50 ms", "p50 ms, snapshots", "snapshots"
 TIMEOUT_S = 60.0
+SETTLE_S = 5.0
 
 
 class ManyTopics(Triglot):
@@ -73,6 +76,9 @@ class SnapshotWhileProducing(Case):
         broker = ManyTopics(data)
         try:
             broker.wait_until_ready()
+            # The folders just made would be written back meanwhile, and every sync wait for them.
+            os.sync()
+            time.sleep(SETTLE_S)
             broker.create_topic(PRODUCED_TO)
             with changing_settings(broker.port, data) as seen:
                 before = self._latency(broker, scale)
