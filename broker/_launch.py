@@ -1,20 +1,18 @@
-"""What a wheel installs as its one top-level name, `triglot`.
+"""A single-node broker for Apache Kafka clients, and bulk work on topics with Apache Spark.
 
-The checkout has flat packages (`broker`, `storage`, ...). Installed like that they would take
-such common names as `config` away from everybody's own code, so a wheel keeps them in the
-private folder `triglot/_flat`, and this file, installed as `triglot/__init__.py` and as
-`triglot/__main__.py`, puts that folder first on the path and calls the command line. First,
-because with `python -m` or PYTHONPATH the user's folder with its own `config/` comes early.
+    triglot serve, triglot --help                       the command line
+    from triglot.pipeline.source import register        the data source for Spark
+
+The packages are flat in the checkout (`broker`, `storage`, ...) and below this one when installed.
 """
+
+# Installed as triglot/__init__.py and as triglot/__main__.py; setup.py says how.
 
 import sys
 
 
 def main() -> int:
     """Run the command line of the installed broker and return its exit status."""
-    flat = __file__.rpartition("/")[0] + "/_flat"
-    if flat not in sys.path:
-        sys.path.insert(0, flat)
     from broker.cli import main as command_line
 
     return command_line()

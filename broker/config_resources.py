@@ -14,6 +14,7 @@ from config import ConfigError, TopicSettings
 from config.broker import BrokerSettings, Layers, known_key
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
+from storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from broker.context import Context
     from broker.topics import Topic
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+TOPIC, BROKER = TOPIC_RESOURCE, BROKER_RESOURCE
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 ROOT_LOGGER = "root"
 """There is one logger for everything; Kafka's, one per class, have it above them all."""
 LOG_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}

@@ -13,7 +13,6 @@ from broker import logs
 from broker.features import supported
 from broker.observers import Observers
 from broker.partition import Partition
-from broker.quorum import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.topics import Topic
 from protocol.logdata.metadata import (
     BrokerRegistrationChangeRecord,
@@ -22,7 +21,9 @@ from protocol.logdata.metadata import (
     FenceBrokerRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    fits,
 )
+from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
 from storage.identity import uuid_of
 from storage.metadata.snapshot_rules import (
     HeldSegment,
@@ -49,9 +50,6 @@ LOOK_EVERY_S = 60.0
 """How often the age and the size of snapshots are looked at, as in Kafka."""
 REMOVE_AFTER_MS = 60_000
 """How long the file of a removed snapshot stays: pieces of it may be on their way (as in Kafka)."""
-REGISTRATION_CHANGES_SINCE = 6
-CONTROLLERS_SINCE = 15
-"""Levels of metadata.version that have these records."""
 _FENCED = 1
 
 
@@ -116,17 +114,16 @@ class Controller:
         ]
         incarnation = self._new_uuid()
         settings = broker.settings
-        if level >= CONTROLLERS_SINCE:
+        as_controller = RegisterControllerRecord(
+            controller_id=broker.node_id,
+            incarnation_id=incarnation,
+            zk_migration_ready=False,
+            end_points=_end_points(settings.controller_listeners),
+            features=features,
+        )
+        if fits(as_controller, level):
             self.store.broker_epoch += 1
-            records.append(
-                RegisterControllerRecord(
-                    controller_id=broker.node_id,
-                    incarnation_id=incarnation,
-                    zk_migration_ready=False,
-                    end_points=_end_points(settings.controller_listeners),
-                    features=features,
-                )
-            )
+            records.append(as_controller)
         records.append(
             RegisterBrokerRecord(
                 broker_id=broker.node_id,
@@ -139,25 +136,22 @@ class Controller:
                 log_dirs=[uuid_of(broker.directory.identity.directory_id)],
             )
         )
-        self.append(records)
-        self.store.begin_epoch()
+        self.store.begin_epoch(records)
 
-    def _fence(self) -> None:
+    def _leave(self) -> None:
         """Say that this node has gone: Apache Kafka, started next, then need not wait for it."""
         node_id, epoch = self._broker.node_id, self.store.broker_epoch
-        if self.image.metadata_version >= REGISTRATION_CHANGES_SINCE:
-            change = BrokerRegistrationChangeRecord(
-                broker_id=node_id, broker_epoch=epoch, fenced=_FENCED
-            )
-            self.append([change])
-        else:
-            self.append([FenceBrokerRecord(id=node_id, epoch=epoch)])
+        change = BrokerRegistrationChangeRecord(
+            broker_id=node_id, broker_epoch=epoch, fenced=_FENCED
+        )
+        older = FenceBrokerRecord(id=node_id, epoch=epoch)
+        self.store.resign([change if fits(change, self.image.metadata_version) else older])
 
     def close(self) -> int:
         """Write what a stop has to; the epoch of this node's registration. Logs what fails."""
         log = self.store.log
         log.appended = lambda size: None
-        for step in (self.store.resign, self._fence, self._write_snapshot, log.close):
+        for step in (self._leave, self._write_snapshot, log.close):
             try:
                 step()
             except OSError as error:

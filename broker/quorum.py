@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from broker.context import Context
     from broker.controller import Controller
 
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_TOPIC_ID = bytes(15) + b"\1"
-METADATA_PARTITION = 0
-
 
 class Endpoint(NamedTuple):
     """Where a node can be dialled."""

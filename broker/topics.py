@@ -13,10 +13,10 @@ from broker import logs
 from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from broker.coordinator.offsets_topic import overrides as offsets_topic_overrides
 from broker.partition import Partition
-from broker.quorum import METADATA_TOPIC
 from config import TopicSettings
 from config.dynamic import known_topic_part
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata_names import METADATA_TOPIC
 from protocol.records.compression import NAMES as CODEC_NAMES
 from protocol.records.validate import ProduceRules
 from storage.topics import Topic as StoredTopic

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         case ["unread", *folders] if folders:
             text = _unread(folders)
         case _:
-            sys.stderr.write("python -m config docs | sample | keys | unread FOLDER...\n")
+            sys.stderr.write(f"python -m {__package__} docs | sample | keys | unread FOLDER...\n")
             return 2
     sys.stdout.write(text)
     return 0

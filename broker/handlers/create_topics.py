@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.quorum import METADATA_TOPIC
 from broker.topics import MAX_PARTITIONS, NewTopic, name_fault
 from config import ConfigError, TopicSettings
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata_names import METADATA_TOPIC
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from protocol.schema import ZERO_UUID
 

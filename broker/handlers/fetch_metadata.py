@@ -18,15 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.quorum import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
-    is_other_cluster,
-    leader_endpoint,
-    leader_fault,
-)
+from broker.quorum import is_other_cluster, leader_endpoint, leader_fault
 from broker.waiting import FetchWait, Held
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:

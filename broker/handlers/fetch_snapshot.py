@@ -13,14 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.quorum import (
-    METADATA_PARTITION,
-    METADATA_TOPIC,
-    is_other_cluster,
-    leader_endpoint,
-    leader_fault,
-)
+from broker.quorum import is_other_cluster, leader_endpoint, leader_fault
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from storage.metadata.snapshots import SnapshotId
 from storage.slices import FileSlice

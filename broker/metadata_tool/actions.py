@@ -22,9 +22,9 @@ from storage.metadata.loading import load
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from broker.observer.effects import SnapshotId
     from broker.observer.files import Keeping
     from protocol.logdata.metadata import MetadataRecord
+    from protocol.logdata.metadata_names import SnapshotId
     from storage.metadata.image import MetadataImage
     from storage.metadata.loading import Loaded
 

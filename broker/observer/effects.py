@@ -7,20 +7,10 @@ to happen. Of two it must be told the outcome before it says what to ask next: o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_TOPIC_ID = bytes(15) + b"\x01"
-
-
-class SnapshotId(NamedTuple):
-    """What a snapshot contains: all below `end_offset`; `epoch` is that of its last record."""
-
-    end_offset: int
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.end_offset:020d}-{self.epoch:010d}"
+if TYPE_CHECKING:
+    from protocol.logdata.metadata_names import SnapshotId
 
 
 class Held(NamedTuple):

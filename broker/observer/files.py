@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.observer.effects import Held, SnapshotId
-from protocol.logdata.metadata import encode_record
+from broker.observer.effects import Held
+from protocol.logdata.metadata_names import SnapshotId
 from protocol.records.batch import Batch
 from protocol.records.walk import walk
 from storage.layout import LOG, METADATA_LOG, file_name, offset_of
+from storage.metadata.image_snapshot import write_image
 from storage.metadata.snapshot_names import PART, snapshot_id_of
-from storage.metadata.snapshot_names import SnapshotId as StoredId
-from storage.metadata.snapshots import DamagedSnapshot, SnapshotWriter, read_snapshot
+from storage.metadata.snapshots import DamagedSnapshot, read_snapshot
 from storage.scan import Scan
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MetadataFolder:
         self.cluster_id: str | None = None
         self.log_bytes = 0
         self._files = files
-        self._snapshot_id: StoredId | None = None
+        self._snapshot_id: SnapshotId | None = None
         self._partial: tuple[SnapshotId, int] | None = None
         self._part_file: File | None = None
         self._log_file: File | None = None
@@ -150,11 +150,11 @@ class MetadataFolder:
         if newest is not None:
             wanted.add(newest.file_name + PART)
             size = self._files.size_of(self._part_path(newest))
-            self._partial = SnapshotId(*newest), size
+            self._partial = newest, size
         self._remove_all_but(wanted)
         self._open_log()
 
-    def _is_whole(self, known: StoredId) -> bool:
+    def _is_whole(self, known: SnapshotId) -> bool:
         try:
             for _ in read_snapshot(self._files, f"{self.folder}/{known.file_name}"):
                 pass
@@ -196,14 +196,14 @@ class MetadataFolder:
     def _log_path(self) -> str:
         return f"{self.folder}/{file_name(self._start_offset, LOG)}"
 
-    def _part_path(self, snapshot_id: StoredId) -> str:
+    def _part_path(self, snapshot_id: SnapshotId) -> str:
         return f"{self.folder}/{snapshot_id.file_name}{PART}"
 
     # Snapshots
 
     def keep_piece(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
         if self._part_file is None:
-            path = self._part_path(StoredId(*snapshot_id))
+            path = self._part_path(snapshot_id)
             self._part_file = self._files.open_file(path, create=True)
         file = self._part_file
         if file.size() > position:
@@ -214,53 +214,49 @@ class MetadataFolder:
     def drop_partial(self, snapshot_id: SnapshotId) -> None:
         self._close_part()
         self._partial = None
-        self._files.remove(self._part_path(StoredId(*snapshot_id)))
+        self._files.remove(self._part_path(snapshot_id))
 
     def read_partial(self, snapshot_id: SnapshotId) -> Iterator[SnapshotBatch]:
-        return read_snapshot(self._files, self._part_path(StoredId(*snapshot_id)))
+        return read_snapshot(self._files, self._part_path(snapshot_id))
 
     def publish(self, snapshot_id: SnapshotId) -> None:
-        stored = StoredId(*snapshot_id)
-        part = self._part_path(stored)
+        part = self._part_path(snapshot_id)
         file = self._part_file or self._files.open_file(part)
         file.sync()
         self._close_part()
         # Before the snapshot has its name: a log that ends below a snapshot does not belong to it.
         self._let_go_of_log()
         self._files.remove(self._log_path)
-        path = f"{self.folder}/{stored.file_name}"
+        path = f"{self.folder}/{snapshot_id.file_name}"
         self._files.rename(part, path)
         self._files.sync_dir(self.folder)
         # Not before the name lasts: a run after a power cut may have to write to the part.
         self._files.make_read_only(path)
         self._partial = None
-        self._begin_after(stored)
+        self._begin_after(snapshot_id)
 
     def compact(self, state: State, *, unique: str, now_ms: int) -> SnapshotId | None:
-        stored = StoredId(state.end_offset, state.epoch)
-        level = state.image.metadata_version
-        with SnapshotWriter(
+        snapshot_id = SnapshotId(state.end_offset, state.epoch)
+        write_image(
             self._files,
             self.folder,
-            stored,
+            snapshot_id,
+            state.image,
+            list(state.controls.values()),
             last_contained_ms=state.last_timestamp_ms,
             unique=unique,
-            first_records=list(state.controls.values()),
             now_ms=now_ms,
-        ) as writer:
-            records = state.image.records()
-            writer.append((None, encode_record(record, level=level)) for record in records)
-            writer.finish()
-        self._begin_after(stored)
-        return SnapshotId(*stored)
+        )
+        self._begin_after(snapshot_id)
+        return snapshot_id
 
-    def _begin_after(self, stored: StoredId) -> None:
+    def _begin_after(self, snapshot_id: SnapshotId) -> None:
         """The log begins anew at the end of a snapshot that has just been published."""
         self._let_go_of_log()
-        self._snapshot_id = stored
-        wanted = {stored.file_name}
+        self._snapshot_id = snapshot_id
+        wanted = {snapshot_id.file_name}
         if self._partial is not None:
-            wanted.add(StoredId(*self._partial[0]).file_name + PART)
+            wanted.add(self._partial[0].file_name + PART)
         self._remove_all_but(wanted)
 
     def _close_part(self) -> None:
@@ -320,7 +316,7 @@ def _entries_of(data: memoryview, position: int) -> Iterator[_LogEntry]:
         yield _LogEntry(batch.base_offset, batch.last_offset + 1, batch.leader_epoch, position + at)
 
 
-def _partial_id(name: str) -> StoredId | None:
+def _partial_id(name: str) -> SnapshotId | None:
     """The id of a snapshot that was being downloaded; one that we were writing has another name."""
     return snapshot_id_of(name.removesuffix(PART)) if name.endswith(PART) else None
 

@@ -24,11 +24,11 @@ from broker.observer.effects import (
     ObserverStopped,
     Reset,
     Retry,
-    SnapshotId,
     Truncate,
 )
 from broker.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
 from broker.observer.replay import Replay, State, state_of_snapshot
+from protocol.logdata.metadata_names import SnapshotId
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse

@@ -35,11 +35,11 @@ from broker.observer.effects import (
     ObserverStopped,
     Reset,
     Retry,
-    SnapshotId,
     Truncate,
 )
 from broker.observer.requests import Asker, fetch_request, snapshot_request
 from protocol.errors import ErrorCode
+from protocol.logdata.metadata_names import SnapshotId
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from protocol.records.batch import Batch

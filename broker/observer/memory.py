@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from broker.observer.effects import Held, SnapshotId
-from storage.metadata.snapshot_names import SnapshotId as StoredId
+from broker.observer.effects import Held
+from storage.metadata.snapshot_names import SnapshotId
 from storage.metadata.snapshots import read_snapshot
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class InMemory:
         self._part = bytearray()
 
     def read_partial(self, snapshot_id: SnapshotId) -> Iterator[SnapshotBatch]:
-        path = f"memory/{StoredId(*snapshot_id).file_name}"
+        path = f"memory/{snapshot_id.file_name}"
         return read_snapshot(cast("Filesystem", _OneFile(self._part)), path)
 
     def publish(self, snapshot_id: SnapshotId) -> None:

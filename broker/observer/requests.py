@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.observer.effects import METADATA_TOPIC, METADATA_TOPIC_ID
+from protocol.logdata.metadata_names import METADATA_TOPIC, METADATA_TOPIC_ID
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest
 
 if TYPE_CHECKING:
-    from broker.observer.effects import SnapshotId
+    from protocol.logdata.metadata_names import SnapshotId
 
 FETCH_BYTES = 8 * 1024 * 1024
 """Asked of the log at once: as large as a batch of it may be."""

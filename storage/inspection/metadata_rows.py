@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import Malformed
 from protocol.logdata.metadata import decode_control, decode_record, read_batch
+from protocol.logdata.metadata_names import METADATA_TOPIC
 from protocol.logdata.plain import plain
 from protocol.primitives import read_uvarint
 from storage.inspection.findings import Report
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from protocol.logdata.plain import Plain
     from storage.filesystem import Filesystem
     from storage.inspection.findings import Finding, Progress
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 def is_metadata(path: str, name: str) -> bool:

@@ -13,6 +13,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol.logdata.metadata import (
+    NO_LEADER_CHANGE,
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
@@ -52,12 +53,10 @@ if TYPE_CHECKING:
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-NO_LEADER = -1
 METADATA_VERSION_FEATURE = "metadata.version"
 LEVEL_OF_AN_UNMARKED_LOG = 1
 """A log that never named its metadata.version is one of Kafka 3.0."""
 
-_NO_LEADER_CHANGE = -2
 _NO_RECOVERY_CHANGE = -1
 _FENCE, _UNFENCE, _IN_CONTROLLED_SHUTDOWN = 1, -1, 1
 
@@ -269,7 +268,7 @@ class MetadataImage:
         if old is None:
             raise MetadataError(f"{what}, which topic '{topic.name}' does not have")
         changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-        if record.leader != _NO_LEADER_CHANGE:
+        if record.leader != NO_LEADER_CHANGE:
             changes["leader"] = record.leader
             changes["leader_epoch"] = old.leader_epoch + 1
         if record.leader_recovery_state != _NO_RECOVERY_CHANGE:

@@ -7,7 +7,6 @@ been answered must not be lost. What it writes it then replays, as a start would
 from __future__ import annotations
 
 import errno
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from protocol.logdata.metadata import (
@@ -15,16 +14,16 @@ from protocol.logdata.metadata import (
     LeaderChangeMessage,
     control_batch,
     encode_record,
-    fits,
     metadata_batch,
 )
 from protocol.records.layout import HEADER, HEADER_SIZE
 from storage.errors import DataDirectoryError, StorageError
 from storage.layout import LEADER_EPOCHS, METADATA_LOG, SEGMENT_SUFFIXES, SNAPSHOT, offset_of
 from storage.metadata.contradictions import require_sense
+from storage.metadata.image_snapshot import write_image
 from storage.metadata.quorum_state import QUORUM_STATE, encode_quorum_state, read_quorum_state
 from storage.metadata.snapshot_names import LARGEST_EPOCH
-from storage.metadata.snapshots import SnapshotId, Snapshots, SnapshotWriter
+from storage.metadata.snapshots import SnapshotId, Snapshots
 from storage.recovery import LastKnown, open_log
 from storage.removal import Removal
 from storage.reports import RecoveryReport
@@ -47,9 +46,6 @@ BATCH_BYTES = 8 << 20
 RECORD_OVERHEAD = 5 + 2 + 5 + 1 + 5 + 1
 """What a record of a batch has besides its value, at most: its length, attributes and timestamp
 delta, offset delta, no key, the value's length, no headers."""
-RECORDS_AT_ONCE = 256
-"""Records that a snapshot encodes between two writes. The loop gets the interpreter back at each:
-with 1024, as Kafka has, a produce meanwhile took twice as long."""
 DAMAGED = ".damaged"
 """Appended to the name of a snapshot that could not be read and could be done without."""
 
@@ -308,35 +304,23 @@ class SnapshotWork:
         self._files = files
         self._folder = metadata.folder
         self._image = metadata.image.copy()
-        self._level = metadata.image.metadata_version
         self._last_contained_ms = metadata.last_timestamp_ms
         self._controls = metadata.control_records()
         self._unique = unique
         self._now_ms = now_ms
 
     def run(self) -> None:
-        """Write and publish it. Raises OSError; then there is none.
-
-        What the log said at a higher level of metadata.version and cannot say at this one is left
-        out, as Kafka does.
-        """
-        writer = SnapshotWriter(
+        """Write and publish it. Raises OSError; then there is none."""
+        write_image(
             self._files,
             self._folder,
             self.snapshot_id,
+            self._image,
+            self._controls,
             last_contained_ms=self._last_contained_ms,
             unique=self._unique,
-            first_records=self._controls,
             now_ms=self._now_ms,
         )
-        level = self._level
-        with writer:
-            records = self._image.records()
-            while some := list(islice(records, RECORDS_AT_ONCE)):
-                writer.append(
-                    [(None, encode_record(one, level=level)) for one in some if fits(one, level)]
-                )
-            writer.finish()
 
 
 def _remove_log(files: Filesystem, folder: str) -> None:

@@ -13,11 +13,11 @@ digits and the offset after it (storage.md 12.1, 12.4).
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from protocol.logdata.metadata_names import CHECKPOINT as CHECKPOINT
+from protocol.logdata.metadata_names import SnapshotId as SnapshotId
 from storage.layout import DELETED, LARGEST_OFFSET
 
-CHECKPOINT = ".checkpoint"
 PART = ".part"
 """Appended to a whole name: not finished, of no use after a restart."""
 BOOTSTRAP = "bootstrap.checkpoint"
@@ -29,26 +29,6 @@ _LEFT_OVER = re.compile(
     r"[0-9]{20}-[0-9]{10}(?:-[^/]*)?\.checkpoint"
     rf"(?:{re.escape(PART)}|{re.escape(DELETED)})"
 )
-
-
-class SnapshotId(NamedTuple):
-    """What a snapshot holds: all records below `end_offset`, the last of them of this epoch."""
-
-    end_offset: int
-    epoch: int
-
-    @property
-    def file_name(self) -> str:
-        """The name that it has once it is whole."""
-        return f"{self}{CHECKPOINT}"
-
-    def __str__(self) -> str:
-        return f"{self.end_offset:020d}-{self.epoch:010d}"
-
-    @property
-    def age(self) -> tuple[int, int]:
-        """To sort by: Kafka compares epochs first."""
-        return self.epoch, self.end_offset
 
 
 def snapshot_id_of(name: str) -> SnapshotId | None:

@@ -76,10 +76,6 @@ class MetadataStore:
         found = self.image.topics.get(name)
         return None if found is None else self._topic(found)
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        found = self.image.topics_by_id.get(topic_id)
-        return None if found is None else self._topic(found)
-
     def _topic(self, state: TopicState) -> Topic:
         configs = self.image.configs.get((TOPIC_RESOURCE, state.name), {})
         return Topic(state.name, state.topic_id, len(state.partitions), configs)
@@ -169,30 +165,36 @@ class MetadataStore:
         """The epoch in which the partition is led."""
         return self.image.topics[name].partitions[partition].leader_epoch
 
-    def begin_epoch(self) -> None:
-        """Lead every partition in a new epoch, one more than its last, and keep it here."""
-        self._change_all(self._led)
+    def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
+        """Lead every partition in a new epoch, one more than its last, and keep it here; before
+        that, say who this node is, in an operation of its own."""
+        self._append_any(registration, *self._changes(self._led))
 
-    def resign(self) -> None:
+    def resign(self, departure: Sequence[MetadataRecord] = ()) -> None:
         """Lead no partition any more, as Kafka does at a clean stop: Kafka 4 would take them away
-        at its start, while it reads from them already."""
+        at its start, while it reads from them already. After that, say that this node has gone."""
 
         def resigned(topic_id: bytes, number: int, _: PartitionState) -> PartitionChangeRecord:
             return PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=NO_LEADER)
 
-        self._change_all(resigned)
+        self._append_any(*self._changes(resigned), departure)
 
-    def _change_all(
+    def _append_any(self, *operations: Sequence[MetadataRecord]) -> None:
+        told = [operation for operation in operations if operation]
+        if told:
+            self.append(*told)
+
+    def _changes(
         self, change: Callable[[bytes, int, PartitionState], PartitionChangeRecord]
-    ) -> None:
+    ) -> list[list[PartitionChangeRecord]]:
+        """A change of each partition, in operations of bounded size."""
         changes = [
             change(topic.topic_id, number, topic.partitions[number])
             for topic in self.image.topics.values()
             for number in sorted(topic.partitions)
         ]
         starts = range(0, len(changes), RECORDS_OF_A_BATCH)
-        if changes:
-            self.append(*(changes[start : start + RECORDS_OF_A_BATCH] for start in starts))
+        return [changes[start : start + RECORDS_OF_A_BATCH] for start in starts]
 
     def _led(self, topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
         change = PartitionChangeRecord(

@@ -10,6 +10,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 from tests.support.group_caller import GroupCaller, Member
+from tests.support.running_controller import RunningController
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -85,3 +86,23 @@ def member(broker: BrokerProcess, group: str) -> Iterator[Callable[..., Member]]
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningController]:
+    """A controller with its listener, and without a snapshot."""
+    with RunningController(tmp_path_factory.mktemp("node") / "data") as controller:
+        controller.append(5)
+        yield controller
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[RunningController]:
+    with RunningController(tmp_path / "data") as controller:
+        yield controller
+
+
+@pytest.fixture
+def follower(node: RunningController) -> Iterator[Caller]:
+    with node.connect() as caller:
+        yield caller

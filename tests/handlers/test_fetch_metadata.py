@@ -19,36 +19,11 @@ from protocol.records.walk import walk
 from protocol.schema import ZERO_UUID
 from storage.log import Log
 from tests.support.caller import Caller, Timed, batches_in
-from tests.support.metadata_fetches import NOTHING, Entry, asking, entry_of, told
+from tests.support.metadata_fetches import LONG_MS, NOTHING, VERSIONS, Entry, asking, entry_of, told
 from tests.support.running_controller import HOST, RunningController
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-VERSIONS = range(13, 19)
-LONG_MS = 8_000
-"""Longer than any answer that comes at once takes on a busy machine."""
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningController]:
-    """A node without a snapshot."""
-    with RunningController(tmp_path_factory.mktemp("node") / "data") as controller:
-        controller.append(5)
-        yield controller
-
-
-@pytest.fixture
-def own_node(tmp_path: Path) -> Iterator[RunningController]:
-    with RunningController(tmp_path / "data") as controller:
-        yield controller
-
-
-@pytest.fixture
-def follower(node: RunningController) -> Iterator[Caller]:
-    with node.connect() as caller:
-        yield caller
+    pass
 
 
 def fetched(node: RunningController, offset: int, last_epoch: int, **more: Any) -> Entry:

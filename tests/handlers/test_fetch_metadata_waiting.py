@@ -13,38 +13,14 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from protocol.schema import ZERO_UUID
 from tests.support.caller import Caller, Timed
-from tests.support.metadata_fetches import asking, entry_of
+from tests.support.metadata_fetches import LONG_MS, VERSIONS, asking, entry_of
 from tests.support.running_controller import RunningController
 from tests.support.wire_client import ConnectionClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-VERSIONS = range(13, 19)
 FETCH = APIS[1]
-LONG_MS = 8_000
-"""Longer than any answer that comes at once takes on a busy machine."""
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningController]:
-    """A node without a snapshot."""
-    with RunningController(tmp_path_factory.mktemp("node") / "data") as controller:
-        controller.append(5)
-        yield controller
-
-
-@pytest.fixture
-def own_node(tmp_path: Path) -> Iterator[RunningController]:
-    with RunningController(tmp_path / "data") as controller:
-        yield controller
-
-
-@pytest.fixture
-def follower(node: RunningController) -> Iterator[Caller]:
-    with node.connect() as caller:
-        yield caller
 
 
 def stored(node: RunningController) -> bytes:

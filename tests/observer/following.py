@@ -16,7 +16,7 @@ from tests.observer.cutting_proxy import CuttingProxy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker.observer.effects import SnapshotId
+    from protocol.logdata.metadata_names import SnapshotId
     from storage.metadata.image import MetadataImage
 
 CUTS = 100

@@ -16,7 +16,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from broker.observer.connection import ConnectionLost
-from broker.observer.effects import METADATA_TOPIC, METADATA_TOPIC_ID
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     LeaderChangeMessage,
@@ -27,6 +26,7 @@ from protocol.logdata.metadata import (
     encode_record,
     metadata_batch,
 )
+from protocol.logdata.metadata_names import METADATA_TOPIC, METADATA_TOPIC_ID
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse

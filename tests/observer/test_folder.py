@@ -12,8 +12,11 @@ from broker.observer.effects import ObserverStopped
 from protocol.logdata.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
+    FeatureLevelRecord,
+    UserScramCredentialRecord,
 )
 from storage.errors import DataDirectoryError, LockHeld
+from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.loading import load
 from tests.observer.scripted_controller import (
     CLUSTER,
@@ -112,6 +115,25 @@ def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
     again, _ = follower(controller, ObserverDirectory.open(files, DATA))
     follow(again)
     assert same(again.image, controller.image)
+
+
+def test_a_snapshot_of_its_own_leaves_out_what_a_lowered_level_cannot_say(
+    controller: ScriptedController, files: MemoryFilesystem
+) -> None:
+    user = UserScramCredentialRecord(
+        name="ann", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
+    controller.append(user)
+    controller.append(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=7))
+    controller.append(*topic("a", 100))
+    made, _ = follower(controller, ObserverDirectory.open(files, DATA), snapshot_after_bytes=100)
+    follow(made)
+    loaded = load(files, DATA)
+    assert loaded.snapshot is not None
+    assert loaded.end_offset == loaded.snapshot.end_offset == controller.end_offset
+    assert list(loaded.image.topics) == ["a"]
+    assert made.image.scram_credentials
+    assert not loaded.image.scram_credentials
 
 
 def test_no_snapshot_is_made_amid_a_transaction(

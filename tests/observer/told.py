@@ -12,9 +12,9 @@ from broker.observer.memory import InMemory
 from tests.observer.scripted_controller import Finished, Line, ScriptedController
 
 if TYPE_CHECKING:
-    from broker.observer.effects import SnapshotId
     from broker.observer.files import Keeping
     from protocol.logdata.metadata import MetadataRecord
+    from protocol.logdata.metadata_names import SnapshotId
     from storage.metadata.image import MetadataImage
 
 DATA = "/data/observer"

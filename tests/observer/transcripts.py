@@ -34,12 +34,12 @@ from broker.observer.effects import (
     ObserverStopped,
     Reset,
     Retry,
-    SnapshotId,
     Truncate,
 )
 from broker.observer.machine import ObserverMachine
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import NoOpRecord, encode_record, metadata_batch
+from protocol.logdata.metadata_names import SnapshotId
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotResponse
 

@@ -7,6 +7,10 @@ from typing import Any
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.schema import ZERO_UUID
 
+VERSIONS = range(13, 19)
+"""Those in which Kafka's followers fetch it."""
+LONG_MS = 8_000
+"""Longer than any answer that comes at once takes on a busy machine."""
 METADATA_ID = bytes(15) + b"\x01"
 NOTHING = (-1, -1)
 Entry = FetchResponse.Topic.Partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import random
 from typing import TYPE_CHECKING
@@ -248,20 +249,20 @@ def _sync_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_sync_often")
 def test_a_power_cut_leaves_what_was_acknowledged_and_whole_operations_only() -> None:
-    files, life = blank(), Life()
-    files.count = 0
-    live(files, life, random.Random(0))
-    calls = files.count
-    assert calls > 100
+    whole, told = blank(), Life()
+    whole.count = 0
+
+    def cuts_here() -> tuple[str, MemoryFilesystem, list[MemoryFilesystem], Life]:
+        cut = whole.count - 1
+        survivors = [whole.power_cut(random.Random(cut * 1000 + seed)) for seed in range(SEEDS)]
+        return f"cut {cut} ({whole.calls[-1]})", whole.copy(), survivors, copy.deepcopy(told)
+
+    cuts = whole.at_every_call(lambda: live(whole, told, random.Random(0)), cuts_here)
+    assert len(cuts) > 60
     refused = 0
-    for cut in range(calls):
-        for seed in range(SEEDS):
-            rng, files, life = random.Random(cut * 1000 + seed), blank(), Life()
-            files.count, files.cut_at = 0, cut
-            with pytest.raises(PowerCut):
-                live(files, life, random.Random(0))
-            survivor = files.power_cut(rng)
-            where = f"cut {cut} ({files.calls[-1]}), seed {seed}"
+    for cut, (call, files, survivors, before) in enumerate(cuts):
+        for seed, survivor in enumerate(survivors):
+            where, life = f"{call}, seed {seed}", copy.deepcopy(before)
             if may_refuse(survivor, files):
                 refused += 1
                 continue
@@ -270,9 +271,9 @@ def test_a_power_cut_leaves_what_was_acknowledged_and_whole_operations_only() ->
             assert store.log.epoch > life.epoch, where
             # and it goes on from there
             life.certain = topics_of(store.log)
-            life.change(store.log, 50, rng)
+            life.change(store.log, 50, random.Random(cut * 1000 + seed))
             assert topics_of(opened(survivor)[0].log) == life.certain, where
-    assert refused < calls * SEEDS // 50
+    assert refused < len(cuts) * SEEDS // 50
 
 
 def may_refuse(survivor: MemoryFilesystem, files: MemoryFilesystem) -> bool:
