@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Message = dict[str, Any]
 
-MODULE = "broker.cleaner_process"
+MODULE = f"{__package__}.cleaner_process"
 SLICE_S = 0.001
 """Logs are looked at for so long at once; then the loop does something else for `PAUSE_S`."""
 PAUSE_S = 0.01
@@ -482,10 +482,9 @@ def _import() -> None:
     """Everything that is imported where it is needed, for milliseconds on the loop are felt."""
     import json  # noqa: F401
 
-    import broker.child_process
-    import broker.cleanable  # noqa: F401
-    import storage.cleaning.cleaning
-    import storage.replacing  # noqa: F401
+    from broker import child_process, cleanable  # noqa: F401
+    from storage import replacing  # noqa: F401
+    from storage.cleaning import cleaning  # noqa: F401
 
     logs.warm_up()
 

@@ -248,6 +248,10 @@ class Cleaning:
         path = f"{self._plan.folder}/{file_name(source.base_offset, LOG)}"
         file = self._files.open_to_read(path)
         try:
-            return file.pread(1, MAGIC_POSITION)[0]
+            magic = file.pread(1, MAGIC_POSITION)
         finally:
             file.close()
+        if not magic:
+            # The topic was deleted and made again since this was planned.
+            raise CorruptBatch(f"{path}: the file has not the {source.size} bytes of the plan")
+        return magic[0]

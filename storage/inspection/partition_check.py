@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.logdata.metadata_names import METADATA_TOPIC
 from storage.errors import MalformedFile
 from storage.inspection import text_files
 from storage.inspection.facts import (
@@ -21,7 +22,7 @@ from storage.inspection.findings import Report, no_progress
 from storage.inspection.folder_names import FolderNames
 from storage.inspection.index_files import NOWHERE
 from storage.inspection.log_walk import Damage, LogWalk
-from storage.inspection.metadata_rows import METADATA_TOPIC, check_snapshot, metadata_faults
+from storage.inspection.metadata_rows import check_snapshot, metadata_faults
 from storage.inspection.producer_watch import (
     ProducerWatch,
     SnapshotCheck,

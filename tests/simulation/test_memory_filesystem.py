@@ -179,3 +179,44 @@ def test_survivors_of_one_moment_do_not_share_what_is_written_later() -> None:
     one.open_file("/data/file").write_at([b"else"], 0)
 
     assert files.read_bytes("/data/file") == other.read_bytes("/data/file") == b"same"
+
+
+def contents(files: MemoryFilesystem, folder: str = "/") -> dict[str, tuple[int, bytes] | None]:
+    """Every file's time and bytes, and None for folders, by path."""
+    found: dict[str, tuple[int, bytes] | None] = {}
+    for name in files.list_dir(folder):
+        path = f"{folder.rstrip('/')}/{name}"
+        if files.is_dir(path):
+            found |= {path: None, **contents(files, path)}
+        else:
+            found[path] = (files.modified_ms(path), files.read_bytes(path))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_look_at_every_call_of_one_run_finds_what_a_cut_at_that_call_leaves(seed: int) -> None:
+    def begun() -> MemoryFilesystem:
+        files = MemoryFilesystem()
+        files.make_dir("/root")
+        return files
+
+    def run(files: MemoryFilesystem) -> None:
+        for number in range(150):
+            files.mtime_ms += 1
+            outcome(files, "/root", random.Random(f"{seed} {number}"))
+
+    def left(files: MemoryFilesystem) -> list[MemoryFilesystem]:
+        return [files.power_cut(random.Random(cut)) for cut in range(3)] + [files.copy()]
+
+    whole = begun()
+    looks = whole.at_every_call(lambda: run(whole), lambda: left(whole))
+    assert len(looks) == whole.count - begun().count > 50
+    for number, looked in enumerate(looks, begun().count):
+        files = begun()
+        files.cut_at = number
+        with pytest.raises(PowerCut):
+            run(files)
+        assert list(map(contents, looked)) == list(map(contents, left(files))), number
+    unseen = begun()
+    run(unseen)
+    assert contents(whole) == contents(unseen), "looking changes nothing"

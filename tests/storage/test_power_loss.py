@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import random
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from tests.storage.logs import (
     taken,
 )
 from tests.storage.message_sets import message_set, records_in
-from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
@@ -160,22 +162,23 @@ def expect_producers_to_be_known(log: Log, history: History) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) -> None:
-    calls = calls_of_a_run(seed)
-    for cut_at in range(calls):
-        rng = random.Random(f"{seed} {cut_at}")
-        files, history = MemoryFilesystem(), History()
-        files.make_dir(FOLDER)
-        files.sync_all()
-        files.cut_at = cut_at + len(files.calls)
-        with pytest.raises(PowerCut):
-            one_run(files, history, random.Random(seed))
+    whole, told = MemoryFilesystem(), History()
+    whole.make_dir(FOLDER)
+    whole.sync_all()
+    numbers = itertools.count()
 
-        for _ in range(3):
-            power_failed = rng.random() < 0.7
-            if power_failed:
-                files = files.power_cut(rng)
-            else:  # only the process died: what was written is there, synced or not
-                files.cut_at = None
+    def stopped_here() -> tuple[random.Random, bool, MemoryFilesystem, History]:
+        rng = random.Random(f"{seed} {next(numbers)}")
+        power_failed, files = stopped(whole, rng)
+        return rng, power_failed, files, copy.deepcopy(told)
+
+    stops = whole.at_every_call(lambda: one_run(whole, told, random.Random(seed)), stopped_here)
+    assert told.promised == len(told.records)
+    assert len(stops) > 60
+    for rng, power_failed, files, history in stops:
+        for again in range(3):
+            if again:
+                power_failed, files = stopped(files, rng)
             point = rng.choice((0, history.noted))
             known = LastKnown(recovery_point=point, gaps_below=0)
             log, _ = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
@@ -188,20 +191,19 @@ def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) ->
             work(log, history, count=4, rng=rng)
 
 
+def stopped(files: MemoryFilesystem, rng: random.Random) -> tuple[bool, MemoryFilesystem]:
+    """Whether the power fails, and what is there afterwards."""
+    if rng.random() < 0.7:
+        return True, files.power_cut(rng)
+    # Only the process died: what was written is there, synced or not.
+    return False, files.copy()
+
+
 def one_run(files: MemoryFilesystem, history: History, rng: random.Random) -> None:
     log, _ = open_log(files, FOLDER, SETTINGS, now_ms=NOW_MS)
     work(log, history, count=25, rng=rng)
     log.close(clean=True)
     history.promised = log.recovery_point
-
-
-def calls_of_a_run(seed: int) -> int:
-    files, history = MemoryFilesystem(), History()
-    files.make_dir(FOLDER)
-    before = len(files.calls)
-    one_run(files, history, random.Random(seed))
-    assert history.promised == len(history.records)
-    return len(files.calls) - before
 
 
 class Broker:
@@ -256,31 +258,36 @@ def life(files: MemoryFilesystem, promises: Promises, seed: int) -> None:
 
 
 def test_a_data_directory_keeps_its_promises_wherever_the_power_fails() -> None:
-    whole = MemoryFilesystem()
-    life(whole, Promises(), 1)
-    for cut_at in range(len(whole.calls)):
-        for seed in range(2):
-            rng = random.Random(f"{seed} {cut_at}")
-            files, promises = MemoryFilesystem(), Promises()
-            files.cut_at = cut_at
-            with pytest.raises(PowerCut):
-                life(files, promises, 1)
+    whole, told = MemoryFilesystem(), Promises()
+    numbers = itertools.count()
 
-            files = files.power_cut(rng)
-            broker = Broker(files, 77)
+    def cut_here() -> tuple[Promises, list[MemoryFilesystem]]:
+        cut_at = next(numbers)
+        rngs = [random.Random(f"{seed} {cut_at}") for seed in range(2)]
+        return copy.deepcopy(told), [whole.power_cut(rng) for rng in rngs]
 
-            assert promises.topics <= {topic.name for topic in broker.topics.topics()}
-            assert broker.topics.next_producer_id() not in promises.producer_ids
-            if "a" not in promises.topics:
-                continue
-            log = broker.directory.logs["a", 0]
-            assert promises.start <= log.start_offset <= 6
-            assert log.failed is None
-            found = [r for r in records_in(everything(log)) if r.offset >= log.start_offset]
-            assert [r.offset for r in found] == list(range(log.start_offset, log.next_offset))
-            kept = promises.history.records[log.start_offset : log.next_offset]
-            assert [(r.timestamp_ms, r.value) for r in found] == kept
-            assert promises.history.promised <= log.next_offset <= len(promises.history.records)
-            expect_producers_to_be_known(log, promises.history)
-            assert broker.directory.close()
-            assert Broker(files, 78).reports == []
+    cuts = whole.at_every_call(lambda: life(whole, told, 1), cut_here)
+    assert len(cuts) > 60
+    for promises, survivors in cuts:
+        for files in survivors:
+            expect_the_promises_kept(files, promises)
+
+
+def expect_the_promises_kept(files: MemoryFilesystem, promises: Promises) -> None:
+    """By a start after the power cut, and by the next one."""
+    broker = Broker(files, 77)
+    assert promises.topics <= {topic.name for topic in broker.topics.topics()}
+    assert broker.topics.next_producer_id() not in promises.producer_ids
+    if "a" not in promises.topics:
+        return
+    log = broker.directory.logs["a", 0]
+    assert promises.start <= log.start_offset <= 6
+    assert log.failed is None
+    found = [r for r in records_in(everything(log)) if r.offset >= log.start_offset]
+    assert [r.offset for r in found] == list(range(log.start_offset, log.next_offset))
+    kept = promises.history.records[log.start_offset : log.next_offset]
+    assert [(r.timestamp_ms, r.value) for r in found] == kept
+    assert promises.history.promised <= log.next_offset <= len(promises.history.records)
+    expect_producers_to_be_known(log, promises.history)
+    assert broker.directory.close()
+    assert Broker(files, 78).reports == []

@@ -7,6 +7,7 @@ It is the twin of `storage.filesystem.DiskFilesystem` with more abilities:
 - `kill()` makes it what a start finds after only the process died: all that was written is there,
   synced or not.
 - `cut_at = n` raises `PowerCut` at the n-th call that changes anything, and at all later ones.
+- `at_every_call(run, take)` looks at what a power cut at each such call would find, in one run.
 - `faults` maps the number of such a call to the errno it fails with; `capacity` is a full disk.
 
 How unkind a power cut is says `tests.support.memory_disk`.
@@ -14,18 +15,21 @@ How unkind a power cut is says `tests.support.memory_disk`.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from storage.filesystem import parent_of, write_atomic
 from tests.support.memory_disk import MOODS, Folder, Inode
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Bytes = bytes | bytearray | memoryview
+
+Taken = TypeVar("Taken")
 
 
 class PowerCut(BaseException):
@@ -54,11 +58,17 @@ class MemoryFile:
         assert not self.closed, f"{self.path} is closed"
         files, inode = self._files, self.inode
         data = b"".join(buffers)
-        try:
-            files.about_to("write", self.path)
-        except (OSError, PowerCut):
+        if files.looking is not None:
+            # The first half, which the rest of the call then writes again.
             inode.write(data[: len(data) // 2], position, files.mtime_ms)
-            raise
+            files.about_to("write", self.path)
+            inode.changes.pop()
+        else:
+            try:
+                files.about_to("write", self.path)
+            except (OSError, PowerCut):
+                inode.write(data[: len(data) // 2], position, files.mtime_ms)
+                raise
         room = files.room()
         growth = position + len(data) - len(inode.data)
         if room is not None and growth > room:
@@ -118,6 +128,7 @@ class MemoryFilesystem:
         self.reads: list[tuple[str, int, int]] = []
         """Path, position and size of every read."""
         self.cut_at: int | None = None
+        self.looking: Callable[[], None] | None = None
         self.faults: dict[int, int] = {}
         self.capacity: int | None = None
         self.mtime_ms = 1_700_000_000_000
@@ -131,6 +142,27 @@ class MemoryFilesystem:
         survivor.mtime_ms = self.mtime_ms
         return survivor
 
+    def at_every_call(self, run: Callable[[], object], take: Callable[[], Taken]) -> list[Taken]:
+        """Run to the end, and return what `take` gave at each call that changes anything.
+
+        It finds everything as it would be were the power cut at that call, as with `cut_at`, and
+        is to take copies: `power_cut` and `copy` give them. No faults, and disks that are not full.
+        """
+        assert self.cut_at is None
+        assert not self.faults
+        assert self.capacity is None
+        taken: list[Taken] = []
+        self.looking = lambda: taken.append(take())
+        run()
+        self.looking = None
+        return taken
+
+    def copy(self) -> MemoryFilesystem:
+        """What the next process finds when this one is killed now."""
+        other = MemoryFilesystem(copy.deepcopy(self.root), recording=self.recording)
+        other.mtime_ms = self.mtime_ms
+        return other
+
     def kill(self) -> None:
         """The process is gone, and with it its locks; the machine goes on."""
         self.cut_at = None
@@ -143,6 +175,8 @@ class MemoryFilesystem:
         self.count = number + 1
         if self.recording:
             self.calls.append(f"{what} {path}")
+        if self.looking is not None:
+            self.looking()
         if self.cut_at is not None and number >= self.cut_at:
             raise PowerCut(f"{what} {path}")
         if number in self.faults:
@@ -310,9 +344,14 @@ class MemoryFilesystem:
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Put a durable file in place, for tests that begin with files."""
-        self.make_dir(parent_of(path))
-        inode = Inode(data, self.mtime_ms)
-        self._folder(parent_of(path)).names[path.rpartition("/")[2]] = inode
+        self.write_all({path: data})
+
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        """The same for many of them, by path."""
+        for path, data in contents.items():
+            self.make_dir(parent_of(path))
+            inode = Inode(data, self.mtime_ms)
+            self._folder(parent_of(path)).names[path.rpartition("/")[2]] = inode
         self.sync_all()
 
     def sync_all(self) -> None:

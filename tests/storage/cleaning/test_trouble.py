@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import re
+from itertools import count
 from zlib import crc32
 
 import pytest
@@ -29,7 +30,7 @@ from tests.storage.cleaning.partition import (
     rules,
     with_payload,
 )
-from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.memory_filesystem import MemoryFile, MemoryFilesystem, PowerCut
 
 SMALL = rules(segment_bytes=2000, index_interval_bytes=100)
 
@@ -153,6 +154,24 @@ def test_a_file_that_is_shorter_than_planned_is_no_source() -> None:
     partition.files.write_bytes(f"{FOLDER}/{0:020d}.log", partition.file(0)[:-9])
     with pytest.raises(CorruptBatch, match=r"position 0: the file has \d+ bytes, not \d+"):
         list(Cleaning(partition.files, plan).groups())
+
+
+@pytest.mark.parametrize("opened", range(3))
+def test_a_file_that_is_made_anew_between_two_looks_is_no_source(
+    opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = Partition().segment(batch(0, (b"a", b"1")), batch(1, (b"a", b"2")))
+    plan, files, looks = partition.plan(), partition.files, count()
+    open_to_read = files.open_to_read
+
+    def open_another(path: str) -> MemoryFile:
+        if next(looks) == opened:
+            files.write_bytes(path, b"")
+        return open_to_read(path)
+
+    monkeypatch.setattr(files, "open_to_read", open_another)
+    with pytest.raises(CorruptBatch, match=r"bytes of the plan|0 bytes are not enough"):
+        list(Cleaning(files, plan).groups())
 
 
 def test_an_index_of_aborted_transactions_must_be_one() -> None:

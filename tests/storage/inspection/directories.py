@@ -41,11 +41,7 @@ def contents_of(folder: Path) -> Contents:
 def in_memory(contents: Contents) -> MemoryFilesystem:
     """A file system that has these files below `/data`, all of them durable."""
     files = MemoryFilesystem()
-    for name, data in contents.items():
-        path = f"{TOP}/{name}"
-        files.make_dir(path.rpartition("/")[0])
-        files.write_bytes(path, data)
-    files.sync_all()
+    files.write_all({f"{TOP}/{name}": data for name, data in contents.items()})
     return files
 
 
@@ -64,6 +60,11 @@ def contents_in(files: MemoryFilesystem, path: str = TOP) -> Contents:
 def findings(files: MemoryFilesystem, path: str = TOP, *, deep: bool = True) -> list[Finding]:
     """What a check says, without the notes."""
     return [found for found in check(files, path, deep=deep) if found.severity != "note"]
+
+
+def is_found(files: MemoryFilesystem, *, deep: bool = True) -> bool:
+    """Whether `findings` has any; the check goes no further than the first."""
+    return any(found.severity != "note" for found in check(files, TOP, deep=deep))
 
 
 def errors(files: MemoryFilesystem, path: str = TOP) -> list[Finding]:

@@ -35,6 +35,7 @@ from tests.storage.inspection.directories import (
     errors,
     findings,
     in_memory,
+    is_found,
     opened,
     repaired,
     spoilt,
@@ -73,7 +74,7 @@ def test_every_change_of_a_log_file_is_found(written: Contents, part: int) -> No
         name = rng.choice(names)
         what, data = spoilt(rng, written[name])
         files = in_memory(written | {name: data})
-        assert findings(files, deep=False), f"seed {seed}: {name}: {what}"
+        assert is_found(files, deep=False), f"seed {seed}: {name}: {what}"
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -86,7 +87,7 @@ def test_every_bit_of_a_header_is_looked_at(written: Contents, part: int) -> Non
         data = bytearray(written[name])
         data[start + bit // 8] ^= 1 << bit % 8
         files = in_memory(written | {name: bytes(data)})
-        assert findings(files, deep=False), f"bit {bit} of {name} at {start}"
+        assert is_found(files, deep=False), f"bit {bit} of {name} at {start}"
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".pystate.json"])
@@ -96,7 +97,7 @@ def test_a_change_of_a_file_beside_the_log_is_found(written: Contents, suffix: s
         rng = random.Random(seed)
         name = rng.choice(names_of(written, suffix))
         what, data = spoilt(rng, written[name])
-        if not findings(in_memory(written | {name: data})) and not harmless(
+        if not is_found(in_memory(written | {name: data})) and not harmless(
             written, name, suffix, data
         ):
             missed.append(f"seed {seed}: {name}: {what}")
@@ -182,7 +183,7 @@ def test_a_text_file_that_says_something_else_is_found(written: Contents, file: 
             same = False
         if file == LEADER_EPOCHS and name.startswith(("old", "middle")):
             same = True  # batches of formats 0 and 1 have no epochs to compare with
-        if not same and not findings(in_memory(written | {name: data})):
+        if not same and not is_found(in_memory(written | {name: data})):
             missed.append(f"seed {seed}: {name}: {what}")
     assert not missed
 
