@@ -9,6 +9,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from broker.cli_arguments import add_action, address, seconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -122,27 +124,21 @@ def add_commands(commands: Commands) -> None:
 
 
 def _action(actions: Commands, name: str, line: str, description: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=line,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_action(actions, name, line, description)
     parser.add_argument(
         "--bootstrap",
-        type=_address,
+        type=address,
         default=("127.0.0.1", 9092),
         metavar="HOST:PORT",
         help="a broker to ask; default 127.0.0.1:9092",
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="how long to wait for each answer; default 10",
     )
-    parser.add_argument("--json", action="store_true", help="JSON, for machines")
     return parser
 
 
@@ -218,23 +214,6 @@ def run_groups(arguments: Arguments) -> int:
         say("triglot: interrupted", sys.stderr)
         return NOT_DONE
     return DONE
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"wanted HOST:PORT, found '{text}'")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"wanted a number of seconds above 0, found '{text}'")
-    return seconds
 
 
 def _count(text: str) -> int:

@@ -10,6 +10,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from broker.cli_arguments import add_action, address, seconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,30 +73,19 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = metadata.add_subparsers(dest="action", metavar="ACTION", required=True)
-    follow = _action(actions, "follow", "print the state and each change", FOLLOW_HELP)
-    follow.add_argument("address", type=_address, metavar="HOST:PORT", help="a controller")
+    follow = add_action(actions, "follow", "print the state and each change", FOLLOW_HELP)
+    follow.add_argument("address", type=address, metavar="HOST:PORT", help="a controller")
     follow.add_argument("--dir", metavar="DIR", help="keep snapshot and log in this folder")
     follow.add_argument("--once", action="store_true", help="print the state and end")
     follow.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=DEFAULT_TIMEOUT_S,
         metavar="SECONDS",
         help=f"how long to wait for a connection or an answer; default {DEFAULT_TIMEOUT_S:g}",
     )
-    show = _action(actions, "show", "print what the files of a directory say", SHOW_HELP)
+    show = add_action(actions, "show", "print what the files of a directory say", SHOW_HELP)
     show.add_argument("path", metavar="DIR", help="a data directory")
-
-
-def _action(actions: Commands, name: str, line: str, description: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=line,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="JSON, for machines")
-    return parser
 
 
 def run_metadata(arguments: Arguments) -> int:
@@ -121,20 +112,3 @@ def run_metadata(arguments: Arguments) -> int:
     except KeyboardInterrupt:
         return DONE if arguments.action == "follow" else NOT_DONE
     return DONE
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"wanted HOST:PORT, found '{text}'")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"wanted a number of seconds above 0, found '{text}'")
-    return seconds

@@ -171,7 +171,7 @@ def find_message(name: str) -> StructType:
     if not module:
         stem = class_name.removesuffix("Request").removesuffix("Response")
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in stem).lstrip("_")
-        module = f"protocol.messages.{snake}"
+        module = f"{__package__}.messages.{snake}"
     message: StructType = getattr(import_module(module), class_name)
     return message
 
@@ -187,7 +187,7 @@ def main(arguments: list[str]) -> int:
                 return 1
             print("\n".join(source.lines))
             return 0
-    print("usage: python -m protocol.compiler [module:]NAME VERSION decode|encode")
+    print(f"usage: python -m {__name__} [module:]NAME VERSION decode|encode")
     return 2
 
 

@@ -60,7 +60,7 @@ class Api:
     def messages(self) -> ModuleType:
         """The module with the declarations; imported at first use."""
         if self._module is None:
-            self._module = import_module("protocol.messages." + self.module)
+            self._module = import_module(f"{__package__}.messages.{self.module}")
         return self._module
 
     @property

@@ -7,7 +7,8 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from broker.clock import monotonic_s
-from broker.groups_tool.connection import Connection, NotDone, said
+from broker.groups_tool.connection import Connection, NotDone
+from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

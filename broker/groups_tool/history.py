@@ -11,9 +11,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups_tool.cluster import EARLIEST, LATEST, Found, TopicPartition
-from broker.groups_tool.connection import NotDone, said
+from broker.groups_tool.connection import NotDone
 from broker.groups_tool.entries import entries_in
 from broker.groups_tool.group_records import GroupEvent, group_event
+from protocol.client import said
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import (
     OffsetCommitKey,

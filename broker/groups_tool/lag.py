@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups_tool.cluster import EARLIEST, LATEST, Found
-from broker.groups_tool.connection import said
 from broker.groups_tool.entries import first_record
+from protocol.client import said
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

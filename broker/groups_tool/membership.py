@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups_tool.cluster import TopicPartition
-from broker.groups_tool.connection import NotDone, said
+from broker.groups_tool.connection import NotDone
+from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.logdata.membership import assignment_of
 from protocol.messages.consumer_group_describe import (

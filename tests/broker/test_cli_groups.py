@@ -12,9 +12,10 @@ import pytest
 from broker.cli import main
 from broker.clock import ms_of_text, utc_text
 from broker.groups_tool.cluster import TopicPartition
-from broker.groups_tool.connection import Connection, NotDone, said
+from broker.groups_tool.connection import Connection, NotDone
 from broker.groups_tool.show import partitions_text, table
 from broker.groups_tool.times import duration_ms, moment_ms
+from protocol.client import said
 from protocol.messages.describe_groups import DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorResponse

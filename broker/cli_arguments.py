@@ -1,0 +1,41 @@
+"""Arguments that several commands have, and what is wanted of them."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def address(text: str) -> tuple[str, int]:
+    """HOST:PORT, where the host may be an IPv6 address in brackets."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"wanted HOST:PORT, found '{text}'")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def seconds(text: str) -> float:
+    """A time to wait."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e6:
+        raise argparse.ArgumentTypeError(f"wanted a number of seconds above 0, found '{text}'")
+    return found
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    line: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """A command's own command, with --json."""
+    parser = actions.add_parser(
+        name,
+        help=line,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="JSON, for machines")
+    return parser
