@@ -23,6 +23,7 @@ rebuild      making a produced set anew where it cannot stay as it came
 compact      which keys records have, and entries with fewer records, for compaction
 loops        what has to go through every record or message: scans and conversions, in Python
 key_loops    what compaction has to go through, in Python
+starts       where records begin, for whoever reads many at once; in Python or in C
 _loops       the same in C, where it could be built
 transcode    whichever of the two is there
 builder      making batches

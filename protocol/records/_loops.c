@@ -1,5 +1,6 @@
-/* The loops of loops.py, key_loops.py, logdata/commit_runs.py and the broker's offset_blocks.py in C,
- * byte for byte; transcode.py, compact.py and the last two themselves choose between the two.
+/* The loops of loops.py, key_loops.py, starts.py, entry_rows.py, logdata/commit_runs.py and the
+ * broker's offset_blocks.py in C, byte for byte; transcode.py, compact.py and the last four
+ * themselves choose between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -1260,6 +1261,105 @@ static PyObject *place_groups(PyObject *self, PyObject *args) {
     return placed;
 }
 
+/* ---------------------------------------------------------------- where records begin */
+
+#define SPAN_SIZE 12
+
+/* The numbers of a span: where it begins, where it ends, how many records it claims. */
+static bool read_span(const uint8_t *p, int64_t total, int32_t span[3]) {
+    memcpy(span, p, SPAN_SIZE);
+    if (span[0] < 0 || span[0] > span[1] || span[1] > total) return false;
+    return (int64_t)span[2] * MIN_RECORD_SIZE <= (int64_t)span[1] - span[0];
+}
+
+static PyObject *record_starts(PyObject *self, PyObject *args) {
+    Py_buffer data = {0};
+    PyObject *spans, *result = NULL;
+    int64_t records = 0;
+    int32_t span[3];
+    if (!PyArg_ParseTuple(args, "y*S", &data, &spans)) return gives_up(&data);
+    const uint8_t *from = data.buf, *bounds = (const uint8_t *)PyBytes_AS_STRING(spans);
+    int64_t size = PyBytes_GET_SIZE(spans);
+    bool good = data.len <= INT32_MAX && size % SPAN_SIZE == 0;
+    for (int64_t at = 0; good && at < size; at += SPAN_SIZE) {
+        good = read_span(bounds + at, data.len, span);
+        if (span[2] > 0) records += span[2];
+    }
+    if (!good || (result = bytes_for_output(records * 4)) == NULL) return gives_up(&data);
+    char *out = PyBytes_AS_STRING(result);
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t at = 0; good && at < size; at += SPAN_SIZE) {
+        read_span(bounds + at, data.len, span);
+        Reader in = {from + span[0], from + span[1]};
+        for (int32_t index = 0; good && index < span[2]; index++, out += 4) {
+            int32_t start = (int32_t)(in.p - from);
+            int64_t length;
+            memcpy(out, &start, 4);
+            good = read_varint(&in, &length) && length >= 0 && length <= in.end - in.p;
+            if (good) in.p += length;
+        }
+        good = good && in.p == in.end;
+    }
+    Py_END_ALLOW_THREADS
+    if (good) {
+        PyBuffer_Release(&data);
+        return result;
+    }
+    Py_DECREF(result);
+    return gives_up(&data);
+}
+
+/* ---------------------------------------------------------------- entry_rows.py */
+
+#define ENTRY_ROW 5
+#define LAST_OFFSET_DELTA_POSITION 23
+
+static int64_t nearest_sum(int64_t base, int64_t delta) {
+    if (delta > 0 && base > INT64_MAX - delta) return INT64_MAX;
+    if (delta < 0 && base < INT64_MIN - delta) return INT64_MIN;
+    return base + delta;
+}
+
+/* The entry at `p`; false if it is not whole, or cannot be one. */
+static bool read_entry_row(const uint8_t *start, const uint8_t *p, int64_t left,
+                           int64_t row[ENTRY_ROW]) {
+    if (left <= MAGIC_POSITION) return false;
+    int64_t size = get_size(p + 8) + ENTRY_OVERHEAD;
+    int magic = p[MAGIC_POSITION];
+    if (magic > 2 || size < (magic == 2 ? MIN_BATCH_SIZE : SMALLEST(0)) || size > left)
+        return false;
+    row[0] = p - start, row[1] = size, row[2] = magic;
+    row[3] = row[4] = get64(p);
+    if (magic == 2) row[4] = nearest_sum(row[3], get_size(p + LAST_OFFSET_DELTA_POSITION));
+    return true;
+}
+
+static PyObject *entry_rows(PyObject *self, PyObject *args) {
+    Py_buffer data = {0};
+    PyObject *result;
+    if (!PyArg_ParseTuple(args, "y*", &data)) return gives_up(&data);
+    const uint8_t *start = data.buf;
+    int64_t count = 0, made = 0, row[ENTRY_ROW];
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t at = 0; read_entry_row(start, start + at, data.len - at, row); at += row[1])
+        count++;
+    Py_END_ALLOW_THREADS
+    if ((result = bytes_for_output(count * (int64_t)sizeof row)) == NULL) return gives_up(&data);
+    char *out = PyBytes_AS_STRING(result);
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t at = 0; made < count; at += row[1], made++) {
+        if (!read_entry_row(start, start + at, data.len - at, row)) break;
+        memcpy(out + made * (int64_t)sizeof row, row, sizeof row);
+    }
+    Py_END_ALLOW_THREADS
+    if (made == count) {
+        PyBuffer_Release(&data);
+        return result;
+    }
+    Py_DECREF(result);
+    return gives_up(&data);
+}
+
 /* ---------------------------------------------------------------- the module */
 
 #define METHOD(function) \
@@ -1280,6 +1380,8 @@ static PyMethodDef methods[] = {
     {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
     {"groups_in", groups_in, METH_VARARGS, NULL},
     {"place_groups", place_groups, METH_VARARGS, NULL},
+    {"record_starts", record_starts, METH_VARARGS, NULL},
+    {"entry_rows", entry_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
