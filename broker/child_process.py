@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import site
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     Line = Callable[[bytes], None]
 
-CODE_ROOT = __file__.rpartition("/")[0].rpartition("/")[0] or "."
-"""The folder that `broker` is in."""
+CODE_ROOT = __file__.rsplit("/", __name__.count(".") + 1)[0] or "/"
+"""The folder that the outermost package of this module is in."""
 
 READ_BYTES = 65_536
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -32,16 +33,27 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 def spawn(module: str) -> subprocess.Popen[bytes]:
     """Start the process. Any thread, for it takes some milliseconds; one that outlives the process,
     if that is to die with its parent. Raises OSError."""
-    path = os.environ.get("PYTHONPATH")
     return subprocess.Popen(
         # -P: the folder that the broker was started in may hold a `broker` of somebody else's.
         [sys.executable, "-P", "-m", module],
-        env={**os.environ, "PYTHONPATH": f"{CODE_ROOT}:{path}" if path else CODE_ROOT},
+        env=_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
     )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the path on which the process finds its module.
+
+    Where packages are installed it does so anyway. Those folders are not named, for what PYTHONPATH
+    names comes before the standard library, and somebody may have installed an old `enum`.
+    """
+    if CODE_ROOT in {*site.getsitepackages(), site.getusersitepackages()}:
+        return dict(os.environ)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{CODE_ROOT}:{path}" if path else CODE_ROOT}
 
 
 class ChildProcess:

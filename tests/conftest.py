@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from hypothesis import settings
+
+# Where this is set, as in many containers, each of the hundreds of brokers and commands that the
+# tests start would compile every module again, which takes longer than the rest of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No deadline per example: on a shared machine it would measure the neighbours.
 settings.register_profile("quick", derandomize=True, deadline=None, database=None)

@@ -40,7 +40,12 @@ def tree(path: str) -> ast.Module:
 
 def imported_modules(path: str) -> Iterator[tuple[int, str]]:
     """(line, module) for every import statement, wherever it stands; relative ones are not ours."""
-    for node in ast.walk(tree(path)):
+    return imported_by(tree(path))
+
+
+def imported_by(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """The same for a module that was parsed."""
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

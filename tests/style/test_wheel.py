@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,13 +16,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker._version import VERSION
-from tests.style.sources import CHECKOUT, FLOORS, python_files
+from tests.style.sources import CHECKOUT, imported_by, python_files, text, tree
+from tests.support.broker_process import BrokerProcess
+from tests.support.caller import Caller
+from tests.support.compacted import (
+    AT_ONCE,
+    Table,
+    folder_of,
+    left_overs,
+    log_bytes,
+    wait_until,
+)
+from tests.support.installed import PACKAGES, environment, folder_of_a_user
+from tests.support.server_process import RunningProcess
 
 if TYPE_CHECKING:
-    from tests.style.conftest import Distribution, Installation
+    from tests.style.conftest import Distribution
+    from tests.support.installed import Installation
 
-COMPILED = "triglot/_flat/protocol/records/_loops"
+COMPILED = "triglot/protocol/records/_loops"
 """The extension module, which a build without a compiler lacks, and its stub."""
+
+
+ARCHIVE = "--from 127.0.0.1:1 --topic t --to lake --once"
 
 
 def names_in(wheel: Path) -> list[str]:
@@ -38,10 +56,56 @@ def test_a_wheel_holds_every_module_of_the_floors_and_nothing_else(
 ) -> None:
     modules = {name for name in names_in(distribution.wheel) if name.startswith("triglot/")}
     modules = {name for name in modules if not name.startswith(COMPILED)}
-    flat = set(python_files(*FLOORS)) - {"broker/_launch.py"}
+    flat = set(python_files(*PACKAGES)) - {"broker/_launch.py"}
     assert modules == {"triglot/__init__.py", "triglot/__main__.py"} | {
-        f"triglot/_flat/{path}" for path in flat
+        f"triglot/{path}" for path in flat
     }
+
+
+def test_no_module_of_a_wheel_imports_a_flat_name(distribution: Distribution) -> None:
+    found = []
+    with zipfile.ZipFile(distribution.wheel) as archive:
+        for path in archive.namelist():
+            if path.endswith((".py", ".pyi")):
+                imports = imported_by(ast.parse(archive.read(path)))
+                found += [f"{path}:{line}" for line, name in imports if top(name) in PACKAGES]
+    assert not found
+
+
+def test_a_module_of_a_wheel_differs_from_the_checkout_in_its_imports_alone(
+    distribution: Distribution,
+) -> None:
+    with zipfile.ZipFile(distribution.wheel) as archive:
+        for path in python_files(*PACKAGES):
+            if path == "broker/_launch.py":
+                continue
+            pairs = zip(
+                text(path).splitlines(),
+                archive.read(f"triglot/{path}").decode().splitlines(),
+                strict=True,
+            )
+            for here, there in pairs:
+                assert here == there or here == re.sub(r"\btriglot\.(?=\w)", "", there), path
+
+
+def test_no_module_names_one_of_ours_by_a_string() -> None:
+    """Such a name would not be rewritten; `__package__` and `__name__` tell what it is."""
+    found = []
+    for path in python_files(*PACKAGES):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                first = re.match(r"(\w+)\.(\w+)", node.value)
+                if first is not None and first[1] in PACKAGES and is_ours(*first.groups()):
+                    found.append(f"{path}:{node.lineno}: {node.value[:60]}")
+    assert not found
+
+
+def is_ours(package: str, name: str) -> bool:
+    return (CHECKOUT / package / name).is_dir() or (CHECKOUT / package / f"{name}.py").is_file()
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def test_the_record_loops_are_compiled_where_there_is_a_compiler(
@@ -51,13 +115,11 @@ def test_the_record_loops_are_compiled_where_there_is_a_compiler(
     if shutil.which(compiler) is None and "TEST_REQUIRE_COMPILED" not in os.environ:
         pytest.skip(f"no compiler {compiler}")
     assert COMPILED + sysconfig.get_config_var("EXT_SUFFIX") in names_in(distribution.wheel)
-    flat = installation.site_packages / "triglot" / "_flat"
     run = subprocess.run(
         [
             *(installation.bin / "python", "-c"),
-            "from protocol.records.transcode import IMPLEMENTATION; print(IMPLEMENTATION)",
+            "from triglot.protocol.records.transcode import IMPLEMENTATION as i; print(i)",
         ],
-        cwd=flat,
         capture_output=True,
         text=True,
         check=True,
@@ -79,32 +141,33 @@ def test_a_source_distribution_builds_the_same_wheel(distribution: Distribution)
 def test_the_locks_hold_every_dependency_that_the_metadata_names(
     distribution: Distribution,
 ) -> None:
-    with zipfile.ZipFile(distribution.wheel) as archive:
-        metadata = archive.read(f"triglot-{VERSION}.dist-info/METADATA").decode()
-    wanted = {
-        line.removeprefix("Requires-Dist: ").partition(">")[0]
-        for line in metadata.splitlines()
-        if line.startswith("Requires-Dist: ") and "extra ==" not in line
-    }
-    locked = {
-        line.partition("==")[0]
-        for line in (CHECKOUT / "requirements.lock").read_text().splitlines()
-        if not line.startswith("#")
-    }
     # python-snappy brings cramjam, which is where zstd comes from as well; google-re2 has not been
     # built for every platform, and is an extra.
-    assert locked == wanted | {"cramjam", "google-re2"}
+    wanted = required(distribution.wheel, None)
+    assert locked("requirements.lock") == wanted | {"cramjam", "google-re2"}
+    assert locked("requirements-pipeline.lock") == required(distribution.wheel, "pipeline") | {
+        "py4j"
+    }
+
+
+def required(wheel: Path, extra: str | None) -> set[str]:
+    """The names that the metadata ask for, by themselves or for an extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"triglot-{VERSION}.dist-info/METADATA").decode()
+    lines = re.findall(
+        r"^Requires-Dist: ([\w-]+)[^;\n]*(?:; extra == .([\w-]+).)?$", metadata, re.M
+    )
+    return {name for name, of in lines if of == (extra or "")}
+
+
+def locked(name: str) -> set[str]:
+    lines = (CHECKOUT / name).read_text(encoding="utf-8").splitlines()
+    return {line.partition("==")[0] for line in lines if line and not line.startswith("#")}
 
 
 @pytest.fixture
 def folder_with_a_config_of_its_own(tmp_path: Path) -> Path:
-    """A user's project, in which `config`, `storage`, ... are other people's names."""
-    for name in FLOORS:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(
-            "raise SystemExit('the folder of the user was imported')\n"
-        )
-    return tmp_path
+    return folder_of_a_user(tmp_path)
 
 
 @pytest.mark.parametrize("path", [None, "."], ids=["", "PYTHONPATH=."])
@@ -115,14 +178,10 @@ def test_the_command_works_from_a_folder_that_has_its_own_config(
     folder_with_a_config_of_its_own: Path,
     installation: Installation,
 ) -> None:
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    if path is not None:
-        environ["PYTHONPATH"] = path
-
     run = subprocess.run(
         [installation.bin / command[0], *command[1:], "version"],
         cwd=folder_with_a_config_of_its_own,
-        env=environ,
+        env=environment(path),
         capture_output=True,
         text=True,
         check=False,
@@ -140,45 +199,68 @@ def test_importing_the_installed_name_leaves_the_path_alone(
     subprocess.run([installation.bin / "python", "-c", program], cwd=tmp_path, check=True)
 
 
-STARTS_THE_CLEANER = """
-import asyncio, sys, triglot
-sys.path.insert(0, triglot.__file__.rpartition("/")[0] + "/_flat")
-from broker.child_process import ChildProcess, spawn
+class InstalledBroker(BrokerProcess):
+    """The command that pip installed, started in a folder of the user's."""
 
-async def run():
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    said = []
-    def end(status):
-        said.append(status)
-        ended.set()
-    def line(text):
-        said.append(text.decode())
-        child.finish()
-    process = spawn("broker.cleaner_process")
-    child = ChildProcess(loop, process, on_line=line, on_end=end)
-    child.send(b'{"plan": "{}", "bytes_per_second": null}\\n')
-    await asyncio.wait_for(ended.wait(), 20)
-    print(said)
+    def __init__(self, data: Path, program: Path, path: str | None) -> None:
+        super().__init__(data, settings=AT_ONCE)
+        self._program = program
+        self._path = path
 
-asyncio.run(run())
-"""
+    def _launch(self) -> RunningProcess:
+        settings = [f"--set={key}={value}" for key, value in self.settings.items()]
+        return RunningProcess(
+            [str(self._program), "serve", "--listen", self.bootstrap, *settings],
+            cwd=self.data.parent,
+            environ=environment(self._path),
+            ready_line=self.READY_LINE,
+        )
 
 
 @pytest.mark.parametrize("path", [None, "."], ids=["", "PYTHONPATH=."])
-def test_an_installed_broker_starts_its_own_process_for_compaction(
+def test_an_installed_broker_takes_gives_and_compacts_records_which_its_check_finds_sound(
     path: str | None, folder_with_a_config_of_its_own: Path, installation: Installation
 ) -> None:
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    if path is not None:
-        environ["PYTHONPATH"] = path
-    run = subprocess.run(
-        [installation.bin / "python", "-P", "-c", STARTS_THE_CLEANER],
-        cwd=folder_with_a_config_of_its_own,
-        env=environ,
+    program = installation.bin / "triglot"
+    data = folder_with_a_config_of_its_own / "data"
+    with InstalledBroker(data, program, path) as broker:
+        caller = Caller(broker.host, broker.port)
+        caller.create_topic(
+            "t", 1, cleanup_policy="compact", segment_bytes="100000", min_cleanable_dirty_ratio="0"
+        )
+        table = Table(caller, "t")
+        table.fill(1000)
+        # The process for that is a module that the broker names itself.
+        wait_until(lambda: log_bytes(folder_of(broker, "t")) <= 140_000, "compaction")
+        wait_until(lambda: not left_overs(folder_of(broker, "t")), "its end")
+        assert table.faults() == []
+        caller.socket.close()
+
+    check = subprocess.run(
+        [program, "check", str(data)],
+        cwd=data.parent,
+        env=environment(path),
         capture_output=True,
         text=True,
         check=False,
     )
-    # A plan without anything in it is refused, and the end of its input ends the process.
-    assert '"error": "TypeError' in run.stdout, run.stdout + run.stderr
-    assert run.stdout.rstrip().endswith(", 0]"), run.stdout
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_the_command_names_the_extra_that_is_missing(
+    installation: Installation, tmp_path: Path
+) -> None:
+    blocked = (
+        "import sys; sys.modules.update(numpy=None, pyarrow=None, pyspark=None); import triglot"
+    )
+    program = f"{blocked}; sys.argv[1:] = ['pipeline', 'archive', *'{ARCHIVE}'.split()]"
+    run = subprocess.run(
+        [installation.bin / "python", "-c", f"{program}; sys.exit(triglot.main())"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 10, run.stdout + run.stderr
+    assert "pip install triglot[pipeline]" in run.stderr
+    assert run.stderr.count("\n") == 1
