@@ -1,7 +1,8 @@
-# Three stages: `build` makes an environment with triglot in it, `demo` holds the clients of
-# compose.yaml, and the last one is the broker's image.
+# `demo` holds the clients of compose.yaml, `pipeline` has Spark and a Java runtime, and the last
+# stage is the broker's image; the others make the environments that these copy. Only what the chosen
+# target needs is built.
 
-FROM python:3.12-slim-bookworm AS build
+FROM python:3.12-slim-bookworm AS environment
 # crcmod comes as source only, and without a compiler it would install its slow form.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
@@ -10,12 +11,37 @@ RUN python -m venv /opt/triglot
 WORKDIR /source
 COPY requirements.lock ./
 RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements.lock
+
+FROM environment AS build
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY broker/ broker/
 COPY config/ config/
+COPY pipeline/ pipeline/
 COPY protocol/ protocol/
 COPY storage/ storage/
-RUN /opt/triglot/bin/pip install --no-cache-dir --no-deps .
+RUN /opt/triglot/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
+    && /opt/triglot/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+
+FROM environment AS build-pipeline
+COPY requirements-pipeline.lock ./
+# PySpark is a source archive of 456 MB, of which pip makes a wheel. Before what changes often.
+RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements-pipeline.lock
+COPY --from=build /wheels /wheels
+RUN /opt/triglot/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+
+FROM python:3.12-slim-bookworm AS pipeline
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+RUN groupadd --gid 10001 triglot \
+    && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin triglot \
+    && install --directory --owner triglot --group triglot /lake
+COPY --from=build-pipeline /opt/triglot /opt/triglot
+ENV PATH=/opt/triglot/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001:10001
+VOLUME ["/lake"]
+STOPSIGNAL SIGTERM
+CMD ["triglot", "pipeline", "doctor"]
 
 FROM python:3.12-slim-bookworm AS demo
 WORKDIR /examples

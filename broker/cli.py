@@ -1,5 +1,5 @@
 """The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `metadata`, `check`,
-`dump`, `repair`.
+`dump`, `repair`, `pipeline`.
 
 Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker import cli_groups, cli_metadata, cli_storage
@@ -15,6 +16,9 @@ from broker._version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+PIPELINE_NEEDS = ("numpy", "py4j", "pyarrow", "pyspark")
+"""The packages that come with the extra `pipeline`."""
 
 SERVE_HELP = """\
 Start the broker.
@@ -33,8 +37,11 @@ finish what is in flight and stop cleanly.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 when it did what it says, 1 when it could not, 2 when the
     command line is wrong."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["pipeline"]:
+        return _pipeline(words[1:])
     parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(words)
     if arguments.command is None:
         parser.print_help()
         return 2
@@ -96,7 +103,29 @@ def _parser() -> argparse.ArgumentParser:
     cli_groups.add_commands(commands)
     cli_metadata.add_commands(commands)
     cli_storage.add_commands(commands)
+    commands.add_parser(
+        "pipeline",
+        help="archive, replay, mirror and audit topics with Apache Spark",
+        add_help=False,
+    )
     return parser
+
+
+def _pipeline(words: list[str]) -> int:
+    """The commands of the pipeline, which has its own exit codes; 10 is a package that is missing.
+
+    It is not imported by name: no broker needs it, and none may depend on it.
+    """
+    try:
+        beside = __package__.split(".")[:-1]
+        run = import_module(".".join((*beside, "pipeline", "cli"))).main
+        code: int = run(words)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in PIPELINE_NEEDS:
+            raise
+        needs = "the pipeline needs pip install triglot[pipeline]"
+        return _refuse(f"{needs} (there is no {missing.name})", code=10)
+    return code
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -12,16 +12,22 @@ import shlex
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from broker._version import VERSION
-from tests.style.dockerfile import stages
-from tests.style.sources import CHECKOUT, FLOORS
+from tests.style.dockerfile import Stage, stages
+from tests.style.sources import CHECKOUT
+from tests.support.installed import PACKAGES
 
 if TYPE_CHECKING:
     from tests.style.conftest import Started
 
-BUILD, DEMO, IMAGE = stages(CHECKOUT / "Dockerfile")
+STAGES = {stage.name or "broker": stage for stage in stages(CHECKOUT / "Dockerfile")}
+ENVIRONMENT, DEMO, PIPELINE = STAGES["environment"], STAGES["demo"], STAGES["pipeline"]
+IMAGE = STAGES["broker"]
+"""The last one, which is built where no target is named."""
+IMAGES = (DEMO, PIPELINE, IMAGE)
 
 
 def compose() -> dict[str, Any]:
@@ -29,19 +35,27 @@ def compose() -> dict[str, Any]:
     return file
 
 
+def test_the_broker_is_what_is_built_where_no_target_is_named() -> None:
+    assert list(STAGES) == [
+        *("environment", "build", "build-pipeline"),
+        *("pipeline", "demo", "broker"),
+    ]
+
+
 def test_every_image_it_builds_on_is_of_a_named_version() -> None:
-    for stage in (BUILD, DEMO, IMAGE):
+    for stage in (ENVIRONMENT, *IMAGES):
         name, _, tag = stage.image.partition(":")
         assert name == "python"
         assert re.fullmatch(r"3\.\d+-slim-\w+", tag), stage.image
 
 
 def test_all_stages_have_the_same_python_because_the_environment_is_copied() -> None:
-    assert len({stage.image for stage in (BUILD, DEMO, IMAGE)}) == 1
+    assert len({stage.image for stage in (ENVIRONMENT, *IMAGES)}) == 1
+    assert {STAGES[name].image for name in ("build", "build-pipeline")} == {ENVIRONMENT.name}
 
 
-def test_neither_image_runs_as_root() -> None:
-    for stage in (DEMO, IMAGE):
+def test_no_image_runs_as_root() -> None:
+    for stage in IMAGES:
         user, _, group = stage.only("USER").rest.partition(":")
         assert int(user) >= 1000
         assert int(group) >= 1000
@@ -49,15 +63,32 @@ def test_neither_image_runs_as_root() -> None:
         assert not [step for step in after if step.word in {"RUN", "COPY"}]
 
 
-def test_the_data_directory_is_a_volume_that_the_user_owns() -> None:
-    (volume,) = IMAGE.only("VOLUME").command()
-    command = IMAGE.only("CMD").command()
-    assert volume == command[command.index("--data") + 1]
-    made = IMAGE.only("RUN").rest
-    assert f"install --directory --owner triglot --group triglot {volume}" in made
+@pytest.mark.parametrize("stage", [IMAGE, PIPELINE], ids=["broker", "pipeline"])
+def test_what_is_written_goes_to_a_volume_that_the_user_owns(stage: Stage) -> None:
+    (volume,) = stage.only("VOLUME").command()
+    steps = [(step.word, step.rest) for step in stage.instructions]
+    (made,) = [
+        at
+        for at, (word, rest) in enumerate(steps)
+        if word == "RUN" and rest.endswith(f"--owner triglot --group triglot {volume}")
+    ]
     # What is changed in a folder after it became a volume is thrown away by the build.
-    words = [step.word for step in IMAGE.instructions]
-    assert words.index("RUN") < words.index("VOLUME")
+    assert made < [word for word, _ in steps].index("VOLUME")
+
+
+def test_the_broker_keeps_its_data_in_its_volume() -> None:
+    command = IMAGE.only("CMD").command()
+    assert IMAGE.only("VOLUME").command() == [command[command.index("--data") + 1]]
+
+
+def test_the_pipeline_has_a_java_that_spark_runs_on_and_nothing_for_building() -> None:
+    installed = [step.rest for step in PIPELINE.instructions if "apt-get install" in step.rest]
+    (packages,) = [re.findall(r"--no-install-recommends (.*?) &&", rest) for rest in installed]
+    assert packages == ["openjdk-17-jre-headless"]
+    (copied,) = [step.rest for step in PIPELINE.instructions if step.word == "COPY"]
+    assert copied == "--from=build-pipeline /opt/triglot /opt/triglot"
+    ran = [step.rest for step in STAGES["build-pipeline"].instructions if step.word == "RUN"]
+    assert ran[0].endswith("--requirement requirements-pipeline.lock")
 
 
 def test_the_port_that_is_listened_on_is_exposed_and_asked_for_health() -> None:
@@ -77,12 +108,12 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     }
     copied = {
         source.rstrip("/")
-        for stage in (BUILD, DEMO, IMAGE)
+        for stage in STAGES.values()
         for step in stage.instructions
         if step.word == "COPY" and "--from=" not in step.rest
         for source in step.rest.split()[:-1]
     }
-    assert set(FLOORS) < copied
+    assert set(PACKAGES) < copied
     assert copied == let_through
     assert all((CHECKOUT / name).exists() for name in copied)
 
@@ -96,7 +127,7 @@ def test_the_demo_has_the_client_that_the_tests_use() -> None:
 
 def test_the_demo_waits_for_a_healthy_broker_and_publishes_it_on_loopback_only() -> None:
     services = compose()["services"]
-    assert set(services) == {"broker", "producer", "consumer"}
+    assert set(services) == {"broker", "producer", "consumer", "pipeline"}
     assert services["broker"]["ports"] == ["127.0.0.1:9092:9092"]
     for client in (services["producer"], services["consumer"]):
         assert client["build"] == {"context": ".", "target": DEMO.name}
@@ -106,10 +137,23 @@ def test_the_demo_waits_for_a_healthy_broker_and_publishes_it_on_loopback_only()
 
 
 def test_the_demo_keeps_its_data_in_a_volume() -> None:
-    (mount,) = compose()["services"]["broker"]["volumes"]
-    name, _, target = mount.partition(":")
-    assert name in compose()["volumes"]
-    assert [target] == IMAGE.only("VOLUME").command()
+    for service, stage in (("broker", IMAGE), ("pipeline", PIPELINE)):
+        (mount,) = compose()["services"][service]["volumes"]
+        name, _, target = mount.partition(":")
+        assert name in compose()["volumes"]
+        assert [target] == stage.only("VOLUME").command()
+
+
+def test_the_demo_archives_the_topic_of_its_producer_into_the_volume() -> None:
+    pipeline = compose()["services"]["pipeline"]
+    assert pipeline["build"] == {"context": ".", "target": PIPELINE.name}
+    assert pipeline["depends_on"] == {"broker": {"condition": "service_healthy"}}
+    command = pipeline["command"]
+    assert command[:3] == [*PIPELINE.only("CMD").command()[:2], "archive"]
+    given = dict(zip(command[3::2], command[4::2], strict=True))
+    (volume,) = PIPELINE.only("VOLUME").command()
+    assert given["--to"].startswith(f"{volume}/")
+    assert f'"{given["--topic"]}"' in (CHECKOUT / "examples" / "producer.py").read_text()
 
 
 def test_nothing_here_names_the_moving_tag_latest() -> None:

@@ -1,0 +1,220 @@
+"""What archiving does with a range, in a task, and with a micro-batch's ranges, in the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from pipeline.archiving import archive_files
+from pipeline.archiving.archive_files import STAGING
+from pipeline.archiving.parquet_writer import ArchiveWriter, Compression
+from pipeline.errors import Refused
+from pipeline.filesystem import Location, sync
+from pipeline.reading.ranges import LeftOut, batches_of, records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Self
+
+    import pyarrow as pa
+
+    from pipeline.archiving.publication import Publication
+    from pipeline.client.cluster import Fetched, TopicPartition
+    from pipeline.reading.options import SourceOptions
+    from pipeline.reading.plan import Range, Source
+
+
+@dataclass(frozen=True)
+class ArchiveTask:
+    """Writes a range into one staged file. Picklable: it holds no connection."""
+
+    source: SourceOptions
+    """Its shape is `ranges`; how its offsets are to be read is in here as well."""
+    folder: Location
+    shape: str
+    cluster: str | None
+    compression: Compression
+    published: int = -1
+    """The last micro-batch that is part of the archive: it is not to be read again."""
+
+    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+        """Fetch a range and stage its file, of no rows if there is no record in the range.
+
+        Memory is that of a row group and of a few fetches, whatever the size of the range. Raises
+        Refused if the file cannot be written, and what reading raises.
+        """
+        facts = {
+            "topic": range_.topic,
+            "partition": range_.partition,
+            "end": range_.end,
+            "offsets": range_.size,
+            "records": 0,
+            "bytes": 0,
+        }
+        if batch_id <= self.published:
+            return facts
+        name = archive_files.name_of(range_.topic, range_.partition, range_.start, range_.end)
+        # A task that was given up may still write while its second attempt does.
+        staged = f"{name}.{uuid.uuid4().hex[:8]}"
+        folder = self.folder.under(STAGING, str(batch_id))
+        left_out = LeftOut()
+        with (
+            contextlib.closing(self.source.source()) as source,
+            StagedFile(folder, staged, self.shape, self.compression) as file,
+        ):
+            metered = Metered(source)
+            records = self._copy(metered, range_, file, left_out)
+            size = file.finish(self._metadata(range_, batch_id, left_out))
+        return {
+            **facts,
+            "name": name,
+            "staged": staged,
+            "records": records,
+            "bytes": metered.bytes,
+            "file_bytes": size,
+            **left_out.as_json(),
+        }
+
+    def _copy(self, source: Source, range_: Range, file: StagedFile, left_out: LeftOut) -> int:
+        """How many records were written. Those of compressed batches of formats 0 and 1, which only
+        opening them would tell, do not count in shape `batches`."""
+        told: dict[str, Any] = {
+            "on_gap": self.source.on_gap,
+            "on_corrupt": self.source.on_corrupt,
+            "committed_only": self.source.committed_only,
+            "fetch_bytes": self.source.fetch_bytes,
+            "left_out": left_out,
+        }
+        records = 0
+        if self.shape == "records":
+            for rows in records_of(source, range_, headers=True, **told):
+                file.add(rows)
+                records += rows.num_rows
+            return records
+        for rows in batches_of(source, range_, **told):
+            file.add(rows)
+            counts = rows["records"].filter(pc.invert(rows["control"]))
+            records += pc.sum(counts).as_py() or 0
+        return records
+
+    def _metadata(self, range_: Range, batch_id: int, left_out: LeftOut) -> dict[bytes, bytes]:
+        return archive_files.metadata(
+            shape=self.shape,
+            topic=range_.topic,
+            partition=range_.partition,
+            start=range_.start,
+            end=range_.end,
+            cluster=self.cluster,
+            batch=batch_id,
+            missing=left_out.offsets_missing + left_out.offsets_corrupt,
+        )
+
+
+class StagedFile:
+    """A file that is being written; gone again unless it was finished. Raises Refused."""
+
+    def __init__(self, folder: Location, name: str, shape: str, compression: Compression) -> None:
+        self._folder = folder
+        self._place = folder.under(name)
+        self._shape = shape
+        self._compression = compression
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        with self._refusing():
+            self._folder.make()
+            self._stream = self._place.filesystem.open_output_stream(self._place.path)
+        self._writer = ArchiveWriter(self._stream, self._shape, self._compression)
+        return self
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows, in the order of their offsets."""
+        with self._refusing():
+            self._writer.add(rows)
+
+    def finish(self, metadata: Mapping[bytes, bytes]) -> int:
+        """Bring it to the disk whole. Its size in bytes."""
+        with self._refusing():
+            self._writer.close(metadata)
+            self._stream.close()
+            if self._place.is_local:
+                sync(self._place.path)
+            size = self._place.filesystem.get_file_info(self._place.path).size
+        self._finished = True
+        return int(size)
+
+    def __exit__(self, *_: object) -> None:
+        if self._finished:
+            return
+        self._writer.abandon()
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        with contextlib.suppress(OSError):
+            self._place.filesystem.delete_file(self._place.path)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            raise Refused(
+                f"cannot write {self._place.path}: {failure.strerror or failure}"
+            ) from None
+
+
+class ArchiveJob:
+    """The RangeJob of archive. Only its task travels; publishing is the driver's."""
+
+    def __init__(self, task: ArchiveTask, publication: Publication | None) -> None:
+        self.task = task
+        self._publication = publication
+
+    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+        """As RangeJob has it."""
+        return self.task.work(range_, batch_id)
+
+    def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
+        """As RangeJob has it. Raises Refused, ForeignState."""
+        assert self._publication is not None
+        files = {facts["name"]: facts["staged"] for facts in results if "name" in facts}
+        self._publication.publish(batch_id, files)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArchiveJob, (self.task, None)
+
+
+class Metered:
+    """A source that counts the bytes of the entries that are fetched from it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.bytes = 0
+
+    def cluster_id(self) -> str | None:
+        return self._source.cluster_id()
+
+    def topics(self) -> dict[str, int]:
+        return self._source.topics()
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return self._source.partitions(topics)
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int, **rest: Any
+    ) -> dict[TopicPartition, int]:
+        return self._source.offsets(partitions, timestamp_ms, **rest)
+
+    def fetch(self, partition: TopicPartition, offset: int, **rest: Any) -> Fetched:
+        fetched = self._source.fetch(partition, offset, **rest)
+        self.bytes += fetched.entries.nbytes
+        return fetched
+
+    def topic_configs(self, name: str, **rest: Any) -> dict[str, str]:
+        return self._source.topic_configs(name, **rest)
+
+    def close(self) -> None:
+        self._source.close()

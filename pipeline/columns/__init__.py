@@ -1,0 +1,1 @@
+"""Record batches of every format to Arrow columns, and back, without an object per record."""

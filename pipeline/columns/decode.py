@@ -1,0 +1,190 @@
+"""Record batches of every format into columns of Arrow, without an object per record.
+
+Entries are opened (`opening`) and their payloads put behind one another, some megabytes at a time.
+The start of each record is found, one after the other, in C where that is built. All fields of all
+records are then read at once (`record_fields`), and the bytes of keys, values and headers are
+copied into their columns (`rows`).
+
+What the plain readers (`protocol.records.record`, `protocol.records.legacy`) refuse is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.columns.decode_batches import decode_batches as decode_batches
+from pipeline.columns.decode_legacy import message_rows
+from pipeline.columns.faults import Faults
+from pipeline.columns.opening import Chunk
+from pipeline.columns.record_fields import read_fields
+from pipeline.columns.rows import Rows, merged, to_arrow
+from pipeline.errors import WrongUse
+from pipeline.schemas import RECORDS, RECORDS_AND_HEADERS
+from protocol.records.errors import InvalidRecord
+from protocol.records.layout import TIMESTAMP_TYPE_BIT
+from protocol.records.record import INT64_MAX, INT64_MIN
+from protocol.records.starts import record_starts
+from protocol.records.transcode import scan_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from pipeline.columns.faults import LeftOut
+    from pipeline.columns.opening import Piece
+    from pipeline.columns.record_fields import Headers, Places
+
+PIECE_BYTES = 16 << 20
+"""Decompressed payloads that are decoded together; a single larger one is a piece by itself."""
+PIECE_ROWS = 1 << 17
+"""Rows of a record batch that `decode_pieces` yields, at most."""
+COLUMN_BYTES = (1 << 31) - 1
+"""More than this does not fit into a column of one record batch."""
+
+
+def decode_records(
+    entries: bytes | memoryview,
+    *,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    headers: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    left_out: LeftOut | None = None,
+) -> pa.RecordBatch:
+    """As `decode_pieces`, all in one record batch.
+
+    Raises also WrongUse where that would not fit into one, which takes 2 GiB of payload.
+    """
+    pieces: list[pa.RecordBatch] = []
+    size = 0
+    faults = Faults(topic, partition, start, end, left_out)
+    for data, rows, found in _decode(entries, faults, aborted, COLUMN_BYTES):
+        size += len(data)
+        if size > COLUMN_BYTES:
+            raise WrongUse(
+                f"{topic}-{partition} offsets {start} to {end}: more than {COLUMN_BYTES} bytes "
+                "when decompressed, which is too much for one record batch: fetch fewer bytes"
+            )
+        pieces.append(to_arrow(data, rows, found if headers else None, topic, partition))
+    if len(pieces) == 1:
+        return pieces[0]
+    if pieces:
+        return pa.concat_batches(pieces)
+    schema = RECORDS_AND_HEADERS if headers else RECORDS
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def decode_pieces(
+    entries: bytes | memoryview,
+    *,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    headers: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    left_out: LeftOut | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `entries` with start <= offset < end, as RECORDS or RECORDS_AND_HEADERS.
+
+    `entries` may mix all formats; one that is cut is the end of them. Control batches are left out,
+    and so are batches of the transactions in `aborted`, (producer id, first offset) as a fetch
+    answered them. A record batch has at most PIECE_ROWS rows, so that little memory is needed
+    whatever the payloads expand to.
+
+    A bad entry raises CorruptData; with `left_out`, that is called with its first and last offset
+    and the reason, and the others go on. Raises CodecMissing.
+    """
+    faults = Faults(topic, partition, start, end, left_out)
+    for data, rows, found in _decode(entries, faults, aborted, PIECE_BYTES):
+        for first in range(0, rows.offset.size, PIECE_ROWS):
+            some = rows.take(slice(first, first + PIECE_ROWS))
+            yield to_arrow(data, some, found if headers else None, topic, partition)
+
+
+def _decode(
+    entries: bytes | memoryview,
+    faults: Faults,
+    aborted: Sequence[tuple[int, int]],
+    piece_bytes: int,
+) -> Iterator[tuple[bytes, Rows, Headers]]:
+    """Pieces that have rows: their bytes, these rows, and the headers that the rows refer to."""
+    chunk = Chunk(memoryview(entries), faults, aborted)
+    for piece in chunk.pieces(piece_bytes):
+        data = b"".join(piece.parts)
+        rows, headers = _batch_rows(data, piece, chunk)
+        if piece.sets:
+            rows = merged(rows, message_rows(data, piece.sets))
+        faults.tell()
+        wanted = (rows.offset >= faults.start) & (rows.offset < faults.end)
+        if not wanted.all():
+            rows = rows.take(wanted)
+        if rows.offset.size:
+            yield data, rows, headers
+
+
+def _batch_rows(data: bytes, piece: Piece, chunk: Chunk) -> tuple[Rows, Headers]:
+    """The records of the batches in a piece; batches that are bad are told to the faults."""
+    numbers = np.array(piece.batches, dtype=np.int64)
+    counts = chunk.headers["record_count"][numbers]
+    spans = np.array((piece.begins, piece.ends, counts), dtype=np.int32).T.copy()
+    while True:
+        starts, followed = _starts(data, spans)
+        counts = np.maximum(spans[:, 2], 0) * followed
+        ends = np.append(starts[1:], np.int32(0))
+        ends[(np.cumsum(counts) - 1)[counts > 0]] = spans[counts > 0, 1]
+        fields = read_fields(data, starts, ends)
+        if followed.all() and fields.good.all():
+            break
+        bad = ~followed
+        bad[np.repeat(np.arange(counts.size), counts)[~fields.good]] = True
+        for index in np.flatnonzero(bad).tolist():
+            begin, end, count = spans[index].tolist()
+            chunk.fault(int(numbers[index]), _reason(data[begin:end], count))
+        spans, numbers = spans[~bad], numbers[~bad]
+    headers = chunk.headers[numbers]
+    stamped = (headers["attributes"] & TIMESTAMP_TYPE_BIT) != 0
+    base = np.where(stamped, headers["max_timestamp"], headers["base_timestamp"])
+    delta = fields.timestamp_delta
+    if stamped.any():
+        delta[np.repeat(stamped, counts)] = 0
+    rows = Rows(
+        starts,
+        np.repeat(headers["base_offset"].astype(np.int64), counts) + fields.offset_delta,
+        np.repeat(base.astype(np.int64), counts) + delta,
+        np.repeat(stamped.astype(np.int32), counts),
+        *fields[2:8],
+    )
+    return rows, fields.headers
+
+
+def _starts(data: bytes, spans: Places) -> tuple[Places, NDArray[np.bool_]]:
+    """The starts of all records, and for each span whether its lengths lead to its end; if they do
+    not, it has no starts here."""
+    followed = np.ones(len(spans), dtype=np.bool_)
+    try:
+        found = record_starts(data, spans.tobytes())
+    except InvalidRecord:
+        parts: list[bytes] = []
+        for index, span in enumerate(spans):
+            try:
+                parts.append(record_starts(data, span.tobytes()))
+            except InvalidRecord:
+                followed[index] = False
+        found = b"".join(parts)
+    return np.frombuffer(found, dtype=np.int32), followed
+
+
+def _reason(payload: bytes, count: int) -> str:
+    """What the plain reader says of records that cannot be read."""
+    try:
+        scan_records(payload, count, 0, oldest_ms=INT64_MIN, newest_ms=INT64_MAX)
+    except InvalidRecord as error:
+        return str(error)
+    raise AssertionError(f"two readers do not agree on {count} records in {len(payload)} bytes")

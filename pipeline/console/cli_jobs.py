@@ -1,0 +1,302 @@
+"""The jobs as commands: what they are good for, their flags, and which parameters they become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.console import cli_flags as flags
+from pipeline.console.cli_flags import Flag
+from pipeline.errors import WrongUse
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+GOES_ON = "the same command goes on from there"
+SPARK_ONLY = "nothing was changed"
+
+ARCHIVE = """\
+  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders
+  triglot pipeline archive --from localhost:9092 --topics 'orders.*' --to lake/raw --shape batches
+  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --every 30s
+  triglot pipeline archive --path data --topic orders --to lake/orders --table delta
+
+Writes topics to Parquet files: a row per record with the columns of Spark's Kafka connector, or
+with --shape batches a row per stored batch, still compressed. Each record is there exactly once,
+also after a crash: what has been done is kept in _state below the folder (or --state), and the same
+command goes on from there.
+
+It never changes the topics, never deletes a file of the archive, and never mixes two archives in a
+folder.
+"""
+
+AUDIT = """\
+  triglot pipeline audit --from old:9092
+  triglot pipeline audit --path data --topic orders --json
+
+Reads the headers of all batches and says what there is: formats, codecs, checksums that are wrong,
+holes in the offsets, timestamps that go backwards, sizes, and what stops these topics from moving
+to Apache Kafka 4. Without --topic and --topics it looks at all of them.
+
+It never changes anything, and keeps no state.
+"""
+
+MIRROR = """\
+  triglot pipeline mirror --from old:9092 --to new:9092 --topic orders --state state/orders
+  triglot pipeline mirror --from old:9092 --to new:9092 --topics '.*' --state state/all --every 5s
+  triglot pipeline mirror --from old:9092 --to new:9092 --topic a --rename 'old.{topic}' --state s
+
+Copies topics from one cluster to another, from brokers of any age, batches as they are: still
+compressed, same bytes, same partitions, same order. Topics that are not there are made with the
+settings of the source's. Each record arrives exactly once, also after a crash: what has been done
+is kept in --state, and the same command goes on from there.
+
+It never changes the source, never writes behind records that are not its own unless told to
+--append, and never copies consumer groups. Offsets at the destination are its own.
+"""
+
+REPLAY = """\
+  triglot pipeline replay --from lake/orders --to localhost:9092
+  triglot pipeline replay --from lake/raw --to localhost:9092 --topic a --rename 'again.{topic}'
+  triglot pipeline replay --from lake/raw --to localhost:9092 --since 2026-11-01 --until 2026-11-02
+
+Writes an archive back to topics: all of it, or a stretch of time or of offsets. Each partition goes
+to the partition of the same number, in order, with its records' times; archived batches go back
+without being decompressed. Each record is written exactly once, also after a crash: the same
+command goes on, and does nothing once it is done, unless told to do it --again.
+
+It never changes the archive, and never deletes anything from a topic: it writes behind what is
+there.
+"""
+
+STREAM = """\
+  triglot pipeline stream --from localhost:9092 --topic orders --to counts --to-topic counts
+  triglot pipeline stream --from localhost:9092 --topic orders --to counts --to-topic counts \\
+      --window 5m --delay 1m --every 10s
+
+An example to copy: records and bytes per key and window of event time, written when a watermark
+closes the window, to Parquet files (exactly once) and to a topic (at least once). The code is
+pipeline/jobs/stream.py.
+
+It never changes the topics that it reads, and never makes the topic that it writes to.
+"""
+
+
+class Job(NamedTuple):
+    """A command."""
+
+    name: str
+    line: str
+    description: str
+    flags: tuple[Flag, ...]
+    make: Callable[[Mapping[str, Any]], Any]
+    """The job's dataclass with these parameters. Imports what the job needs."""
+    stopped: str = GOES_ON
+    """What the user is to know after Ctrl-C."""
+    all_topics: bool = False
+    """Whether it is about all topics where none is named."""
+    remote: bool = True
+    """Whether it runs through Spark Connect, whose server does the driver's part of a stream."""
+
+    def refuse(self, given: Mapping[str, Any]) -> None:
+        """Raises WrongUse for flags that exclude each other, or of which one is wanted."""
+        fields = {flag.field for flag in self.flags}
+        for one, other, needed in (
+            (flags.FROM, flags.PATH, True),
+            (flags.TOPIC, flags.TOPICS, not self.all_topics),
+        ):
+            if not {one.field, other.field} <= fields:
+                continue
+            if one.field in given and other.field in given:
+                raise WrongUse(f"{one.name} and {other.name} exclude each other")
+            if needed and one.field not in given and other.field not in given:
+                raise WrongUse(
+                    f"{self.name} wants {one.name} {one.metavar} or {other.name} {other.metavar}"
+                )
+
+    def parameters(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """What was given, by the names of the job's fields; the rest is left to its defaults."""
+        found = {flag.field: getattr(arguments, flag.field) for flag in self.flags}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in found.items()
+            if value is not None and value != []
+        }
+
+
+def _archive(given: Mapping[str, Any]) -> Any:
+    from pipeline.archiving.tables import Catalog
+    from pipeline.jobs.archive import Archive
+
+    rest = dict(given)
+    identifier = rest.pop("identifier", None)
+    name, options = rest.pop("catalog_name", "default"), dict(rest.pop("catalog_options", ()))
+    if identifier is not None:
+        rest["catalog"] = Catalog(identifier, name, options)
+    return Archive(**rest)
+
+
+def _audit(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.audit import Audit
+
+    return Audit(**given)
+
+
+def _mirror(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.mirror import Mirror
+
+    return Mirror(**given)
+
+
+def _replay(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.replay import Replay
+
+    return Replay(**given)
+
+
+def _stream(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.stream import Stream
+
+    return Stream(**given)
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job(
+            "archive",
+            "topics to Parquet files, or a Delta or Iceberg table",
+            ARCHIVE,
+            (
+                flags.FROM,
+                flags.PATH,
+                flags.TOPIC,
+                flags.TOPICS,
+                Flag("--to", "to", "a folder, local or a URI", "DIR", required=True),
+                Flag(
+                    "--shape",
+                    "shape",
+                    "rows of records (default) or whole batches",
+                    choices=("records", "batches"),
+                ),
+                Flag(
+                    "--table",
+                    "table",
+                    "plain files (parquet, the default), or also a table",
+                    choices=("parquet", "delta", "iceberg"),
+                ),
+                Flag("--name", "identifier", "of an Iceberg table", "NAMESPACE.TABLE"),
+                Flag("--catalog", "catalog_name", "of the Iceberg table", "NAME"),
+                Flag(
+                    "--catalog-option",
+                    "catalog_options",
+                    "of the Iceberg catalog; may be given several times",
+                    "KEY=VALUE",
+                    flags.pair,
+                    repeated=True,
+                ),
+                flags.STATE,
+                flags.EVERY,
+                flags.STARTING,
+                flags.MAX_OFFSETS,
+                flags.ON_GAP,
+                flags.ON_CORRUPT,
+                flags.COMMITTED,
+                flags.GROUP,
+                Flag("--codec", "codec", "of the files; default zstd", "CODEC"),
+                Flag("--level", "level", "of zstd or gzip", "N", flags.whole),
+            ),
+            _archive,
+            remote=False,
+        ),
+        Job(
+            "replay",
+            "an archive back to topics",
+            REPLAY,
+            (
+                Flag("--from", "archive", "the archive's folder or URI", "DIR", required=True),
+                Flag("--to", "to", "the brokers to write to", "HOST:PORT", required=True),
+                flags.TOPIC._replace(help="of the archive; may be given several times"),
+                flags.RENAME,
+                flags.SINCE,
+                flags.UNTIL,
+                Flag("--from-offset", "from_offset", "from this offset on", "N", flags.offset),
+                Flag("--to-offset", "to_offset", "up to, and without, this", "N", flags.offset),
+                flags.STATE,
+                Flag("--again", "again", "forget what was done, write all once more", switch=True),
+                Flag("--codec", "codec", "of records; batches keep theirs; default lz4", "CODEC"),
+                Flag(
+                    "--keep-producers",
+                    "keep_producers",
+                    "leave producers' ids in batches, where nobody else writes to the topic",
+                    switch=True,
+                ),
+                flags.ON_GAP._replace(help="offsets that the archive lacks; default fail"),
+            ),
+            _replay,
+        ),
+        Job(
+            "mirror",
+            "topics from one cluster to another, batches as they are",
+            MIRROR,
+            (
+                flags.FROM._replace(required=True),
+                Flag("--to", "to", "the brokers to write to", "HOST:PORT", required=True),
+                flags.TOPIC,
+                flags.TOPICS,
+                flags.STATE._replace(required=True),
+                flags.RENAME,
+                flags.EVERY,
+                flags.STARTING,
+                flags.MAX_OFFSETS,
+                flags.ON_GAP,
+                flags.ON_CORRUPT,
+                Flag(
+                    "--drop-producers",
+                    "keep_producers",
+                    "take producers' ids out of batches, for a copy that others are to write to",
+                    switch=False,
+                ),
+                Flag("--append", "append", "write behind what is there already", switch=True),
+                flags.GROUP,
+            ),
+            _mirror,
+            remote=False,
+        ),
+        Job(
+            "stream",
+            "an example: counts per key and window of event time",
+            STREAM,
+            (
+                flags.FROM._replace(required=True),
+                flags.TOPIC._replace(required=True),
+                Flag("--to", "to", "a folder for the files, local or a URI", "DIR", required=True),
+                Flag("--to-topic", "to_topic", "a topic that is there", "NAME", required=True),
+                Flag("--window", "window_s", "of event time; default 60s", "60s", flags.interval),
+                Flag("--delay", "delay_s", "of late records; default 30s", "30s", flags.interval),
+                flags.STATE,
+                flags.EVERY,
+                flags.STARTING,
+                flags.MAX_OFFSETS,
+            ),
+            _stream,
+        ),
+        Job(
+            "audit",
+            "what is stored in topics, and what stops them from moving to Kafka 4",
+            AUDIT,
+            (
+                flags.FROM,
+                flags.PATH,
+                flags.TOPIC,
+                flags.TOPICS,
+                flags.ON_GAP._replace(
+                    help="offsets deleted while they are looked at; default skip"
+                ),
+            ),
+            _audit,
+            SPARK_ONLY,
+            all_topics=True,
+        ),
+    )
+}

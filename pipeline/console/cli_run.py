@@ -1,0 +1,274 @@
+"""How a command of `triglot pipeline` is run: checks, then Spark, then the job, then one line.
+
+Neither Python's nor Java's stack traces reach the user. Failures are a line on standard error, and
+with --json an object on standard output too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from pipeline.errors import NotInstalled, PipelineFailure, WrongUse
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pipeline.client.cluster import TopicPartition
+    from pipeline.console.cli_jobs import Job
+    from pipeline.console.progress import Progress, View
+    from pipeline.outcome import Outcome
+    from pipeline.session import Where
+
+TICK_S = 0.25
+LAG_TIMEOUT_S = 5.0
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGINT or SIGTERM has come; raised in the main thread, wherever that is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def run_job(job: Job, arguments: argparse.Namespace) -> int:
+    """Raises PipelineFailure, BrokenPipeError."""
+    from pipeline.console import preflight, report
+    from pipeline.console.progress import Progress
+
+    where = spark_of(arguments)
+    if where.remote is not None and not job.remote:
+        raise WrongUse(
+            f"{job.name} does not run through Spark Connect, which has the driver's part of a "
+            "stream done by its server: use --master, or spark-submit"
+        )
+    given = job.parameters(arguments)
+    job.refuse(given)
+    with _quiet(), _signals_raise() as catch_signals:
+        try:
+            preflight.check(where)
+            draw = None if arguments.report is None else report.writer(arguments.report)
+            made = job.make(given)
+            made.check()
+            lag_of = _lag_of(arguments) if getattr(arguments, "every_s", None) else None
+            progress = Progress(job.name, _view(arguments), lag_of=lag_of)
+        except Stopped as stopped:
+            return _tell_stopped(stopped, job, None, arguments.json)
+        outcome: Outcome | None = None
+        try:
+            with _ticking(progress):
+                outcome = _run(made, progress, where, job.name, catch_signals)
+        except Stopped as stopped:
+            progress.close(None)
+            return _tell_stopped(stopped, job, progress, arguments.json)
+        except BaseException:
+            progress.close(None)
+            raise
+        finally:
+            if draw is not None and progress.samples:
+                draw(progress.outcome() if outcome is None else outcome, progress.samples)
+        progress.close(outcome)
+        if not arguments.json:
+            for line in outcome.lines():
+                say(line, sys.stdout)
+        return 0
+
+
+def _run(
+    made: Any, progress: Progress, where: Where, name: str, catch_signals: Callable[[], None]
+) -> Outcome:
+    from pipeline.session import session
+
+    with session(
+        master=where.master, remote=where.remote, conf=where.conf, name=f"triglot {name}"
+    ) as spark:
+        catch_signals()  # Spark has set a handler of its own
+        progress.started()
+        outcome: Outcome = made.run(spark, progress)
+        return outcome
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Its exit code is that of the first thing that fails."""
+    from pipeline.console import doctor
+
+    with _quiet(), _signals_raise():
+        found = []
+        try:
+            for finding in doctor.examine(
+                spark_of(arguments), arguments.servers, arguments.session
+            ):
+                found.append(finding)
+                if not arguments.json:
+                    say(finding.line(), sys.stdout)
+                    sys.stdout.flush()
+        except Stopped as stopped:
+            return 128 + stopped.number
+    if arguments.json:
+        _write_json({"findings": [finding._asdict() for finding in found]})
+    return next((finding.exit for finding in found if finding.exit), 0)
+
+
+def spark_of(arguments: argparse.Namespace) -> Where:
+    """Where Spark is to run."""
+    from pipeline.session import Where
+
+    return Where(arguments.master, arguments.remote, dict(arguments.conf))
+
+
+def tell_failure(failure: PipelineFailure, *, as_json: bool) -> int:
+    """Say it, and answer its exit code."""
+    if as_json:
+        _write_json(
+            {
+                "event": "error",
+                "error": str(failure),
+                "code": type(failure).__name__,
+                "exit": failure.exit_code,
+            }
+        )
+    say(f"triglot pipeline: {failure}", sys.stderr)
+    return failure.exit_code
+
+
+def unforeseen(error: Exception) -> PipelineFailure:
+    """The failure that stands for what no part of the pipeline has made one of."""
+    from pipeline.session import missing
+
+    if isinstance(error, ImportError):
+        return NotInstalled(missing(error))
+    if isinstance(error, OSError) and error.strerror:
+        return PipelineFailure(": ".join(filter(None, (error.filename, error.strerror))))
+    descriptor, path = tempfile.mkstemp(prefix="triglot-pipeline-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        traceback.print_exception(error, file=stream)
+    return PipelineFailure(
+        f"a defect of triglot, {type(error).__name__}: {error} (where it was: {path})"
+    )
+
+
+def say(text: str, stream: TextIO) -> None:
+    """One line. Topics and paths may hold anything, also what a terminal would obey."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def _tell_stopped(stopped: Stopped, job: Job, progress: Progress | None, as_json: bool) -> int:
+    exit_code = 128 + stopped.number
+    done = None if progress is None else progress.outcome()
+    if as_json:
+        counts = {} if done is None else done.as_json()
+        _write_json({"event": "stopped", **counts, "exit": exit_code})
+    records = f" after {done.records:,} records" if done is not None and done.batches else ""
+    say(f"triglot pipeline: {job.name} stopped{records}; {job.stopped}", sys.stderr)
+    return exit_code
+
+
+def _write_json(content: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
+
+
+def _view(arguments: argparse.Namespace) -> View:
+    from pipeline.console import progress
+
+    if arguments.json:
+        return progress.JsonLines(sys.stdout)
+    if arguments.quiet:
+        return progress.Silence()
+    if sys.stderr.isatty():
+        return progress.TerminalLine(sys.stderr, lambda: shutil.get_terminal_size().columns)
+    return progress.Lines(sys.stderr)
+
+
+def _lag_of(
+    arguments: argparse.Namespace,
+) -> Callable[[Mapping[TopicPartition, int]], int | None] | None:
+    """Asks the brokers that are read from; what they do not answer is not known."""
+    from pipeline.client.cluster import LATEST, Cluster
+
+    cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S)
+
+    def lag_of(next_offsets: Mapping[TopicPartition, int]) -> int | None:
+        try:
+            ends = cluster.offsets(next_offsets, LATEST)
+        except PipelineFailure:
+            return None
+        return sum(max(0, ends[one] - offset) for one, offset in next_offsets.items())
+
+    return lag_of
+
+
+@contextlib.contextmanager
+def _ticking(progress: Progress) -> Iterator[None]:
+    """Time passes on the screen while the main thread waits for Spark."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(TICK_S):
+            with contextlib.suppress(OSError, ValueError):
+                progress.tick()
+
+    thread = threading.Thread(target=tick, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[Callable[[], None]]:
+    """The first SIGINT or SIGTERM raises Stopped in the main thread, a second one kills.
+
+    Yields what sets the handlers again. In another thread than the main one it does nothing.
+    """
+    caught = (signal.SIGINT, signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def stop(number: int, frame: object) -> NoReturn:
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)
+        raise Stopped(number)
+
+    def catch() -> None:
+        for one in caught:
+            signal.signal(one, stop)
+
+    before = {one: signal.getsignal(one) for one in caught}
+    catch()
+    try:
+        yield catch
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Spark's Python side warns of packages that no pipeline uses, and the bridge to its JVM logs
+    the stack of what interrupts it."""
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger().removeHandler(silent)

@@ -1,0 +1,104 @@
+"""What can be known of a machine before a JVM is started: Python packages and their versions, Java.
+
+Topics, paths and states are checked by the jobs themselves.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+from importlib import metadata
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pipeline.errors import NotInstalled, SparkFailed, WrongUse
+from pipeline.session import active, under_spark_submit
+from pipeline.spark import java
+
+if TYPE_CHECKING:
+    from pipeline.session import Where
+
+PACKAGES = (("pyspark", (4, 2)), ("pyarrow", (18,)), ("numpy", (2,)))
+"""The extra `pipeline`: what must be there, and the oldest that will do."""
+CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
+"""What Spark's own client for Spark Connect imports."""
+CONNECT_PORT = 15002
+CONNECT_TIMEOUT_S = 3.0
+
+
+def check(where: Where) -> None:
+    """Raises NotInstalled, NoJava, WrongUse, and SparkFailed where no Spark Connect server is."""
+    for package, oldest in PACKAGES:
+        check_package(package, oldest)
+    if where.remote is not None:
+        if where.master is not None:
+            raise WrongUse("--master and --remote exclude each other")
+        check_remote(where.remote)
+    elif active() is None and not under_spark_submit():
+        java.find(os.environ)
+
+
+def check_package(package: str, oldest: tuple[int, ...]) -> str:
+    """The version that is installed. Raises NotInstalled."""
+    found = version(package)
+    wanted = ".".join(map(str, oldest))
+    if found is None:
+        raise NotInstalled(
+            f"the Python package {package} is not installed: pip install triglot[pipeline]"
+        )
+    if found and _numbers(found) < oldest:
+        raise NotInstalled(
+            f"{package} {found} is too old, {wanted} or newer is wanted: "
+            "pip install --upgrade triglot[pipeline]"
+        )
+    return found
+
+
+def version(package: str) -> str | None:
+    """None if it cannot be imported; empty if it does not tell."""
+    if not importable(package):
+        return None
+    # Spark's client without the JVM part is another distribution of the same module.
+    for name in (package, f"{package}-client"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def importable(module: str) -> bool:
+    """Whether a module is there; it is not imported, those that it is in are."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def check_remote(url: str) -> None:
+    """Raises WrongUse, NotInstalled, SparkFailed. Spark's own client tries for ten minutes."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or CONNECT_PORT
+    except ValueError:
+        port = 0
+    if parts.scheme != "sc" or not parts.hostname or not port:
+        raise WrongUse(f"--remote wants sc://HOST:PORT, found '{url}'")
+    absent = [module for module in CONNECT_PACKAGES if not importable(module)]
+    if absent:
+        raise NotInstalled(
+            f"Spark Connect needs the Python packages {', '.join(absent)}: "
+            "pip install 'pyspark[connect]'"
+        )
+    try:
+        socket.create_connection((parts.hostname, port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise SparkFailed(
+            f"no Spark Connect server answers at {parts.hostname}:{port}: {error.strerror or error}"
+        ) from None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -1,0 +1,118 @@
+"""The options of `format("triglot")` for writing; names count in any case.
+
+    kafka.bootstrap.servers   required
+    topic                     for all rows; a column `topic` does not count then
+    kafka.compression.type    none (default), gzip, snappy, lz4, zstd; of records only
+    kafka.batch.size          bytes of records in a batch, before compression
+    magic                     the format that is written, 0, 1 or 2; by default the newest that the
+                              broker takes. Stored batches of older formats become batches of 2
+    keepProducers             true (default): stored batches keep producers' ids and sequences
+
+Those that have `kafka.` in front are the producer's. Others of the producer that would change
+nothing here are taken, so that a query for the connector runs unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from pipeline.errors import WrongUse
+from protocol.records.compression import NAMES, ZSTD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BATCH_BYTES = 512 << 10
+"""Half of what a broker takes by default: long batches compress well and cost little each."""
+BATCH_BYTES_MAX = 64 << 20
+
+OPTIONS = (
+    "kafka.bootstrap.servers",
+    "topic",
+    "kafka.compression.type",
+    "kafka.batch.size",
+    "magic",
+    "keepProducers",
+)
+WITHOUT_MEANING = frozenset(
+    f"kafka.{name}"
+    for name in (
+        "acks",
+        "buffer.memory",
+        "client.id",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.ms",
+    )
+)
+"""Every write is acknowledged by all replicas and repeated where that is safe."""
+OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""What Spark's own options are called that it passes on to a sink."""
+
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """Where to write to, and as what. Picklable."""
+
+    servers: str
+    topic: str | None = None
+    codec: int = 0
+    batch_bytes: int = BATCH_BYTES
+    magic: int | None = None
+    keep_producers: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriterOptions:
+        """Names in any case. Raises WrongUse for one that is not known, and for a bad value."""
+        known = {name.lower(): name for name in OPTIONS}
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            if name.lower() in known:
+                given[known[name.lower()]] = value
+            elif name.lower() not in OF_SPARK | WITHOUT_MEANING:
+                raise WrongUse(f"unknown option '{name}'{_nearest(name.lower(), known)}")
+        if "kafka.bootstrap.servers" not in given:
+            raise WrongUse("option 'kafka.bootstrap.servers' is missing: name a broker, host:port")
+        codec = _one_of(given, "kafka.compression.type", NAMES, "none")
+        magic = _one_of(given, "magic", ("0", "1", "2"), "2") if "magic" in given else None
+        if codec == ZSTD and magic in (0, 1):
+            raise WrongUse(
+                f"option 'magic' is '{magic}', and zstd needs format 2: use another codec"
+            )
+        return cls(
+            servers=given["kafka.bootstrap.servers"],
+            topic=given.get("topic"),
+            codec=codec,
+            batch_bytes=_batch_bytes(given),
+            magic=magic,
+            keep_producers=bool(_one_of(given, "keepProducers", ("false", "true"), "true")),
+        )
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean '{known[near[0]]}'?"
+    return f": a writer has {', '.join(known.values())}"
+
+
+def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...], default: str) -> int:
+    value = given.get(name, default).lower()
+    if value not in values:
+        raise WrongUse(f"option '{name}' is '{value}': want one of {', '.join(values)}")
+    return values.index(value)
+
+
+def _batch_bytes(given: Mapping[str, str]) -> int:
+    value = given.get("kafka.batch.size", str(BATCH_BYTES))
+    if not value.isdecimal() or not 1 <= int(value) <= BATCH_BYTES_MAX:
+        raise WrongUse(f"option 'kafka.batch.size' is '{value}': want 1 to {BATCH_BYTES_MAX} bytes")
+    return int(value)

@@ -1,0 +1,192 @@
+"""What replaying does with files of an archive, in a task: record sets of what is in them.
+
+Batches go back as they were stored, without being decompressed; records are encoded, in the same
+batches each time. Either way a task that is repeated recognises what it has written.
+
+An archive of batches has those of aborted transactions too. Their markers are among the batches,
+perhaps files later, so that those of the whole partition are looked for first; without any
+transactional batch that costs a few small columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.archiving.archive_files import ArchiveFile, open_parquet
+from pipeline.client.cluster import Cluster, TopicPartition
+from pipeline.columns.encode import encode_records
+from pipeline.delivering.delivery import Delivery, Pacing
+from pipeline.delivering.destination import ClusterPartition, terms
+from pipeline.delivering.mirror_job import metered, tried_before
+from pipeline.delivering.record_sets import SetMaker, set_of_batch
+from pipeline.delivering.remade import Wanted
+from pipeline.errors import CorruptData
+from protocol.records.markers import decode_marker
+from protocol.records.record import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pipeline.delivering.record_sets import RecordSet
+
+ROWS_AT_ONCE = 65_536
+"""Of records. Batches are encoded of no more, so that it decides what they hold."""
+BATCHES_AT_ONCE = 512
+"""Of batches, which may have a megabyte each."""
+
+_SEEN = ["base_offset", "producer_id", "transactional", "control"]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """Writes one partition's next files. Picklable: it holds no connection."""
+
+    to: str
+    place: TopicPartition
+    files: tuple[ArchiveFile, ...]
+    """In the order of their offsets, without overlap."""
+    missing: int
+    """Offsets that the archive lacks before and between these files."""
+    aborted: tuple[tuple[int, int, int], ...]
+    """Transactions to leave out: producer id, first offset, and that of the marker."""
+    wanted: Wanted
+    codec: int
+    keep_producers: bool
+    landing: int
+    """The destination's offset at which the first record is to land."""
+    doubtful: bool
+
+    def work(self) -> dict[str, Any]:
+        """Raises Refused, Unreachable, ForeignState, NoSuchTopic, CorruptData."""
+        first, last = self.files[0], self.files[-1]
+        facts: dict[str, Any] = {
+            "topic": first.topic,
+            "partition": first.partition,
+            "end": last.end,
+            "offsets": sum(file.end - file.start for file in self.files),
+            "records": 0,
+            "bytes": 0,
+            "place": str(self.place),
+            "offsets_missing": self.missing + sum(file.missing for file in self.files),
+        }
+        with Cluster(self.to, patient=True) as cluster:
+            asked = terms(cluster, self.place)
+            delivery = Delivery(
+                ClusterPartition(cluster, self.place),
+                self.landing,
+                doubtful=self.doubtful or tried_before(),
+                pacing=Pacing(wary=asked.wary),
+            )
+            counts: Counter[str] = Counter()
+            for file in self.files:
+                sets = (
+                    self._batches(file, asked.magic, counts)
+                    if file.shape == "batches"
+                    else self._records(file)
+                )
+                delivery.deliver(metered(sets, facts))
+            facts["landed"] = delivery.finish()
+        return {**facts, "counts": dict(delivery.counts + counts)}
+
+    def _batches(self, file: ArchiveFile, magic: int, counts: Counter[str]) -> Iterator[RecordSet]:
+        maker = SetMaker(
+            f"{file.location.path}: {file.topic}-{file.partition}",
+            file.start,
+            file.end,
+            magic=magic,
+            keep_producers=self.keep_producers,
+            wanted=self.wanted,
+        )
+        for rows in _rows(file, ["last_offset", "batch"], BATCHES_AT_ONCE):
+            offsets = rows["last_offset"]
+            aborted = [
+                (producer, first)
+                for producer, first, end in self.aborted
+                if end >= offsets[0].as_py() and first <= offsets[-1].as_py()
+            ]
+            yield from maker.sets(_joined(rows["batch"]), aborted)
+        yield from maker.rest()
+        counts.update(maker.counts)
+
+    def _records(self, file: ArchiveFile) -> Iterator[RecordSet]:
+        columns = ["key", "value", "offset", "timestamp", "headers"]
+        for rows in _rows(file, columns, ROWS_AT_ONCE):
+            chosen = self._chosen(rows)
+            if not chosen.num_rows:
+                continue
+            last = chosen["offset"][-1].as_py()
+            for entry in encode_records(chosen, codec=self.codec):
+                yield set_of_batch(entry, last)
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        wanted = self.wanted
+        mask = pc.and_(
+            pc.greater_equal(rows["offset"], wanted.first), pc.less(rows["offset"], wanted.end)
+        )
+        times = rows["timestamp"].cast(pa.int64())
+        if wanted.since_ms is not None:
+            mask = pc.and_(mask, pc.greater_equal(times, wanted.since_ms * 1000))
+        if wanted.until_ms is not None:
+            mask = pc.and_(mask, pc.less(times, wanted.until_ms * 1000))
+        mask = pc.fill_null(mask, False)
+        return rows if pc.all(mask).as_py() else rows.filter(mask)
+
+
+def aborted_transactions(files: Sequence[ArchiveFile]) -> tuple[tuple[int, int, int], ...]:
+    """The transactions in a partition's files, all of them in order, that were aborted, or have no
+    end in there: producer id, first offset, and the offset of the marker."""
+    began: dict[int, int] = {}
+    aborted: list[tuple[int, int, int]] = []
+    for file in files:
+        if file.shape != "batches":
+            continue
+        with contextlib.closing(open_parquet(file.location)) as parquet:
+            for group in range(parquet.num_row_groups):
+                seen = parquet.read_row_group(group, columns=_SEEN)
+                if not pc.any(seen["transactional"]).as_py():
+                    continue
+                whole = parquet.read_row_group(group, columns=[*_SEEN, "batch"])
+                for row in whole.filter(whole["transactional"]).to_batches():
+                    _follow(row, began, aborted)
+    aborted += [(producer, first, INT64_MAX) for producer, first in began.items()]
+    return tuple(sorted(aborted, key=lambda transaction: transaction[1]))
+
+
+def _follow(
+    rows: pa.RecordBatch, began: dict[int, int], aborted: list[tuple[int, int, int]]
+) -> None:
+    for index in range(rows.num_rows):
+        producer = rows["producer_id"][index].as_py()
+        if not rows["control"][index].as_py():
+            began.setdefault(producer, rows["base_offset"][index].as_py())
+            continue
+        first = began.pop(producer, None)
+        marker = decode_marker(rows["batch"][index].as_buffer())
+        if first is not None and marker is not None and not marker.commit:
+            aborted.append((producer, first, rows["base_offset"][index].as_py()))
+
+
+def _rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
+    """Row group by row group: the archive's writer bounds their bytes."""
+    try:
+        with contextlib.closing(open_parquet(file.location)) as parquet:
+            for group in range(parquet.num_row_groups):
+                rows = parquet.read_row_group(group, columns=columns).combine_chunks()
+                yield from rows.to_batches(max_chunksize=at_once)
+    except (pa.ArrowInvalid, OSError) as failure:
+        raise CorruptData(f"{file.location.path} cannot be read: {failure}") from None
+
+
+def _joined(batches: pa.Array) -> memoryview:
+    """The bytes of all the stored entries, one after the other, as Arrow holds them."""
+    _, places, data = batches.buffers()
+    if not len(batches) or data is None:
+        return memoryview(b"")
+    begins = memoryview(places).cast("i")
+    return memoryview(data)[begins[batches.offset] : begins[batches.offset + len(batches)]]

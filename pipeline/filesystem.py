@@ -1,0 +1,84 @@
+"""Where archives and states are kept: a local folder, or anything that pyarrow.fs has a scheme for.
+
+On a local disk what is written whole is synced, its name too, before anybody relies on it. Object
+stores do that by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from pipeline.errors import WrongUse
+
+
+class Location(NamedTuple):
+    """A folder: a file system, and the path of the folder in it."""
+
+    filesystem: fs.FileSystem
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine's own file system calls work on it."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
+    def uri(self) -> str:
+        """The name that Spark knows it by; without a scheme it would take its default's."""
+        if self.is_local:
+            return Path(self.path).as_uri()
+        kind = self.filesystem.type_name
+        return self.path if "://" in self.path else f"{kind}://{self.path}"
+
+    def under(self, *names: str) -> Location:
+        """A folder or file below it."""
+        return Location(self.filesystem, "/".join((self.path.rstrip("/"), *names)))
+
+    def exists(self) -> bool:
+        """Whether a file or folder is there."""
+        return bool(self.filesystem.get_file_info(self.path).type != fs.FileType.NotFound)
+
+    def make(self) -> None:
+        """Make the folder, and those above it."""
+        self.filesystem.create_dir(self.path, recursive=True)
+
+
+def locate(path: str) -> Location:
+    """Raises WrongUse for a scheme that is not known here."""
+    if "://" not in path:
+        return Location(fs.LocalFileSystem(), str(Path(path).absolute()))
+    try:
+        return Location(*fs.FileSystem.from_uri(path))
+    except (ValueError, OSError) as error:
+        raise WrongUse(f"cannot use {path} as a place for files: {error}") from None
+
+
+def write_whole(location: Location, data: bytes) -> None:
+    """Put the file there whole or not at all, over an older one. Raises OSError."""
+    part = Location(location.filesystem, f"{location.path}.part")
+    with part.filesystem.open_output_stream(part.path) as stream:
+        stream.write(data)
+    replace(part, location)
+
+
+def replace(source: Location, target: Location) -> None:
+    """Rename a whole file over whatever has its name. Raises OSError."""
+    if not source.is_local:
+        source.filesystem.move(source.path, target.path)
+        return
+    sync(source.path)
+    Path(source.path).replace(target.path)
+    sync(str(Path(target.path).parent))
+
+
+def sync(path: str) -> None:
+    """Bring a local file, or the names in a local folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

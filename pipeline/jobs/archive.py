@@ -1,0 +1,323 @@
+"""Topics to Parquet files, as records or as whole batches, plain or as a Delta or Iceberg table.
+
+Tasks fetch and write by themselves, a file for a range of offsets; the driver makes the files of a
+micro-batch part of the archive at once, and only once (`archiving.publication`). Event time is the
+record's timestamp. What lies in the folder is told in `pipeline.archiving.archive_files`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.archiving import tables
+from pipeline.archiving.archive_files import FORMAT, STATE
+from pipeline.archiving.archive_job import ArchiveJob, ArchiveTask
+from pipeline.archiving.parquet_writer import SCHEMAS, Compression
+from pipeline.archiving.publication import NOTE, Publication, claim, owner_of
+from pipeline.client.cluster import TopicPartition
+from pipeline.errors import ForeignState, NoSuchTopic, Refused, WrongUse
+from pipeline.filesystem import Location, locate, write_whole
+from pipeline.left_out import LeftOut
+from pipeline.outcome import BatchDone, Outcome, Tally
+from pipeline.reading.options import SourceOptions
+from pipeline.reading.plan import ending_offsets, starting_offsets
+from pipeline.session import cores
+from pipeline.spark.spark_checkpoint import planned, reached
+from pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.outcome import Watch
+    from pipeline.reading.plan import Offsets, Source
+
+FILE_OFFSETS = 1_000_000
+"""Of records of a hundred bytes, a file of 20 to 100 MB, written in about a second."""
+FILES_PER_CORE = 2
+"""In a micro-batch, unless it is told how much it may read: a few seconds of work."""
+CORES_UNKNOWN = 8
+"""Of a cluster that is reached through Spark Connect."""
+
+ID = "archive"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What to archive, from where to where.
+
+    Of `servers` ("host:port,...") or of a stopped data directory `path`; `topics`, or all whose
+    whole name a regular expression `pattern` matches, those that are made later too.
+    """
+
+    to: str
+    """A folder, local or a URI: a new or an empty one, or that of this archive."""
+    servers: str | None = None
+    path: str | None = None
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    shape: str = "records"
+    """Or `batches`: as the log has them, still compressed."""
+    table: str = "parquet"
+    """Or `delta` or `iceberg`, which the files then are a table of."""
+    catalog: tables.Catalog | None = None
+    """Where an Iceberg table is registered."""
+    state: str | None = None
+    """What has been done; by default in `_state` in the folder."""
+    every_s: float | None = None
+    """Go on for ever, and look so often for more; None: end when all is done that is there now."""
+    starting: str = "earliest"
+    """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
+    max_offsets: int | None = None
+    """In a micro-batch; None: FILES_PER_CORE times `file_offsets` for each core."""
+    file_offsets: int = FILE_OFFSETS
+    """At most so many offsets in a file. Ranges of that size are also what cores share."""
+    on_gap: str = "fail"
+    """Or `skip`, where offsets were deleted before they were read; what is left out is counted."""
+    on_corrupt: str = "fail"
+    committed_only: bool = False
+    """Leave out aborted transactions, and wait for the end of those that are open."""
+    group: str | None = None
+    """A consumer group that the progress is committed to, for tools that show lag."""
+    codec: str = "zstd"
+    """Of the files: zstd, snappy, gzip, lz4 or none."""
+    level: int | None = None
+    """Of zstd or gzip; None: the usual one."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For `format("triglot")`, without what depends on the session."""
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "path": self.path,
+            "subscribe": ",".join(self.topics) if self.topics else None,
+            "subscribePattern": self.pattern,
+            "startingOffsets": self.starting,
+            "maxOffsetsPerTrigger": self.max_offsets,
+            "maxRecordsPerPartition": self.file_offsets,
+            "onGap": self.on_gap,
+            "onCorrupt": self.on_corrupt,
+            "kafka.isolation.level": "read_committed" if self.committed_only else None,
+            "commitGroup": self.group,
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    def check(self) -> None:
+        """Everything that can be known before a JVM starts.
+
+        Raises WrongUse, NotInstalled, Unreachable, NoSuchTopic, ForeignState (the folder or the
+        state is of something else), Refused (the folder cannot be written).
+        """
+        self._check_arguments()
+        with contextlib.closing(self.parsed().source()) as source:
+            identity = self.identity(source)
+            if not self.parsed().select(source):
+                raise NoSuchTopic(f"no topic matches {self.pattern!r}")
+        try:
+            State.check(self._state_path, identity)
+            self._check_owner(State(locate(self._state_path)))
+            _try_to_write(locate(self.to))
+        except OSError as failure:
+            raise Refused(f"cannot write to {self.to}: {failure}") from None
+
+    def start(self, spark: SparkSession, watch: Watch) -> StreamingQuery:
+        """Begin, or go on where the state says; the state is held for as long as this process is
+        there, where `run` gives it back. Raises what `check` does."""
+        return self._start(spark, watch)[0]
+
+    def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
+        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        tally = Tally("archive", watch)
+        query, state = self._start(spark, tally)
+        try:
+            query.awaitTermination()
+        finally:
+            with contextlib.suppress(Exception):
+                query.stop()
+            state.close()
+        return tally.outcome()
+
+    def _start(self, spark: SparkSession, watch: Watch) -> tuple[StreamingQuery, State]:
+        from pipeline.spark.range_query import start_query
+
+        self._check_arguments()
+        with contextlib.closing(self.parsed().source()) as source:
+            cluster = source.cluster_id()
+            state = State.open(self._state_path, self.identity(source))
+            try:
+                job = self.job(state, cluster)
+                watch.total(None if self.every_s is not None else self._backlog(source, state))
+            except BaseException:
+                state.close()
+                raise
+        options = self.options
+        if self.max_offsets is None:
+            most = FILES_PER_CORE * self.file_offsets * cores(spark)
+            options["maxOffsetsPerTrigger"] = str(most)
+        query = start_query(
+            spark,
+            job,
+            source=options,
+            state=state,
+            every_s=self.every_s,
+            committed=_telling(watch),
+        )
+        return query, state
+
+    def job(self, state: State, cluster: str | None) -> ArchiveJob:
+        """Take possession of the folder, and finish what the last run began to publish."""
+        folder = locate(self.to)
+        self._check_owner(state)
+        noted = state.read(ID)
+        if noted is None:
+            noted = {"id": uuid.uuid4().hex}
+            state.write(ID, noted)
+        try:
+            claim(folder, self._owner(noted["id"]))
+        except OSError as failure:
+            raise Refused(f"cannot write to {self.to}: {failure}") from None
+        table = tables.open_table(
+            self.table,
+            folder,
+            SCHEMAS[self.shape],
+            state_id=noted["id"],
+            catalog=self.catalog,
+        )
+        publication = Publication(folder, state, table)
+        publication.finish()
+        last = publication.last
+        if last >= 0 and not planned(state, last):
+            raise ForeignState(
+                f"the checkpoint in {self._state_path} does not know micro-batch {last}, which is "
+                f"in {self.to}: it has been removed or replaced; archive to another folder"
+            )
+        task = ArchiveTask(
+            source=self.parsed(),
+            folder=folder,
+            shape=self.shape,
+            cluster=cluster,
+            compression=Compression(self.codec, self.level),
+            published=last,
+        )
+        return ArchiveJob(task, publication)
+
+    @property
+    def _state_path(self) -> str:
+        if self.state is not None:
+            return self.state
+        folder, question, rest = self.to.partition("?")
+        return f"{folder.rstrip('/')}/{STATE}{question}{rest}"
+
+    def parsed(self) -> SourceOptions:
+        return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
+
+    def _check_arguments(self) -> None:
+        if self.shape not in SCHEMAS:
+            raise WrongUse(f"no such shape: {self.shape!r}; an archive has records or batches")
+        if self.every_s is not None and not self.every_s > 0:
+            raise WrongUse(f"every {self.every_s} s is no interval: give more than 0")
+        if self.path is not None and self.every_s is not None:
+            raise WrongUse("a stopped data directory does not grow: archive it once")
+        self.parsed()
+        tables.check_kind(self.table, self.catalog)
+        Compression(self.codec, self.level).check()
+        locate(self.to)
+
+    def identity(self, source: Source) -> dict[str, str]:
+        cluster = source.cluster_id() or self.servers or self.path
+        topics = ",".join(sorted(self.topics)) or f"pattern {self.pattern}"
+        return {
+            "job": "archive",
+            "cluster": str(cluster),
+            "topics": topics,
+            "shape": self.shape,
+            "table": self.table,
+        }
+
+    def _owner(self, state_id: str) -> dict[str, Any]:
+        return {"format": FORMAT, "shape": self.shape, "table": self.table, "state": state_id}
+
+    def _check_owner(self, state: State) -> None:
+        """Whether folder and state belong together, or are both new."""
+        told = owner_of(locate(self.to))
+        noted = state.read(ID)
+        if told is None:
+            if state.read(NOTE) is not None:
+                raise ForeignState(
+                    f"the state in {self._state_path} is of an archive that is not in {self.to}: "
+                    "name its folder, or another state"
+                )
+        elif noted is None or told.get("state") != noted["id"]:
+            raise ForeignState(
+                f"{self.to} is an archive already, and what is in {self._state_path} is not its "
+                "state: give it with --state, or archive to another folder"
+            )
+
+    def _backlog(self, source: Source, state: State) -> int:
+        """How many offsets there are to do."""
+        options = self.parsed()
+        partitions = options.select(source)
+        ends = ending_offsets(source, partitions, committed_only=options.committed_only)
+        done: Offsets = reached(state) or {}
+        new = [partition for partition in partitions if partition not in done]
+        starts = starting_offsets(source, new, options.starting) if not done else {}
+        begins = {**starts, **done}
+        return sum(max(0, end - begins.get(partition, end)) for partition, end in ends.items())
+
+
+def archive(
+    to: str,
+    *,
+    servers: str | None = None,
+    path: str | None = None,
+    topics: Sequence[str] = (),
+    pattern: str | None = None,
+    spark: SparkSession | None = None,
+    watch: Watch | None = None,
+    **rest: Any,
+) -> Outcome:
+    """Archive topics, and wait for the end: what `Archive` has as fields, by name.
+
+    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    """
+    from pipeline.session import session
+
+    job = Archive(to, servers, path, tuple(topics), pattern, **rest)
+    job.check()
+    with session() as active:
+        return job.run(spark or active, watch)
+
+
+def _try_to_write(folder: Location) -> None:
+    probe = folder.under(".probe")
+    folder.make()
+    write_whole(probe, b"")
+    probe.filesystem.delete_file(probe.path)
+
+
+def _telling(watch: Watch) -> Callable[[int, list[dict[str, Any]], float], None]:
+    def committed(batch_id: int, results: list[dict[str, Any]], seconds: float) -> None:
+        ends: dict[TopicPartition, int] = {}
+        for facts in results:
+            partition = TopicPartition(facts["topic"], facts["partition"])
+            ends[partition] = max(facts["end"], ends.get(partition, 0))
+        wrote = [facts["file_bytes"] for facts in results if "name" in facts]
+        watch.batch(
+            BatchDone(
+                batch_id,
+                sum(facts["records"] for facts in results),
+                sum(facts["bytes"] for facts in results),
+                seconds,
+                offsets=sum(facts["offsets"] for facts in results),
+                end_offsets=ends,
+                left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
+                details={"files": len(wrote), "bytes written": sum(wrote)},
+            )
+        )
+
+    return committed

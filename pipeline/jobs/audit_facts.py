@@ -1,0 +1,193 @@
+"""What the headers of stored batches say of a range of offsets, added up.
+
+A task makes the facts of its range, column by column; the driver puts those of a partition together
+in the order of their offsets. No record is looked at and nothing is decompressed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.left_out import LeftOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+PRODUCERS_MAX = 1000
+"""So many producer ids are told apart in a partition; more are that many or more."""
+
+
+@dataclass
+class Facts:
+    """Of one partition, or of a part of it. Picklable, and JSON by `as_json`."""
+
+    topic: str
+    partition: int
+    entries: int = 0
+    """Batches of format 2, messages and wrappers of formats 0 and 1."""
+    records: int = 0
+    unopened: int = 0
+    """Wrappers: how many records are in one is not said outside."""
+    bytes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+    """Entries by format: {"2": 17}."""
+    format_bytes: dict[str, int] = field(default_factory=dict)
+    codecs: dict[str, int] = field(default_factory=dict)
+    """Entries by codec: {"lz4": 17}."""
+    first_offset: int | None = None
+    """None where the first entry is a wrapper, whose first offset is not said outside."""
+    last_offset: int | None = None
+    last_format: int | None = None
+    """The format of the last entry: that of who produces there today."""
+    holes: int = 0
+    """How often offsets are missing between two entries, as compaction leaves them."""
+    offsets_in_holes: int = 0
+    backwards: int = 0
+    """Entries whose newest record is older than that of an entry before them, as far as one task
+    has read both: where a partition was shared out, a few more may be."""
+    backwards_ms: int = 0
+    """By how much at most, over the whole partition."""
+    without_time: int = 0
+    earliest_ms: int | None = None
+    """The oldest of the entries' largest timestamps."""
+    latest_ms: int | None = None
+    log_append_time: int = 0
+    largest: int = 0
+    """Bytes of the largest entry."""
+    producers: list[int] = field(default_factory=list)
+    """Ids of idempotent and transactional producers, up to PRODUCERS_MAX."""
+    transactional: int = 0
+    control: int = 0
+    too_old: int = 0
+    """Entries whose records are all older than the limit that was asked for."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """Corrupt entries, and offsets that were there when the audit was planned and not any more."""
+
+    def add(self, batches: pa.RecordBatch, *, old_before_ms: int | None = None) -> None:
+        """Count entries, the next ones in the log; columns as `pipeline.schemas.BATCHES`."""
+        import numpy as np
+
+        if not batches.num_rows:
+            return
+        magic = batches.column("magic").to_numpy(zero_copy_only=False)
+        sizes = batches.column("size").to_numpy(zero_copy_only=False)
+        self.entries += len(sizes)
+        self.bytes += int(sizes.sum())
+        self.largest = max(self.largest, int(sizes.max()))
+        for number in np.unique(magic):
+            one = magic == number
+            _count(self.formats, str(number), int(one.sum()))
+            _count(self.format_bytes, str(number), int(sizes[one].sum()))
+        for value in batches.column("codec").value_counts():
+            _count(self.codecs, value["values"].as_py(), value["counts"].as_py())
+        self.last_format = int(magic[-1])
+        records = batches.column("records")
+        self.unopened += records.null_count
+        self.records += int(records.fill_null(0).to_numpy(zero_copy_only=False).sum())
+        for name in ("transactional", "control"):
+            set_ = int(batches.column(name).to_numpy(zero_copy_only=False).sum())
+            setattr(self, name, getattr(self, name) + set_)
+        kinds = batches.column("timestamp_type").to_numpy(zero_copy_only=False)
+        self.log_append_time += int((kinds == 1).sum())
+        ids = batches.column("producer_id").drop_null().unique().to_pylist()
+        self.producers = sorted({*self.producers, *ids})[:PRODUCERS_MAX]
+        self._add_offsets(batches)
+        self._add_times(batches, old_before_ms)
+
+    def _add_offsets(self, batches: pa.RecordBatch) -> None:
+        import numpy as np
+
+        last = batches.column("last_offset").to_numpy(zero_copy_only=False)
+        bases = batches.column("base_offset")
+        known = bases.is_valid().to_numpy(zero_copy_only=False)
+        base = bases.fill_null(0).to_numpy(zero_copy_only=False)
+        if self.last_offset is None:
+            self.first_offset = int(base[0]) if known[0] else None
+            before = base[:1] - 1
+        else:
+            before = np.array([self.last_offset])
+        expected = np.concatenate((before, last[:-1])) + 1
+        missing = np.where(known, base - expected, 0)
+        self.holes += int((missing > 0).sum())
+        self.offsets_in_holes += int(missing[missing > 0].sum())
+        self.last_offset = int(last[-1])
+
+    def _add_times(self, batches: pa.RecordBatch, old_before_ms: int | None) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        column = batches.column("max_timestamp")
+        self.without_time += column.null_count
+        times = column.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
+        if not len(times):
+            return
+        highest = np.maximum.accumulate(times)
+        if self.latest_ms is not None:
+            highest = np.maximum(highest, self.latest_ms)
+        late = highest - times
+        self.backwards += int((late > 0).sum())
+        self.backwards_ms = max(self.backwards_ms, int(late.max()))
+        earliest = int(times.min())
+        self.earliest_ms = earliest if self.earliest_ms is None else min(self.earliest_ms, earliest)
+        self.latest_ms = int(highest[-1])
+        if old_before_ms is not None:
+            self.too_old += int((times < old_before_ms).sum())
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields by their names."""
+        return asdict(self)
+
+
+_SUMS = (
+    *("entries", "records", "unopened", "bytes", "holes", "offsets_in_holes", "backwards"),
+    *("without_time", "log_append_time", "transactional", "control", "too_old"),
+)
+_COUNTS = ("formats", "format_bytes", "codecs")
+
+
+def joined(parts: Iterable[Facts]) -> Facts:
+    """The facts of a partition from those of its parts, in the order of their offsets."""
+    first, *rest = parts
+    total = of_json(first.as_json())
+    for part in rest:
+        _join(total, part)
+    return total
+
+
+def _join(total: Facts, part: Facts) -> None:
+    for name in _SUMS:
+        setattr(total, name, getattr(total, name) + getattr(part, name))
+    for name in _COUNTS:
+        for key, count in getattr(part, name).items():
+            _count(getattr(total, name), key, count)
+    if part.last_offset is not None:
+        if total.last_offset is None:
+            total.first_offset = part.first_offset
+        elif part.first_offset is not None and part.first_offset > total.last_offset + 1:
+            total.holes += 1
+            total.offsets_in_holes += part.first_offset - total.last_offset - 1
+        total.last_offset, total.last_format = part.last_offset, part.last_format
+    if part.latest_ms is not None and part.earliest_ms is not None:
+        if total.latest_ms is None or total.earliest_ms is None:
+            total.earliest_ms, total.latest_ms = part.earliest_ms, part.latest_ms
+            total.backwards_ms = part.backwards_ms
+        else:
+            behind = total.latest_ms - part.earliest_ms
+            total.backwards_ms = max(total.backwards_ms, part.backwards_ms, behind)
+            total.earliest_ms = min(total.earliest_ms, part.earliest_ms)
+            total.latest_ms = max(total.latest_ms, part.latest_ms)
+    total.largest = max(total.largest, part.largest)
+    total.producers = sorted({*total.producers, *part.producers})[:PRODUCERS_MAX]
+    total.left_out.add(part.left_out)
+
+
+def of_json(value: dict[str, Any]) -> Facts:
+    """What `as_json` gave."""
+    return Facts(**{**value, "left_out": LeftOut.of_json(value["left_out"])})
+
+
+def _count(counts: dict[str, int], key: str, more: int) -> None:
+    counts[key] = counts.get(key, 0) + more

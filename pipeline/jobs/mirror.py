@@ -1,0 +1,302 @@
+"""Topics from one cluster to another, batch by batch, still compressed; exactly once.
+
+From brokers of any age, to triglot or Apache Kafka. A partition goes to the partition of the same
+number, in order, and a batch keeps its bytes but for base offset and leader epoch, where a broker
+takes it as it is (`delivering.record_sets` has the exceptions). Offsets are not the source's.
+
+Each record is there once, also after a crash, without a producer id of our own, for that would
+change the bytes: `delivering.delivery` says how, and what remains. The ids of the source's
+producers are in the batches, though, and a broker cannot tell them from its own: one that it gives
+out later may be the same. `keep_producers=False` takes them out, for a copy that others are to
+write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.client.cluster import LATEST, Cluster, TopicPartition
+from pipeline.delivering.destination import check_rename, make_like, renamed
+from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
+from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
+from pipeline.left_out import LeftOut
+from pipeline.outcome import BatchDone, Outcome, Tally
+from pipeline.reading.options import SourceOptions
+from pipeline.reading.plan import ending_offsets, starting_offsets
+from pipeline.spark.spark_checkpoint import reached
+from pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.outcome import Watch
+    from pipeline.reading.plan import Source
+
+TOLD = {
+    "found": "sets that were there already",
+    "foreign": "offsets of other writers",
+    "producer_refused": "batches sent without their producers, as they were refused with them",
+    "cleared": "batches cleared of producers or attributes",
+    "rebuilt": "batches made anew",
+    "converted": "entries converted from older formats",
+    "aborted": "batches of aborted transactions left out",
+    "out_of_order": "batches that the destination took before an earlier one",
+}
+"""The counts that people are told of, if they are not 0."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """What to mirror, from where to where: `servers` and `to` are "host:port,..." each; `topics`,
+    or all whose whole name a regular expression `pattern` matches, those that are made later too.
+    """
+
+    servers: str
+    to: str
+    state: str
+    """A folder: what has been done. The same mirror has to be given the same one."""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    rename: str | None = None
+    """The name of a copy, with `{topic}` for the topic's own, as in "old.{topic}"."""
+    every_s: float | None = None
+    """Go on for ever, and look so often for more; None: end when all is done that is there now."""
+    starting: str = "earliest"
+    """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only. An offset
+    inside of a batch means all of it."""
+    max_offsets: int | None = None
+    """In a micro-batch."""
+    on_gap: str = "fail"
+    """Or `skip`, where offsets were deleted before they were read; what is left out is counted."""
+    on_corrupt: str = "fail"
+    keep_producers: bool = True
+    append: bool = False
+    """Begin a new mirror at the ends of topics that have records already."""
+    group: str | None = None
+    """A consumer group at the source that the progress is committed to, for tools that show lag."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For `format("triglot")`."""
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": ",".join(self.topics) if self.topics else None,
+            "subscribePattern": self.pattern,
+            "startingOffsets": self.starting,
+            "maxOffsetsPerTrigger": self.max_offsets,
+            "onGap": self.on_gap,
+            "onCorrupt": self.on_corrupt,
+            "kafka.isolation.level": "read_committed",
+            "commitGroup": self.group,
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    def check(self) -> None:
+        """Everything that can be known before a JVM starts; makes no topic.
+
+        Raises WrongUse, Unreachable, NoSuchTopic, ForeignState, Refused.
+        """
+        self._check_arguments()
+        with self._source() as source, Cluster(self.to) as cluster:
+            names = self.names(source)
+            self._check_clusters(source, cluster, names)
+            State.check(self.state, self.identity(source, cluster))
+
+    def start(self, spark: SparkSession, watch: Watch) -> StreamingQuery:
+        """Begin, or go on where the state says; the state is held for as long as this process is
+        there, where `run` gives it back. Raises what `check` does."""
+        return self._start(spark, watch)[0]
+
+    def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
+        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        tally = Tally("mirror", watch)
+        query, state = self._start(spark, tally)
+        try:
+            query.awaitTermination()
+        finally:
+            with contextlib.suppress(Exception):
+                query.stop()
+            state.close()
+        return tally.outcome()
+
+    def _start(self, spark: SparkSession, watch: Watch) -> tuple[StreamingQuery, State]:
+        from pipeline.spark.range_query import start_query
+
+        self._check_arguments()
+        with self._source() as source, Cluster(self.to) as cluster:
+            names = self.names(source)
+            self._check_clusters(source, cluster, names)
+            state = State.open(self.state, self.identity(source, cluster))
+            try:
+                job = self.job(state, source, cluster, names)
+                watch.total(None if self.every_s is not None else self._backlog(source, state))
+            except BaseException:
+                state.close()
+                raise
+        query = start_query(
+            spark,
+            job,
+            source=self.options,
+            state=state,
+            every_s=self.every_s,
+            committed=telling(watch),
+        )
+        return query, state
+
+    def job(
+        self, state: State, source: Cluster, cluster: Cluster, names: Iterable[str]
+    ) -> MirrorJob:
+        """Make the topics that are not there, and note where the first records are to land.
+
+        Raises Refused, and ForeignState if a new mirror would write behind records that are there.
+        """
+        for name in names:
+            make_like(source, name, cluster, renamed(self.rename, name))
+        delivered = Delivered.read(state)
+        doubtful = delivered is not None
+        if delivered is None:
+            places = cluster.partitions([renamed(self.rename, name) for name in names])
+            ends = cluster.offsets(places, LATEST)
+            used = {place: end for place, end in ends.items() if end}
+            if used and not self.append:
+                place, end = next(iter(sorted(used.items())))
+                raise ForeignState(
+                    f"{place} on {self.to} has {end:,} offsets already, and the state in "
+                    f"{self.state} is new: give the state of the mirror that wrote them, or "
+                    "--append to write behind them"
+                )
+            delivered = Delivered({str(place): end for place, end in ends.items()})
+            delivered.write(state)
+        task = MirrorTask(
+            source=self._parsed(),
+            to=self.to,
+            rename=self.rename,
+            keep_producers=self.keep_producers,
+            delivered=delivered,
+            doubtful=doubtful,
+        )
+        return MirrorJob(task, state)
+
+    def _parsed(self) -> SourceOptions:
+        return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
+
+    def _source(self) -> Cluster:
+        return Cluster(self.servers, timeout_s=self._parsed().timeout_s)
+
+    def _check_arguments(self) -> None:
+        if not self.state:
+            raise WrongUse("a mirror needs a folder for its state (--state)")
+        if self.every_s is not None and not (self.every_s > 0 and math.isfinite(self.every_s)):
+            raise WrongUse(f"every {self.every_s} s is no interval: give more than 0")
+        self._parsed()
+        check_rename(self.rename, None if self.pattern is not None else len(self.topics))
+
+    def names(self, source: Source) -> list[str]:
+        """The topics that there are to mirror. Raises NoSuchTopic."""
+        names = sorted({partition.topic for partition in self._parsed().select(source)})
+        if not names:
+            raise NoSuchTopic(f"no topic matches {self.pattern!r}")
+        return names
+
+    def _check_clusters(self, source: Cluster, cluster: Cluster, names: Iterable[str]) -> None:
+        there = cluster.topics()
+        own = self.servers == self.to or (
+            source.cluster_id() is not None and source.cluster_id() == cluster.cluster_id()
+        )
+        for name in names:
+            if own and renamed(self.rename, name) == name:
+                raise WrongUse(
+                    f"{self.servers} and {self.to} are one cluster: '{name}' would be mirrored "
+                    "into itself; give the copy another name (--rename)"
+                )
+            if own and self.pattern is not None:
+                self._check_pattern(name)
+            if renamed(self.rename, name) in there:
+                make_like(source, name, cluster, renamed(self.rename, name))
+
+    def _check_pattern(self, name: str) -> None:
+        import re
+
+        assert self.pattern is not None
+        copy = renamed(self.rename, name)
+        if re.fullmatch(self.pattern, copy):
+            raise WrongUse(
+                f"the copy '{copy}' of '{name}' in the same cluster matches {self.pattern!r} too "
+                "and would be mirrored again: give it a name that does not"
+            )
+
+    def identity(self, source: Cluster, cluster: Cluster) -> dict[str, str]:
+        """What the state belongs to."""
+        return {
+            "job": "mirror",
+            "cluster": str(source.cluster_id() or self.servers),
+            "to": str(cluster.cluster_id() or self.to),
+            "topics": ",".join(sorted(self.topics)) or f"pattern {self.pattern}",
+            "rename": self.rename or "{topic}",
+        }
+
+    def _backlog(self, source: Source, state: State) -> int:
+        """How many offsets there are to do."""
+        options = self._parsed()
+        partitions = options.select(source)
+        ends = ending_offsets(source, partitions, committed_only=options.committed_only)
+        done = reached(state) or {}
+        begins = done or starting_offsets(source, partitions, options.starting)
+        return sum(max(0, end - begins.get(partition, end)) for partition, end in ends.items())
+
+
+def telling(watch: Watch) -> Callable[[int, list[dict[str, Any]], float], None]:
+    """Tells a watch of each micro-batch, from the facts of its tasks."""
+
+    def committed(batch_id: int, results: list[dict[str, Any]], seconds: float) -> None:
+        ends: dict[TopicPartition, int] = {}
+        details: dict[str, int] = {}
+        for facts in results:
+            partition = TopicPartition(facts["topic"], facts["partition"])
+            ends[partition] = max(facts["end"], ends.get(partition, 0))
+            for name, count in facts.get("counts", {}).items():
+                if name in TOLD and count:
+                    details[TOLD[name]] = details.get(TOLD[name], 0) + count
+        watch.batch(
+            BatchDone(
+                batch_id,
+                sum(facts["records"] for facts in results),
+                sum(facts["bytes"] for facts in results),
+                seconds,
+                offsets=sum(facts["offsets"] for facts in results),
+                end_offsets=ends,
+                left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
+                details=details,
+            )
+        )
+
+    return committed
+
+
+def mirror(
+    servers: str,
+    to: str,
+    *,
+    state: str,
+    topics: Sequence[str] = (),
+    pattern: str | None = None,
+    spark: SparkSession | None = None,
+    watch: Watch | None = None,
+    **rest: Any,
+) -> Outcome:
+    """Mirror topics, and wait for the end: what `Mirror` has as fields, by name.
+
+    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    """
+    from pipeline.session import session
+
+    job = Mirror(servers, to, state, tuple(topics), pattern, **rest)
+    job.check()
+    with session() as active:
+        return job.run(spark or active, watch)

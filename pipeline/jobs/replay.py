@@ -1,0 +1,342 @@
+"""An archive back into topics: all of it, or a stretch of offsets or of time; exactly once.
+
+Each partition goes to the partition of the same number, in order and with its records' times. How
+far it has got is noted in a state of its own after every piece, so that a replay that was killed
+goes on; one that is done does nothing, until the archive has more files or it is asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.archiving.archive_files import ArchiveFile, list_files
+from pipeline.client.cluster import LATEST, Cluster, TopicPartition
+from pipeline.delivering.destination import check_rename, renamed
+from pipeline.delivering.remade import Wanted
+from pipeline.delivering.replay_task import ReplayTask, aborted_transactions
+from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, WrongUse
+from pipeline.jobs.mirror import telling
+from pipeline.outcome import Outcome, Tally
+from pipeline.session import cores
+from pipeline.state import State
+from protocol.errors import ErrorCode
+from protocol.records.compression import NAMES
+from protocol.records.record import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.outcome import Watch
+
+STATES = "_replays"
+"""Below the archive, a state for each replay that is not told where to keep it."""
+NOTE = "written"
+
+PIECE_BYTES = 512 << 20
+"""Of a partition's files in one task, unless a single one is larger."""
+CORES_UNKNOWN = 8
+
+
+class Reached(NamedTuple):
+    """Of a partition: the next offset of the archive, and where that is to land."""
+
+    offset: int
+    landing: int
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What to write back, from where to where.
+
+    Of the archive in the folder `archive` (a local path or URI): all its topics, or `topics`.
+    Offsets from `from_offset` up to, and without, `to_offset`; timestamps (ms) from `since_ms` up
+    to, and without, `until_ms`, which no record without a timestamp has.
+    """
+
+    archive: str
+    to: str
+    """"host:port,..."."""
+    topics: tuple[str, ...] = ()
+    rename: str | None = None
+    """The name of the topic that is written, with `{topic}` for the one in the archive."""
+    from_offset: int = 0
+    to_offset: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    state: str | None = None
+    """What has been done; by default in `_replays` in the archive's folder."""
+    again: bool = False
+    """Forget what has been done, and write all of it once more."""
+    codec: str = "lz4"
+    """Of archived records, which every client since 0.8.2 reads; batches keep theirs."""
+    keep_producers: bool = False
+    """Leave producers' ids in archived batches: only for a topic that nobody else writes to."""
+    on_gap: str = "fail"
+    """Or `skip`, where the archive lacks offsets between those that it has; they are counted."""
+
+    @property
+    def wanted(self) -> Wanted:
+        end = INT64_MAX if self.to_offset is None else self.to_offset
+        return Wanted(self.from_offset, end, self.since_ms, self.until_ms)
+
+    def check(self) -> None:
+        """Everything that can be known before a JVM starts; makes no topic.
+
+        Raises WrongUse, NoSuchTopic, OffsetsGone, CorruptData, ForeignState, Unreachable, Refused.
+        """
+        self._check_arguments()
+        files = self._files()
+        self._check_gaps(files)
+        with Cluster(self.to) as cluster:
+            State.check(self._state_path, self._identity(cluster))
+            there = cluster.topics()
+            for partition in files:
+                name = renamed(self.rename, partition.topic)
+                if partition.partition >= there.get(name, INT64_MAX):
+                    raise Refused(
+                        f"topic '{name}' on {self.to} has {there[name]} partitions, and the "
+                        f"archive has {partition}: give it more, or another name (--rename)"
+                    )
+
+    def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
+        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        from pipeline.spark.range_query import run_tasks
+
+        self._check_arguments()
+        tally = Tally("replay", watch)
+        files = self._files()
+        self._check_gaps(files)
+        with Cluster(self.to) as cluster:
+            state = State.open(self._state_path, self._identity(cluster))
+            try:
+                if self.again:
+                    state.remove(NOTE)
+                doubtful = state.read(NOTE) is not None
+                reached = self._begin(state, cluster, files)
+                pieces = self._pieces(files, reached)
+                tally.total(
+                    sum(
+                        file.end - file.start
+                        for some in pieces.values()
+                        for one in some
+                        for file in one
+                    )
+                )
+                aborted = {
+                    partition: aborted_transactions(files[partition]) for partition in pieces
+                }
+                tell = telling(tally)
+                for number in range(max(map(len, pieces.values()), default=0)):
+                    began = time.monotonic()
+                    tasks = [
+                        self._task(
+                            partition,
+                            some[number],
+                            files,
+                            reached,
+                            aborted[partition],
+                            doubtful and not number,
+                        )
+                        for partition, some in pieces.items()
+                        if number < len(some)
+                    ]
+                    done = []
+                    for facts in run_tasks(spark, tasks, ReplayTask.work, parallel=cores(spark)):
+                        done.append(facts)
+                        partition = TopicPartition(facts["topic"], facts["partition"])
+                        reached[partition] = Reached(facts["end"], facts["landed"])
+                        _note(state, reached)
+                    tell(number, done, time.monotonic() - began)
+            finally:
+                state.close()
+        return tally.outcome()
+
+    def _begin(
+        self, state: State, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
+    ) -> dict[TopicPartition, Reached]:
+        """Make the topics that are not there, and see where each partition goes on."""
+        reached = {
+            TopicPartition(topic, partition): Reached(offset, landing)
+            for topic, partition, offset, landing in state.read(NOTE) or ()
+        }
+        self._make_topics(cluster, files)
+        new = {
+            partition: TopicPartition(renamed(self.rename, partition.topic), partition.partition)
+            for partition in files
+            if partition not in reached
+        }
+        ends = cluster.offsets(new.values(), LATEST)
+        for partition, place in new.items():
+            reached[partition] = Reached(self.from_offset, ends[place])
+        _note(state, reached)
+        return reached
+
+    def _make_topics(
+        self, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
+    ) -> None:
+        wanted: dict[str, int] = {}
+        for partition in files:
+            name = renamed(self.rename, partition.topic)
+            wanted[name] = max(wanted.get(name, 0), partition.partition + 1)
+        there = cluster.topics()
+        for name, partitions in wanted.items():
+            if name not in there:
+                try:
+                    cluster.create_topic(name, partitions)
+                except Refused as error:
+                    if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                        raise
+
+    def _files(self) -> dict[TopicPartition, list[ArchiveFile]]:
+        """The files of each partition that have something of what is wanted, in order."""
+        found = list_files(self.archive, topics=self.topics or None)
+        if not found:
+            of = f" of {', '.join(self.topics)}" if self.topics else ""
+            raise NoSuchTopic(f"there are no files of an archive{of} in {self.archive}")
+        for topic in self.topics:
+            if not any(file.topic == topic for file in found):
+                raise NoSuchTopic(f"there is nothing of topic '{topic}' in {self.archive}")
+        wanted = self.wanted
+        files: dict[TopicPartition, list[ArchiveFile]] = defaultdict(list)
+        for file in found:
+            if file.start < wanted.end and file.end > wanted.first:
+                files[TopicPartition(file.topic, file.partition)].append(file)
+        return dict(files)
+
+    def _check_gaps(self, files: dict[TopicPartition, list[ArchiveFile]]) -> None:
+        """Raises CorruptData for files that overlap, OffsetsGone for a gap between them unless it
+        is to be skipped."""
+        for partition, some in files.items():
+            for before, after in pairwise(some):
+                if after.start < before.end:
+                    raise CorruptData(
+                        f"{before.location.path} and {after.location.path} both hold offset "
+                        f"{after.start:,} of {partition}: is there more than one archive in there?"
+                    )
+                if after.start > before.end and self.on_gap == "fail":
+                    raise OffsetsGone(
+                        f"the archive in {self.archive} lacks offsets {before.end:,} to "
+                        f"{after.start - 1:,} of {partition}; go on without them with "
+                        "--on-gap skip"
+                    )
+
+    def _pieces(
+        self,
+        files: dict[TopicPartition, list[ArchiveFile]],
+        reached: dict[TopicPartition, Reached],
+    ) -> dict[TopicPartition, list[tuple[ArchiveFile, ...]]]:
+        """What is left to do, for each partition one task after the other."""
+        pieces: dict[TopicPartition, list[tuple[ArchiveFile, ...]]] = {}
+        for partition, some in files.items():
+            piece: list[ArchiveFile] = []
+            made = []
+            for file in some:
+                if file.end <= reached[partition].offset:
+                    continue
+                if piece and sum(one.size for one in piece) + file.size > PIECE_BYTES:
+                    made.append(tuple(piece))
+                    piece = []
+                piece.append(file)
+            if piece:
+                made.append(tuple(piece))
+            if made:
+                pieces[partition] = made
+        return pieces
+
+    def _task(
+        self,
+        partition: TopicPartition,
+        piece: tuple[ArchiveFile, ...],
+        files: dict[TopicPartition, list[ArchiveFile]],
+        reached: dict[TopicPartition, Reached],
+        aborted: tuple[tuple[int, int, int], ...],
+        doubtful: bool,
+    ) -> ReplayTask:
+        return ReplayTask(
+            to=self.to,
+            place=TopicPartition(renamed(self.rename, partition.topic), partition.partition),
+            files=piece,
+            missing=sum(
+                after.start - before.end
+                for before, after in pairwise(files[partition])
+                if after in piece
+            ),
+            aborted=aborted,
+            wanted=self.wanted,
+            codec=NAMES.index(self.codec),
+            keep_producers=self.keep_producers,
+            landing=reached[partition].landing,
+            doubtful=doubtful,
+        )
+
+    @property
+    def _state_path(self) -> str:
+        if self.state is not None:
+            return self.state
+        name = hashlib.sha256(json.dumps(self._selection()).encode()).hexdigest()[:16]
+        folder, question, rest = self.archive.partition("?")
+        return f"{folder.rstrip('/')}/{STATES}/{name}{question}{rest}"
+
+    def _selection(self) -> dict[str, str]:
+        stretch = (self.from_offset, self.to_offset, self.since_ms, self.until_ms)
+        return {
+            "job": "replay",
+            "servers": self.to,
+            "topics": ",".join(sorted(self.topics)) or "all",
+            "rename": self.rename or "{topic}",
+            "stretch": json.dumps(stretch),
+        }
+
+    def _identity(self, cluster: Cluster) -> dict[str, str]:
+        rest = {key: value for key, value in self._selection().items() if key != "servers"}
+        return {**rest, "archive": self.archive, "to": str(cluster.cluster_id() or self.to)}
+
+    def _check_arguments(self) -> None:
+        if self.on_gap not in ("fail", "skip"):
+            raise WrongUse(f"on-gap is {self.on_gap!r}, wanted fail or skip")
+        if self.codec not in NAMES:
+            raise WrongUse(f"codec {self.codec!r}, known are {', '.join(NAMES)}")
+        if self.from_offset < 0 or (
+            self.to_offset is not None and self.to_offset <= self.from_offset
+        ):
+            raise WrongUse(f"there are no offsets from {self.from_offset} to {self.to_offset}")
+        if (
+            self.since_ms is not None
+            and self.until_ms is not None
+            and self.until_ms <= self.since_ms
+        ):
+            raise WrongUse("the stretch of time ends before it begins (--since, --until)")
+        check_rename(self.rename, len(self.topics) or None)
+
+
+def replay(
+    archive: str,
+    to: str,
+    *,
+    topics: Sequence[str] = (),
+    spark: SparkSession | None = None,
+    watch: Watch | None = None,
+    **rest: Any,
+) -> Outcome:
+    """Write an archive back, and wait for the end: what `Replay` has as fields, by name.
+
+    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    """
+    from pipeline.session import session
+
+    job = Replay(archive, to, tuple(topics), **rest)
+    job.check()
+    with session() as active:
+        return job.run(spark or active, watch)
+
+
+def _note(state: State, reached: dict[TopicPartition, Reached]) -> None:
+    state.write(NOTE, [[*partition, *where] for partition, where in sorted(reached.items())])

@@ -1,0 +1,1 @@
+"""What is to be read, in which ranges; reading one from a cluster or a stopped directory."""

@@ -1,0 +1,120 @@
+"""The data source: `spark.read.format("triglot")`, and readStream, write and writeStream.
+
+    register(spark)
+    spark.read.format("triglot").option("kafka.bootstrap.servers", "host:9092")
+        .option("subscribe", "orders").option("shape", "batches").load()
+
+No jar is needed: Spark calls this module in Python processes of its own. The options are those of
+Spark's Kafka connector, and some of ours; `pipeline.reading.options` has them for reading, and
+`dataframes.writer_options` for writing. Shape `records` (the default) has the connector's columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import site
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipeline.dataframes.range_reader import RangeReader
+from pipeline.reading.options import SourceOptions
+from pipeline.reading.plan import batch_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+NAME = "triglot"
+
+CODE_ROOT = Path(__file__).parents[__name__.count(".")]
+"""The folder that the outermost package of this module is in."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("triglot")` known to a session; again is harmless.
+
+    In local mode the workers also get this interpreter, unless PYSPARK_PYTHON names one, and find
+    this package, be it installed or in a checkout. On a cluster the executors must have both:
+    installed there, or the package sent by `pipeline.shipping`.
+    """
+    context = getattr(spark, "_sc", None)  # A session of Spark Connect has none.
+    if context is not None and (context.master == "local" or context.master.startswith("local[")):
+        _let_workers_import(context)
+    spark.dataSource.register(TriglotSource)
+
+
+def _let_workers_import(context: SparkContext) -> None:
+    if "PYSPARK_PYTHON" not in os.environ and sys.executable:
+        # Otherwise it is whatever `python3` there is on the path.
+        context.pythonExec = sys.executable
+    if str(CODE_ROOT) in {*site.getsitepackages(), site.getusersitepackages()}:
+        return
+    found = context.environment.get("PYTHONPATH", "")
+    if str(CODE_ROOT) not in found.split(os.pathsep):
+        # Last, so that nothing of the user's is hidden by a folder beside ours.
+        path = os.pathsep.join(filter(None, (found, str(CODE_ROOT))))
+        context.environment["PYTHONPATH"] = path
+
+
+class TriglotSource(DataSource):
+    """What Spark asks for readers and writers. Each is made in a process of its own."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(RangeReader(SourceOptions.parse(self.options)).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pipeline.dataframes.stream_source import StreamReader
+
+        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pipeline.dataframes.writer import BatchWriter
+
+        return BatchWriter.of(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pipeline.dataframes.writer import StreamWriter, Writer
+
+        return StreamWriter(Writer.of(self.options, schema))
+
+
+class BatchReader(DataSourceReader):
+    """A bounded read. It is planned once, when Spark first runs the query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._rows = RangeReader(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each range. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
+        with contextlib.closing(self._options.source()) as source:
+            ranges = batch_ranges(source, self._options)
+        return [InputPartition(tuple(range_)) for range_ in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)

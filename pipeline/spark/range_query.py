@@ -1,0 +1,120 @@
+"""Work on ranges of offsets in Spark's tasks, by tasks that fetch and write by themselves.
+
+A row is a range. Its records never pass through the JVM: a task gets the range, does the work in
+Python, and answers with one small dictionary of facts. Spark plans, schedules, tries again and
+remembers; a micro-batch that was not finished is repeated with the same number and the same ranges.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pipeline.errors import WrongUse
+from pipeline.reading.plan import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.state import State
+
+Task = TypeVar("Task")
+Facts = dict[str, Any]
+"""What a task found and did: numbers, strings and lists, as JSON has them."""
+
+WAVES = 20
+"""A bounded job is run in about so many pieces, so that there is progress to tell of."""
+
+
+class RangeJob(Protocol):
+    """What to do with each range, and with the answers. Picklable: tasks get a copy."""
+
+    def work(self, range_: Range, batch_id: int) -> Facts:
+        """In a task. May be called again with the same arguments: Spark repeats what failed."""
+
+    def commit(self, batch_id: int, results: list[Facts]) -> None:
+        """In the driver, when every range of the micro-batch is done. May be repeated too: a driver
+        can be killed before Spark has noted that it happened."""
+
+
+def start_query(
+    spark: SparkSession,
+    job: RangeJob,
+    *,
+    source: Mapping[str, str],
+    state: State,
+    every_s: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    committed: Callable[[int, list[Facts], float], None] | None = None,
+) -> StreamingQuery:
+    """Start it as a stream over `format("triglot")` with these options and shape `ranges`.
+
+    Without `every_s` the query ends when it has done what was there at its start; with it, it looks
+    for more so many seconds after it last looked, until it is stopped. `committed` is called in the
+    driver after each commit, with the batch's number, its results and the seconds that it took.
+    """
+
+    refuse_speculation(spark)
+
+    def micro_batch(ranges: DataFrame, batch_id: int) -> None:
+        began = clock()
+        results = _answers(ranges, job, batch_id)
+        job.commit(batch_id, results)
+        if committed is not None:
+            committed(batch_id, results, clock() - began)
+
+    stream = spark.readStream.format("triglot").options(**source, shape="ranges").load()
+    writer = stream.writeStream.foreachBatch(micro_batch)
+    writer = writer.option("checkpointLocation", state.checkpoint)
+    if every_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every_s} seconds").start()
+
+
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raises WrongUse where Spark would run a second copy of a task that is slow: both would write.
+    A session cannot change it."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise WrongUse(
+            "spark.speculation is true: two copies of a task would write the same; start Spark "
+            "with --conf spark.speculation=false"
+        )
+
+
+def _answers(ranges: DataFrame, job: RangeJob, batch_id: int) -> list[Facts]:
+    from pyspark.sql.functions import udf
+
+    def work(topic: str, partition: int, start: int, end: int) -> str:
+        return json.dumps(job.work(Range(topic, partition, start, end), batch_id))
+
+    # Not to be called twice for a row, wherever the optimizer would like to.
+    answer = udf(work, "string", useArrow=False).asNondeterministic()
+    rows = ranges.select(answer("topic", "partition", "start_offset", "end_offset")).collect()
+    return [json.loads(row[0]) for row in rows]
+
+
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Facts], *, parallel: int
+) -> Iterator[Facts]:
+    """Do bounded work: one Spark task for each of `tasks`, some at a time, and their answers.
+
+    `parallel` is how many the cluster can run at once.
+    """
+    from pyspark.sql.functions import udf
+
+    refuse_speculation(spark)
+    at_once = max(parallel, -(-len(tasks) // WAVES))
+    for begin in range(0, len(tasks), at_once):
+        some = list(tasks[begin : begin + at_once])
+
+        def one(index: int, some: list[Task] = some) -> str:
+            return json.dumps(work(some[index]))
+
+        answer = udf(one, "string", useArrow=False).asNondeterministic()
+        # A range of numbers is what Spark cuts into exactly as many partitions as it is told to.
+        for row in spark.range(0, len(some), 1, len(some)).select(answer("id")).collect():
+            yield json.loads(row[0])

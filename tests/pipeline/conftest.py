@@ -1,0 +1,80 @@
+"""The broker and the one Spark session that the pipeline's tests share.
+
+Both start when a test first asks for them: a test without `spark` needs no JVM. Each test uses
+topics, state and output of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.available import end_of_test
+from tests.support.broker_process import BrokerProcess
+from tests.support.spark_connector import spark_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+#: A short life is spent in starting: the second compiler and the parallel collector only cost.
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker of ours in a process of its own. It keeps records however old their times are."""
+    data = tmp_path_factory.mktemp("broker") / "data"
+    with BrokerProcess(data, settings={"log.retention.ms": "-1"}) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def spark_runs() -> None:
+    """Spark can be started on this machine; tests that ask for it are skipped otherwise, or fail
+    where TEST_REQUIRE_CLIENTS has `spark`."""
+    if importlib.util.find_spec("pyspark") is None:
+        end_of_test("spark", "the pipeline's extra is not installed")
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        end_of_test("spark", "Spark needs Java, and there is none")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_runs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark in local mode on two threads, where `format("triglot")` is registered.
+
+    Stop no query but your own, and leave the session's settings as they are.
+    """
+    from pyspark.sql import SparkSession
+
+    from pipeline.source import register
+
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        # As a user's session: it is `register` that lets workers find the checkout and its Python.
+        patch.chdir(folder)
+        for name in ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            patch.delenv(name, raising=False)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("triglot-tests")
+            .config("spark.driver.extraJavaOptions", JVM_FLAGS)
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.jars", spark_jars())
+            .config("spark.local.dir", str(folder / "local"))
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.ui.enabled", "false")
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    yield session
+    session.stop()

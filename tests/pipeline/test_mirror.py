@@ -1,0 +1,353 @@
+"""Mirroring between real brokers, with the job's task called as Spark would call it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from pipeline.delivering.delivery import Delivery
+from pipeline.delivering.destination import make_like, terms
+from pipeline.errors import ForeignState, NoSuchTopic, Refused, WrongUse
+from pipeline.jobs.mirror import Mirror
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsRequest
+from protocol.records.batch import Batch
+from protocol.records.builder import build_batch
+from protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from protocol.records.legacy import build_messages
+from tests.pipeline.cutting_proxy import CuttingProxy
+from tests.pipeline.mirroring import digest, micro_batch, records, stored
+from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.wire_client import WireClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.client.producing import Producing
+
+NOW_MS = 1_700_000_000_000
+KILLS = 2
+CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A second broker, to mirror to."""
+    with BrokerProcess(tmp_path_factory.mktemp("other") / "data") as process:
+        yield process
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here takes long to be carried out."""
+    monkeypatch.setattr("pipeline.delivering.mirror_job.Delivery", partial(Delivery, settle_s=0.1))
+
+
+def fill(
+    servers: str, topic: str, *, batches: int = 40, partitions: int = 2, size: int = 50
+) -> None:
+    """Batches of all codecs, of producers with ids and without, and with headers."""
+    chance = random.Random(topic)
+    with Cluster(servers) as cluster:
+        cluster.create_topic(topic, partitions, {"retention.ms": "-1"})
+        following = [0] * 3
+        begun: deque[Producing] = deque()
+        for number in range(batches):
+            place = TopicPartition(topic, number % partitions)
+            rows = [
+                (NOW_MS + index, b"k%d" % index, chance.randbytes(size), (("h", b"%d" % number),))
+                for index in range(1 + number % 7)
+            ]
+            producer = number // partitions % 4
+            if producer < 3 and not place.partition:
+                batch = build_batch(
+                    rows, codec=CODECS[number % 5], producer_id=producer + 1000, producer_epoch=0,
+                    base_sequence=following[producer],
+                )  # fmt: skip
+                following[producer] += len(rows)
+            else:
+                batch = build_batch(rows, codec=CODECS[number % 5])
+            begun.append(cluster.begin_produce(place, [batch]))
+            if len(begun) > 4:
+                cluster.finish_produce(begun.popleft())
+        for one in begun:
+            cluster.finish_produce(one)
+
+
+def test_batches_arrive_with_their_bytes_in_their_order(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "bytes")
+    mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("bytes",))
+    results = micro_batch(mirror)
+    assert sum(facts["counts"]["sent"] for facts in results) == 40
+    for partition in range(2):
+        source = stored(broker.bootstrap, "bytes", partition)
+        copy = stored(other.bootstrap, "bytes", partition)
+        assert [entry[16:] for entry in copy] == [entry[16:] for entry in source]
+        assert [entry[:8] for entry in copy] == [entry[:8] for entry in source]
+    with Cluster(other.bootstrap) as cluster:
+        assert cluster.topic_configs("bytes", own=True) == {"retention.ms": "-1"}
+    # What comes later follows, and nothing is sent twice.
+    fill(broker.bootstrap, "bytes-later", batches=3, partitions=1)
+    with Cluster(broker.bootstrap) as cluster:
+        for entry in stored(broker.bootstrap, "bytes-later"):
+            cluster.produce(TopicPartition("bytes", 1), [bytes(8) + entry[8:]])
+    again = micro_batch(mirror)
+    assert [facts["counts"].get("sent", 0) for facts in again if facts["records"]] == [3]
+    for partition in range(2):
+        assert digest(stored(other.bootstrap, "bytes", partition)) == digest(
+            stored(broker.bootstrap, "bytes", partition)
+        )
+
+
+def test_a_micro_batch_that_was_not_committed_is_found_and_not_sent_again(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "repeated", batches=20)
+    mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("repeated",))
+    micro_batch(mirror, commit=False)
+    results = micro_batch(mirror)
+    assert sum(facts["counts"]["found"] for facts in results) == 20
+    assert not any(facts["counts"].get("sent") for facts in results)
+    for partition in range(2):
+        assert digest(stored(other.bootstrap, "repeated", partition)) == digest(
+            stored(broker.bootstrap, "repeated", partition)
+        )
+
+
+def test_a_task_killed_again_and_again_leaves_each_record_once(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "killed", batches=1_500, partitions=1, size=900)
+    place = TopicPartition("killed", 0)
+    words = [broker.bootstrap, other.bootstrap, str(tmp_path / "state"), "killed"]
+    command = [sys.executable, "-m", "tests.pipeline.mirroring", *words]
+    kills = 0
+    seen = 0
+    with Cluster(other.bootstrap) as cluster, Cluster(broker.bootstrap) as source:
+        cluster.create_topic("killed", 1)
+        whole = source.offsets([place], LATEST)[place]
+        while kills < KILLS:
+            process = subprocess.Popen(command, cwd=CHECKOUT)
+            limit = seen + whole // (KILLS + 2)
+            while process.poll() is None and cluster.offsets([place], LATEST)[place] < limit:
+                time.sleep(0.002)
+            if process.poll() is not None:
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+            seen = cluster.offsets([place], LATEST)[place]
+        assert kills == KILLS
+        subprocess.run(command, cwd=CHECKOUT, check=True, timeout=60)
+    assert digest(stored(other.bootstrap, "killed")) == digest(stored(broker.bootstrap, "killed"))
+
+
+def test_connections_that_break_leave_each_record_once_and_in_order(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "broken", batches=700, partitions=1, size=300)
+    with CuttingProxy(random.Random(5), least=20_000, most=120_000, cuts=8) as proxy:
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with BrokerProcess(tmp_path / "data", settings=settings) as server:
+            proxy.target_port = server.port
+            to = f"127.0.0.1:{proxy.port}"
+            mirror = Mirror(broker.bootstrap, to, str(tmp_path / "state"), ("broken",))
+            (facts,) = micro_batch(mirror)
+            assert proxy.cuts_left == 0
+            assert facts["counts"]["lost"] > 8
+            assert not facts["counts"].get("foreign")
+            assert not facts["counts"].get("out_of_order")
+            assert digest(stored(to, "broken")) == digest(stored(broker.bootstrap, "broken"))
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
+def test_old_formats_arrive_as_batches_with_the_same_records(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path, version: str
+) -> None:
+    magic = 0 if version == "0.9.0" else 1
+    topic = f"old-{version}"
+    with Cluster(broker.bootstrap) as cluster:
+        cluster.create_topic(topic, 1, {"message.format.version": version})
+        for codec in (NONE, GZIP, SNAPPY, LZ4, NONE, NONE):
+            rows = [(NOW_MS + index, b"k", b"%d" % index, ()) for index in range(30)]
+            entries = [build_messages(rows, magic=magic, codec=codec)]
+            cluster.produce(TopicPartition(topic, 0), entries, magic=magic)
+    source = stored(broker.bootstrap, topic)
+    assert {entry[16] for entry in source} == {magic}
+    mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), (topic,))
+    micro_batch(mirror, commit=False)
+    (facts,) = micro_batch(mirror)
+    assert not facts["counts"].get("sent")
+    copy = stored(other.bootstrap, topic)
+    assert {entry[16] for entry in copy} == {2}
+    assert [Batch(memoryview(entry)).codec for entry in copy] == [NONE, GZIP, SNAPPY, LZ4, NONE]
+    assert digest(copy) == digest(source)
+    # To a topic of the same format nothing is converted, and wrappers keep their bytes.
+    with Cluster(other.bootstrap) as cluster:
+        cluster.create_topic(f"same-{topic}", 1, {"message.format.version": version})
+    same = Mirror(
+        broker.bootstrap, other.bootstrap, str(tmp_path / "same"), (topic,), rename="same-{topic}"
+    )
+    micro_batch(same, commit=False)
+    (facts,) = micro_batch(same)
+    assert not facts["counts"].get("sent")
+    copy = stored(other.bootstrap, f"same-{topic}")
+    assert {entry[16] for entry in copy} == {magic}
+    assert digest(copy) == digest(source)
+    assert [entry[8:] for entry in copy] == [entry[8:] for entry in source]
+
+
+def test_a_destination_that_changes_batches_is_recognised_by_records(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "changed", batches=20, partitions=1)
+    settings = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
+    with Cluster(other.bootstrap) as cluster:
+        cluster.create_topic("changed", 1, settings)
+    mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("changed",))
+    micro_batch(mirror, commit=False)
+    (facts,) = micro_batch(mirror)
+    assert facts["counts"] == {"found": 20, "found_records": facts["records"]}
+    source, copy = stored(broker.bootstrap, "changed"), stored(other.bootstrap, "changed")
+    assert [(one.key, one.value) for one in records(copy)] == [
+        (one.key, one.value) for one in records(source)
+    ]
+
+
+def test_offsets_that_are_gone_are_told_and_may_be_left_out(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    """Sequences of producers have holes then, which the destination would refuse later on."""
+    fill(broker.bootstrap, "gone", batches=20, partitions=1)
+    mirror = Mirror(
+        broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("gone",), on_gap="skip"
+    )
+    first = stored(broker.bootstrap, "gone")[:6]
+    with WireClient("127.0.0.1", broker.port) as client:
+        kind = DeleteRecordsRequest.Topic
+        at = Batch(memoryview(first[-1])).last_offset + 1
+        partitions = [kind.Partition(partition_index=0, offset=at)]
+        topics = [kind(name="gone", partitions=partitions)]
+        client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    with Cluster(broker.bootstrap) as cluster:
+        assert (
+            cluster.offsets([TopicPartition("gone", 0)], EARLIEST)[TopicPartition("gone", 0)] == at
+        )
+    (facts,) = micro_batch(mirror)
+    assert facts["offsets_missing"] == at
+    assert digest(stored(other.bootstrap, "gone")) == digest(stored(broker.bootstrap, "gone"))
+
+
+def test_what_cannot_work_is_said_before_anything_is_made(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "checks", batches=4)
+    state = str(tmp_path / "state")
+    here, there = broker.bootstrap, other.bootstrap
+    with pytest.raises(WrongUse, match="'checks' would be mirrored into itself"):
+        Mirror(here, here, state, ("checks",)).check()
+    with pytest.raises(WrongUse, match=r"matches 'chec\.\*' too"):
+        Mirror(here, here, state, pattern="chec.*", rename="checks-{topic}").check()
+    with pytest.raises(WrongUse, match="all topics would be written to 'one'"):
+        Mirror(here, there, state, ("checks", "bytes"), rename="one").check()
+    with pytest.raises(NoSuchTopic, match="did you mean 'checks'"):
+        Mirror(here, there, state, ("cheks",)).check()
+    with pytest.raises(WrongUse, match="no interval"):
+        Mirror(here, there, state, ("checks",), every_s=0).check()
+    with Cluster(there) as cluster:
+        assert "checks" not in cluster.topics()
+        cluster.create_topic("checks", 1)
+        with pytest.raises(Refused, match="has 1 partitions, and 'checks' has 2"):
+            Mirror(here, there, state, ("checks",)).check()
+        cluster.create_topic("used", 2)
+        cluster.produce(TopicPartition("used", 1), [build_batch([(NOW_MS, None, b"here", ())])])
+        used = Mirror(here, there, state, ("checks",), rename="used")
+        with pytest.raises(ForeignState, match=r"used-1 on .* has 1 offsets already"):
+            micro_batch(used)
+        assert cluster.offsets([TopicPartition("used", 0)], LATEST)[TopicPartition("used", 0)] == 0
+        behind = Mirror(here, there, state, ("checks",), rename="used", append=True)
+        micro_batch(behind)
+    assert records(stored(there, "used", 1))[0].value == b"here"
+    with pytest.raises(ForeignState, match="is of rename 'used'"):
+        Mirror(here, there, state, ("checks",), rename="other").check()
+
+
+def test_a_batch_that_is_too_large_is_refused_by_its_name(
+    broker: BrokerProcess, other: BrokerProcess, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, "large", batches=4, partitions=1, size=3_000)
+    with Cluster(other.bootstrap) as cluster:
+        cluster.create_topic("large", 1, {"max.message.bytes": "9000"})
+    mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("large",))
+    with pytest.raises(Refused, match=r"MESSAGE_TOO_LARGE.*source.*offset 5"):
+        micro_batch(mirror)
+    # What came before it is there once when there is room for the rest.
+    with Cluster(other.bootstrap) as cluster:
+        place = TopicPartition("large", 0)
+        assert cluster.offsets([place], LATEST)[place] == 3
+
+
+class Choosy(Cluster):
+    """Does not know some settings of topics, and names the one that it met."""
+
+    def __init__(self, servers: str, unknown: tuple[str, ...], *, naming: bool) -> None:
+        super().__init__(servers)
+        self.unknown = unknown
+        self.naming = naming
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        for key in self.unknown:
+            if key in (configs or {}):
+                refused = Refused(f"unknown setting {key}" if self.naming else "unknown setting")
+                refused.code = ErrorCode.INVALID_CONFIG
+                raise refused
+        super().create_topic(name, partitions, configs)
+
+
+@pytest.mark.parametrize("naming", [True, False])
+def test_settings_that_the_destination_does_not_know_are_left_out(
+    broker: BrokerProcess, other: BrokerProcess, naming: bool
+) -> None:
+    topic = f"settings-{naming}"
+    own = {
+        "retention.ms": "5000000",
+        "segment.ms": "600000",
+        "compression.type": "gzip",
+        "cleanup.policy": "compact",
+    }
+    unknown = ("segment.ms", "cleanup.policy")
+    with (
+        Cluster(broker.bootstrap) as source,
+        Choosy(other.bootstrap, unknown, naming=naming) as cluster,
+    ):
+        source.create_topic(topic, 3, own)
+        assert make_like(source, topic, cluster, topic)
+        assert not make_like(source, topic, cluster, topic)
+        assert len(cluster.partitions([topic])) == 3
+        found = cluster.topic_configs(topic, own=True)
+        assert found == ({"retention.ms": "5000000"} if naming else {})
+
+
+def test_a_destination_that_may_refuse_anything_is_treated_warily(other: BrokerProcess) -> None:
+    with Cluster(other.bootstrap) as cluster:
+        for name, settings, wary in (
+            ("plain", {}, False),
+            ("replicated", {"min.insync.replicas": "2"}, True),
+            ("compacted", {"cleanup.policy": "compact,delete"}, True),
+            ("bounded", {"message.timestamp.before.max.ms": "1000"}, True),
+        ):
+            cluster.create_topic(f"terms-{name}", 1, settings)
+            assert terms(cluster, TopicPartition(f"terms-{name}", 0)) == (2, wary)

@@ -1,0 +1,245 @@
+"""`spark.readStream.format("triglot")`: from offsets to the next ones, and on after a stop."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pipeline import errors
+from pipeline.client.cluster import Cluster, TopicPartition
+from pipeline.source import TriglotSource
+from tests.clients.drivers.confluent_driver import ConfluentDriver
+from tests.clients.records import FIRST_TIMESTAMP_MS, Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.dataframes.stream_source import StreamReader
+    from tests.support.broker_process import BrokerProcess
+
+CLIENT = ConfluentDriver()
+ALL = ReadAllAvailable()
+topics = (f"stream-{number}" for number in itertools.count())
+
+
+class Topic:
+    """A new topic of the shared broker, whose records are numbered as they are written."""
+
+    def __init__(self, broker: BrokerProcess, partitions: int = 2) -> None:
+        self.bootstrap = broker.bootstrap
+        self.name = next(topics)
+        self._written = 0
+        CLIENT.create_topic(self.bootstrap, self.name, partitions=partitions, configs={})
+
+    def write(self, count: int, *, partition: int = 0) -> None:
+        values = range(self._written, self._written + count)
+        records = [Record(partition, FIRST_TIMESTAMP_MS, None, b"%d" % value) for value in values]
+        CLIENT.produce(self.bootstrap, self.name, records, codec="lz4", idempotent=False)
+        self._written += count
+
+    def options(self, **more: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.name,
+            "startingOffsets": "earliest",
+            **more,
+        }
+
+    def reader(self, **more: str) -> StreamReader:
+        source = TriglotSource(self.options(**more))
+        made: StreamReader = source.streamReader(source.schema())  # type: ignore[assignment]
+        return made
+
+    def at(self, *offsets: int) -> dict[str, dict[str, int]]:
+        return {self.name: {str(partition): offset for partition, offset in enumerate(offsets)}}
+
+
+def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    return [part.value[1:] for part in reader.partitions(start, end)]
+
+
+# Without Spark
+
+
+def test_a_stream_goes_from_its_first_offsets_to_the_ends(broker: BrokerProcess) -> None:
+    topic = Topic(broker)
+    topic.write(5)
+    topic.write(3, partition=1)
+    reader = topic.reader()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert (start, end) == (topic.at(0, 0), topic.at(5, 3))
+    assert ranges(reader, start, end) == [(0, 0, 5), (1, 0, 3)]
+    assert reader.latestOffset(end, ALL) == end
+    assert ranges(reader, end, end) == []
+    assert topic.reader(startingOffsets="latest").initialOffset() == end
+
+
+def test_a_limit_counts_offsets_and_is_shared_out_and_the_lag_is_reported(
+    broker: BrokerProcess,
+) -> None:
+    topic = Topic(broker)
+    topic.write(60)
+    topic.write(30, partition=1)
+    reader = topic.reader(maxOffsetsPerTrigger="30")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(30)
+    assert reader.reportLatestOffset() is None
+    assert reader.latestOffset(topic.at(0, 0), limit) == topic.at(20, 10)
+    assert reader.reportLatestOffset() == topic.at(60, 30)
+    # Spark may ask for everything whatever the limit of the options is.
+    assert reader.latestOffset(topic.at(0, 0), ALL) == topic.at(60, 30)
+
+
+def test_what_came_after_the_start_is_not_read_once(broker: BrokerProcess) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(5)
+    reader = topic.reader()
+    reader.prepareForTriggerAvailableNow()
+    topic.write(5)
+    CLIENT.create_partitions(topic.bootstrap, topic.name, 2)
+    topic.write(5, partition=1)
+    assert reader.latestOffset(topic.at(0), ALL) == topic.at(5)
+    # A checkpoint may be beyond what was there at the start: nothing is read a second time.
+    assert reader.latestOffset(topic.at(8), ALL) == topic.at(8)
+    assert reader.latestOffset(topic.at(5, 3), ALL) == topic.at(5, 3)
+
+
+def test_a_partition_that_appears_is_written_down_before_it_is_read(broker: BrokerProcess) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(5)
+    reader = topic.reader()
+    CLIENT.create_partitions(topic.bootstrap, topic.name, 2)
+    topic.write(4, partition=1)
+    seen = reader.latestOffset(topic.at(5), ALL)
+    assert seen == topic.at(5, 0)
+    assert ranges(reader, topic.at(5), seen) == []
+    end = reader.latestOffset(seen, ALL)
+    assert ranges(reader, seen, end) == [(1, 0, 4)]
+
+
+def test_a_topic_that_was_made_again_is_a_gap_or_is_read_on_from_its_end(
+    broker: BrokerProcess,
+) -> None:
+    topic = Topic(broker)
+    topic.write(5)
+    with pytest.raises(errors.OffsetsGone, match=rf"{topic.name}-0 ends at offset 5"):
+        topic.reader().latestOffset(topic.at(50, 0), ALL)
+    skips = topic.reader(failOnDataLoss="false")
+    end = skips.latestOffset(topic.at(50, 0), ALL)
+    assert (end, ranges(skips, topic.at(50, 0), end)) == (topic.at(5, 0), [])
+    assert skips.latestOffset(end, ALL) == end
+
+
+def test_the_group_is_told_how_far_the_stream_came(broker: BrokerProcess) -> None:
+    topic = Topic(broker)
+    topic.reader(commitGroup=f"group-of-{topic.name}").commit(topic.at(7, 3))
+    with Cluster(broker.bootstrap) as cluster:
+        partitions = cluster.partitions([topic.name])
+        told = cluster.committed_offsets(f"group-of-{topic.name}", partitions)
+    assert told == {TopicPartition(topic.name, 0): 7, TopicPartition(topic.name, 1): 3}
+
+
+def test_a_reader_that_has_been_used_can_be_sent_to_a_task(broker: BrokerProcess) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(5)
+    reader = topic.reader()
+    parts = reader.partitions(topic.at(0), reader.latestOffset(topic.at(0), ALL))
+    sent, sent_parts = pickle.loads(pickle.dumps((reader, parts)))
+    values = [value.as_py() for rows in sent.read(sent_parts[0]) for value in rows["value"]]
+    assert values == [b"0", b"1", b"2", b"3", b"4"]
+    reader.stop()
+
+
+# With Spark
+
+
+class Sink:
+    """Takes micro-batches as they come: what was in them, and which ones there were."""
+
+    def __init__(self) -> None:
+        self.values: Counter[int] = Counter()
+        self.batches: list[tuple[int, list[int]]] = []
+        self.fails_after: int | None = None
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        values = sorted(int(row.value) for row in rows.select("value").collect())
+        self.batches.append((batch_id, values))
+        if self.fails_after is not None and batch_id >= self.fails_after:
+            raise RuntimeError("the sink was told to fail")
+        self.values.update(values)
+
+
+def run(spark: SparkSession, options: dict[str, str], state: Path, sink: Sink) -> Any:
+    """Read what there is, and the progress of the last micro-batch."""
+    stream = spark.readStream.format("triglot").options(**options).load()
+    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(state))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return query.lastProgress
+
+
+def test_a_stream_goes_on_where_it_stopped_and_repeats_what_failed(
+    broker: BrokerProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, sink = Topic(broker), Sink()
+    options = topic.options(maxOffsetsPerTrigger="40")
+    topic.write(60)
+    topic.write(60, partition=1)
+    sink.fails_after = 2
+    with pytest.raises(Exception, match="told to fail"):
+        run(spark, options, tmp_path / "state", sink)
+    (*_, (failed, values)) = sink.batches
+    assert [number for number, _ in sink.batches] == [0, 1, 2]
+    # More has come and partitions were added: the micro-batch that failed is what it was.
+    topic.write(10)
+    CLIENT.create_partitions(topic.bootstrap, topic.name, 3)
+    topic.write(10, partition=2)
+    sink.fails_after = None
+    sink.batches.clear()
+    progress = run(spark, options, tmp_path / "state", sink)
+    assert sink.batches[0] == (failed, values)
+    assert sink.values == Counter(range(140))
+    assert progress.sources[0].endOffset == progress.sources[0].latestOffset
+
+
+def test_records_that_retention_took_stop_a_stream_unless_it_may_lose_them(
+    broker: BrokerProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, sink = Topic(broker, partitions=1), Sink()
+    topic.write(10)
+    run(spark, topic.options(), tmp_path / "state", sink)
+    topic.write(20)
+    CLIENT.delete_records(topic.bootstrap, topic.name, 25)
+    with pytest.raises(Exception, match="OffsetsGone") as raised:
+        run(spark, topic.options(), tmp_path / "state", sink)
+    failure = errors.find(str(raised.value))
+    assert isinstance(failure, errors.OffsetsGone)
+    assert str(failure).startswith(f"{topic.name}-0: offsets 10 to 24 were deleted")
+    run(spark, topic.options(failOnDataLoss="false"), tmp_path / "state", sink)
+    assert sink.values == Counter([*range(10), *range(25, 30)])
+
+
+def test_a_stream_of_a_topic_that_is_not_there_says_so(
+    broker: BrokerProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = Topic(broker)
+    with pytest.raises(Exception, match="NoSuchTopic") as raised:
+        run(spark, topic.options(subscribe=topic.name + "x"), tmp_path / "state", Sink())
+    failure = errors.find(str(raised.value))
+    assert isinstance(failure, errors.NoSuchTopic)
+    assert f"did you mean '{topic.name}'" in str(failure)
