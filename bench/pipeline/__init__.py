@@ -1,0 +1,1 @@
+"""What the pipeline takes, against Spark's own means in one run: `python -m bench.pipeline`."""

@@ -1,0 +1,195 @@
+"""`python -m bench.pipeline`: two brokers, a topic, and what each load takes; a table at the end.
+
+    read      batches and records to noop, and Spark's connector, against the same rows in Parquet
+    mirror    batches passed on, against records read and produced again by the connector
+    archive   a topic to zstd Parquet, by us and by the connector
+    kills     an archive and a mirror whose drivers are killed five times
+
+Estimates, on paper, for two cores that the broker shares. Of the rate of Parquet: batches 1.5 x (no
+record is touched), records 0.5 x (decoding in Python's workers, and Arrow into the JVM). Mirror:
+8 times as many MB per CPU-second (nothing is decompressed). Archive: twice as fast (no row passes
+through the JVM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import machine
+from bench.pipeline.kills import distinct_rows, run_killed
+from bench.pipeline.topics import fill, stored
+from bench.servers import CHECKOUT, Server, Triglot
+from pipeline.client.cluster import Cluster
+from tests.support.spark_connector import spark_jars
+
+LOADS = ("read", "mirror", "archive", "kills")
+TOPIC = "bench-orders"
+PARTITIONS = 4
+
+
+class Row(NamedTuple):
+    """A line of the table; `wanted` is what was promised, `estimate` what was expected."""
+
+    load: str
+    figure: str
+    found: str
+    wanted: str = ""
+    estimate: str = ""
+
+
+class Bench:
+    """A topic at one broker, another broker to write to, and a folder."""
+
+    def __init__(self, source: Server, other: Server, folder: Path, records: int) -> None:
+        self.source = source
+        self.other = other
+        self.folder = folder
+        self.records = records
+        with Cluster(source.bootstrap) as cluster:
+            fill(cluster, TOPIC, records, PARTITIONS)
+            self.bytes = sum(one.bytes for one in stored(cluster, TOPIC))
+
+    def spark(self, load: str, rounds: int) -> dict[str, tuple[float, float]]:
+        """Median seconds, on the clock and of CPU, of each way."""
+        folder = self.folder / load
+        folder.mkdir()
+        command = [sys.executable, "-m", "bench.pipeline.spark_session", load]
+        command += [self.source.bootstrap, self.other.bootstrap, TOPIC, str(rounds)]
+        ran = subprocess.run(
+            [*command, spark_jars(), str(folder)],
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        print(ran.stdout, end="", file=sys.stderr)
+        taken: dict[str, tuple[float, float]] = json.loads(ran.stdout.splitlines()[-1])
+        return taken
+
+    def read(self, rounds: int) -> list[Row]:
+        taken = self.spark("read", rounds)
+        rates = {name: self.records / wall for name, (wall, _) in taken.items()}
+        wanted = {"batches": ("0.8", "1.5"), "records": ("0.4", "0.5"), "connector": ("", "0.15")}
+        rows = [Row("read", "Parquet, million records/s", f"{rates['parquet'] / 1e6:.2f}")]
+        for name, (least, estimate) in wanted.items():
+            ratio = f"{rates[name] / rates['parquet']:.2f}"
+            rows.append(Row("read", f"{name}, million records/s", f"{rates[name] / 1e6:.2f}"))
+            rows.append(Row("read", f"{name} / Parquet", ratio, least, estimate))
+        return rows
+
+    def mirror(self, rounds: int) -> list[Row]:
+        taken = self.spark("mirror", rounds)
+        per_cpu = {name: self.bytes / 1e6 / cpu for name, (_, cpu) in taken.items()}
+        rows = [
+            Row("mirror", f"{name}, MB per CPU-second", f"{value:.1f}")
+            for name, value in per_cpu.items()
+        ]
+        wall = taken["connector"][0] / taken["triglot"][0]
+        ratio = per_cpu["triglot"] / per_cpu["connector"]
+        rows.append(Row("mirror", "triglot / connector, per CPU-second", f"{ratio:.1f}", "3", "8"))
+        rows.append(Row("mirror", "triglot / connector, on the clock", f"{wall:.1f}"))
+        return rows
+
+    def archive(self, rounds: int) -> list[Row]:
+        taken = self.spark("archive", rounds)
+        rows = [
+            Row("archive", f"{name}, million records/s", f"{self.records / wall / 1e6:.2f}")
+            for name, (wall, _) in taken.items()
+        ]
+        ratio = taken["connector"][0] / taken["triglot"][0]
+        cpu = taken["connector"][1] / taken["triglot"][1]
+        rows.append(Row("archive", "triglot / connector", f"{ratio:.2f}", "1", "2"))
+        rows.append(Row("archive", "triglot / connector, per CPU-second", f"{cpu:.2f}"))
+        return rows
+
+    def kills(self, kills: int, within_s: float) -> list[Row]:
+        lake, state = self.folder / "lake", self.folder / "mirror-state"
+        common = ("--topic", TOPIC, "--once", "--max-offsets", str(self.records // 40))
+        command = ("archive", "--from", self.source.bootstrap, "--to", str(lake), *common)
+        archived = run_killed(command, lake / "_state", kills=kills, within_s=within_s, seed=1)
+        rows, distinct = distinct_rows(lake)
+        places = ("--from", self.source.bootstrap, "--to", self.other.bootstrap)
+        arguments = ("mirror", *places, "--state", str(state), *common)
+        mirrored = run_killed(arguments, state, kills=kills, within_s=within_s, seed=2)
+        with Cluster(self.source.bootstrap) as source, Cluster(self.other.bootstrap) as target:
+            before, after = stored(source, TOPIC), stored(target, TOPIC)
+        same = "identical" if before == after else "different"
+        count = sum(one.records for one in after)
+        return [
+            Row("kills", "archive: kills", str(archived.kills), "5"),
+            Row("kills", "archive: micro-batches done by then", told(archived.batches)),
+            Row("kills", "archive: rows", f"{rows:,}", f"{self.records:,}"),
+            Row("kills", "archive: distinct rows", f"{distinct:,}", f"{self.records:,}"),
+            Row("kills", "mirror: kills", str(mirrored.kills), "5"),
+            Row("kills", "mirror: micro-batches done by then", told(mirrored.batches)),
+            Row("kills", "mirror: records", f"{count:,}", f"{self.records:,}"),
+            Row("kills", "mirror: digests of the partitions", same, "identical"),
+        ]
+
+
+def told(batches: list[int]) -> str:
+    return ", ".join(map(str, batches))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pipeline",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help="; ".join(LOADS))
+    parser.add_argument("--records", type=int, default=8_000_000, help="default 8,000,000")
+    parser.add_argument("--rounds", type=int, default=3, help="after one to warm up; default 3")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument(
+        "--within", type=float, default=2.0, help="seconds until a kill, at most, once it works"
+    )
+    parser.add_argument("--output", type=Path, help="write the table there, too")
+    options = parser.parse_args()
+    if unknown := set(options.loads) - set(LOADS):
+        parser.error(f"no load is called {' or '.join(sorted(unknown))}")
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    found: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as place, ExitStack() as started:
+        brokers = []
+        for name in ("from", "to"):
+            broker = Triglot(Path(place) / name)
+            started.callback(broker.stop)
+            broker.wait_until_ready()
+            brokers.append(broker)
+        folder = Path(place) / "work"
+        folder.mkdir()
+        bench = Bench(brokers[0], brokers[1], folder, options.records)
+        for load in options.loads or LOADS:
+            if load == "kills":
+                found += bench.kills(options.kills, options.within)
+            else:
+                found += getattr(bench, load)(options.rounds)
+    facts = machine.described()
+    table = [
+        f"{facts['date']}; {facts['cores']} cores, {facts['cpu']}; {options.records:,} records in "
+        f"{PARTITIONS} partitions, {bench.bytes / 1e6:,.0f} MB of lz4 batches; medians of "
+        f"{options.rounds} rounds.",
+        "",
+        "| load | figure | found | wanted | estimate |",
+        "| --- | --- | ---: | ---: | ---: |",
+        *(f"| {' | '.join(row)} |" for row in found),
+    ]
+    print("\n".join(table))
+    if options.output is not None:
+        options.output.write_text("\n".join(table) + "\n")
+
+
+if __name__ == "__main__":
+    main()

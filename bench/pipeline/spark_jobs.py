@@ -1,0 +1,140 @@
+"""What is compared: our way and Spark's own, each as a function of one session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.pipeline.processes import cpu_seconds
+from bench.pipeline.topics import stored
+from pipeline.client.cluster import Cluster
+from pipeline.jobs.archive import Archive
+from pipeline.jobs.mirror import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+class Taken(NamedTuple):
+    """Seconds on the clock, and of CPU by Spark and its workers."""
+
+    wall: float
+    cpu: float
+
+
+class Ways:
+    """All of them read `topic` of `servers`; `other` is the cluster that is written to."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, servers: str, other: str, topic: str
+    ) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.servers = servers
+        self.other = other
+        self.topic = topic
+        self.copy = ""
+        """The topic of the last mirror."""
+        self._number = 0
+
+    def new(self, name: str) -> str:
+        """A name that nothing has yet."""
+        self._number += 1
+        return f"{name}-{self._number}"
+
+    # Reading
+
+    def rows(self, kind: str, **options: str) -> DataFrame:
+        """The topic as `format(kind)` gives it."""
+        reader = self.spark.read.format(kind).option("kafka.bootstrap.servers", self.servers)
+        return reader.option("subscribe", self.topic).options(**options).load()
+
+    def parquet(self) -> Path:
+        """The topic's records as Parquet, written once by Spark."""
+        path = self.folder / "rows"
+        if not path.exists():
+            rows = self.rows("triglot", shape="records")
+            rows.write.option("compression", "zstd").parquet(str(path))
+        return path
+
+    def read_parquet(self) -> None:
+        to_noop(self.spark.read.parquet(str(self.parquet())))
+
+    def read_records(self) -> None:
+        to_noop(self.rows("triglot", shape="records"))
+
+    def read_batches(self) -> None:
+        to_noop(self.rows("triglot", shape="batches"))
+
+    def read_connector(self) -> None:
+        to_noop(self.rows("kafka"))
+
+    # Mirroring
+
+    def mirror(self) -> None:
+        self.copy, state = self.new("copy"), self.folder / self.new("state")
+        job = Mirror(self.servers, self.other, str(state), (self.topic,), rename=self.copy)
+        job.run(self.spark)
+
+    def check_mirror(self) -> None:
+        """Whether the last copy is the topic, but for the bytes that a broker sets."""
+        with Cluster(self.servers) as source, Cluster(self.other) as target:
+            if stored(source, self.topic) != stored(target, self.copy):
+                raise RuntimeError("the mirrored topic differs")
+
+    def reproduce(self) -> None:
+        name = self.new("produced")
+        with Cluster(self.servers) as source, Cluster(self.other) as target:
+            target.create_topic(name, len(source.partitions([self.topic])))
+        rows = self.rows("kafka", includeHeaders="true")
+        writer = rows.select("key", "value", "headers", "partition").write.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", self.other).option("topic", name)
+        writer.option("kafka.compression.type", "lz4").save()
+
+    # Archiving
+
+    def archive(self) -> None:
+        folder = self.folder / self.new("archive")
+        Archive(str(folder), servers=self.servers, topics=(self.topic,)).run(self.spark)
+        shutil.rmtree(folder)
+
+    def archive_connector(self) -> None:
+        folder = self.folder / self.new("archive")
+        reader = self.spark.readStream.format("kafka").option("includeHeaders", "true")
+        reader = reader.option("kafka.bootstrap.servers", self.servers)
+        rows = reader.option("subscribe", self.topic).option("startingOffsets", "earliest").load()
+        writer = rows.select(*COLUMNS, "headers").writeStream.format("parquet")
+        writer = writer.option("compression", "zstd").option("path", str(folder / "rows"))
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        shutil.rmtree(folder)
+
+
+def to_noop(rows: DataFrame) -> None:
+    """Read it all, in Spark's own rows, and drop them."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, Taken]:
+    """Each once to warm it up, then in turn so many times."""
+    found: dict[str, list[Taken]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            cpu, began = cpu_seconds(os.getpid()), time.perf_counter()
+            way()
+            taken = Taken(time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu)
+            print(f"{number}  {name}: {taken.wall:.2f} s, {taken.cpu:.2f} CPU-s", flush=True)
+            if number:
+                found[name].append(taken)
+    return {
+        name: Taken(median(one.wall for one in some), median(one.cpu for one in some))
+        for name, some in found.items()
+    }

@@ -1,0 +1,76 @@
+"""One Spark session that takes the loads in turn: a process of its own, whose family is measured.
+
+    python -m bench.pipeline.spark_session LOAD FROM TO TOPIC ROUNDS JARS FOLDER
+
+prints what it is at, and on the last line what each way took, as JSON. The JVM has its defaults:
+what is compared with it must not gain by a JVM that does not optimise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from bench.pipeline.spark_jobs import Ways, medians
+from pipeline.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARQUET, RECORDS, BATCHES, CONNECTOR = "parquet", "records", "batches", "connector"
+OURS = "triglot"
+
+
+def session(jars: str, folder: Path) -> SparkSession:
+    made = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "4g")
+        .config("spark.jars", jars)
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    register(made)
+    return made
+
+
+def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
+    """What each load compares."""
+    return {
+        "read": {
+            PARQUET: ways.read_parquet,
+            RECORDS: ways.read_records,
+            BATCHES: ways.read_batches,
+            CONNECTOR: ways.read_connector,
+        },
+        "mirror": {OURS: ways.mirror, CONNECTOR: ways.reproduce},
+        "archive": {OURS: ways.archive, CONNECTOR: ways.archive_connector},
+    }
+
+
+def main() -> None:
+    load, servers, other, topic, rounds, jars, place = sys.argv[1:]
+    folder = Path(place)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = session(jars, folder)
+    ways = Ways(spark, folder, servers, other, topic)
+    if load == "read":
+        ways.parquet()
+    found = medians(loads(ways)[load], int(rounds))
+    if load == "mirror":
+        ways.check_mirror()
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

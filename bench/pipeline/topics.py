@@ -1,0 +1,109 @@
+"""A topic to be read, and what is stored in one, in a form that can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from pipeline.columns.encode import encode_records
+from protocol.records.compression import LZ4
+from protocol.records.layout import LENGTH_POSITION, MAGIC_POSITION
+from protocol.records.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VALUE = (
+    b'{"order":000000000000,"customer":"0000000000000000","note":"left at the door","total":000000}'
+)
+KEY_BYTES = 16
+ROWS_AT_ONCE = 200_000
+BATCH_BYTES = 49_152
+"""Before compression, which makes some 16 KiB of it: what a Java producer collects by default
+(batch.size is of the compressed batch, as it is estimated)."""
+FIRST_MS = 1_790_000_000_000
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+class Stored(NamedTuple):
+    """What is in a partition: records, bytes, and a digest of every entry but for the bytes that
+    a broker sets (base offset and leader epoch), in order."""
+
+    records: int
+    bytes: int
+    digest: str
+
+
+def fill(cluster: Cluster, topic: str, records: int, partitions: int) -> int:
+    """Make it, with so many records in all, a key and 93 bytes each, lz4; the bytes as sent."""
+    cluster.create_topic(topic, partitions)
+    sent = 0
+    for partition in range(partitions):
+        place = TopicPartition(topic, partition)
+        first, end = (records * number // partitions for number in (partition, partition + 1))
+        for rows in _rows(first, end):
+            entries = encode_records(rows, codec=LZ4, max_bytes=BATCH_BYTES)
+            cluster.produce(place, entries)
+            sent += sum(map(len, entries))
+    return sent
+
+
+def _rows(first: int, end: int) -> Iterator[pa.RecordBatch]:
+    rng = np.random.default_rng(first)
+    for start in range(first, end, ROWS_AT_ONCE):
+        numbers = np.arange(start, min(start + ROWS_AT_ONCE, end), dtype=np.int64)
+        values = np.tile(np.frombuffer(VALUE, np.uint8), (len(numbers), 1))
+        _write_number(values, VALUE.index(b":0") + 1, 12, numbers)
+        customers = rng.integers(0, 1 << 62, len(numbers)) % 1_000_003
+        keys = np.zeros((len(numbers), KEY_BYTES), np.uint8)
+        _write_number(keys, 0, KEY_BYTES, customers * 2_654_435_761)
+        at = VALUE.index(b'"0') + 1
+        values[:, at : at + KEY_BYTES] = keys
+        _write_number(values, VALUE.rindex(b":") + 1, 6, rng.integers(0, 999_999, len(numbers)))
+        yield pa.record_batch(
+            {
+                "key": _binary(keys),
+                "value": _binary(values),
+                "timestamp": pa.array(
+                    (FIRST_MS + numbers // 100) * 1000, pa.timestamp("us", "UTC")
+                ),
+            }
+        )
+
+
+def _write_number(cells: np.ndarray, at: int, width: int, numbers: np.ndarray) -> None:
+    rest = numbers.copy()
+    for column in range(at + width - 1, at - 1, -1):
+        cells[:, column] = _DIGITS[rest % 10]
+        rest //= 10
+
+
+def _binary(cells: np.ndarray) -> pa.Array:
+    count, width = cells.shape
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    data = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(cells))]
+    return pa.Array.from_buffers(pa.binary(), count, data)
+
+
+def stored(cluster: Cluster, topic: str) -> list[Stored]:
+    """What each partition holds now."""
+    places = cluster.partitions([topic])
+    starts, ends = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
+    return [_stored(cluster, place, starts[place], ends[place]) for place in places]
+
+
+def _stored(cluster: Cluster, place: TopicPartition, start: int, end: int) -> Stored:
+    size, digest, offset = 0, hashlib.sha256(), start
+    while offset < end:
+        entries = cluster.fetch(place, offset).entries
+        for at, length, _ in walk(entries):
+            digest.update(entries[at + LENGTH_POSITION : at + LENGTH_POSITION + 4])
+            digest.update(entries[at + MAGIC_POSITION : at + length])
+            base = int.from_bytes(entries[at : at + 8])
+            offset = base + int.from_bytes(entries[at + 23 : at + 27]) + 1
+        size += len(entries)
+    return Stored(end - start, size, digest.hexdigest())
