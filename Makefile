@@ -9,6 +9,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 SUITS := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON := $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
 	if $$name -c '$(SUITS)' >/dev/null 2>&1; then echo $$name; break; fi; done)
+ARGS ?= doctor
 LISTEN ?= 127.0.0.1:9092
 DATA ?= ./data
 PYTEST_ARGS ?=
@@ -17,14 +18,17 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test check compiled test-clients clients-grid test-groups test-moving test-kill fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-groups test-moving test-kill fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
-	echo "make test          check, then every test"
+	echo "make pipeline      ARGS=... what triglot pipeline is given; by itself: is Spark usable here"
+	echo "make test          check, then every test but the long ones"
+	echo "make test-long     the tests that start Apache Kafka, or Spark anew"
 	echo "make check         formatting, lint, types, import contracts"
 	echo "make compiled      build the record loops in C; run and test try it by themselves"
 	echo "make test-clients  only the tests with real client libraries"
+	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
 	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
@@ -53,7 +57,15 @@ help:
 	$(PIP) install -r requirements.lock -r requirements-examples.lock
 	touch $@
 
-.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock | .venv/bin/python
+# Kept apart, so that `make run` does without. pip keeps the wheel that it makes.
+.venv/.pipeline-stamp: requirements-pipeline.lock requirements.lock | .venv/bin/python
+	if ! $(BIN)/python -m pip show --quiet pyspark 2>/dev/null; then \
+		echo "== installing Spark: 456 MB to fetch and to make a wheel of, a minute or two the first time"; \
+	fi
+	$(PIP) install -r requirements.lock -r requirements-pipeline.lock
+	touch $@
+
+.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock .venv/.pipeline-stamp | .venv/bin/python
 	echo "== installing what checks and tests need"
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@
@@ -88,6 +100,9 @@ compiled: .venv/bin/python
 run: .venv/.run-stamp .venv/.loops-stamp
 	exec $(BIN)/python -m broker serve --data "$(DATA)" --listen "$(LISTEN)"
 
+pipeline: .venv/.pipeline-stamp .venv/.loops-stamp
+	exec $(BIN)/python -m broker pipeline $(ARGS)
+
 check: .venv/.dev-stamp
 	echo "== formatting"
 	$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
@@ -98,30 +113,39 @@ check: .venv/.dev-stamp
 	echo "== import contracts"
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
-# Tests with client libraries and with brokers wait more than they work: the others run meanwhile.
+# Tests with client libraries, Spark and brokers wait more than they work: the others run meanwhile.
 KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
 	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
 	admin_tools.py settings.py check_directories.py))
 SERVED := tests/broker tests/handlers
+# What starts Apache Kafka, or Spark anew, takes minutes: CI runs it after `make test`.
+LONG := $(KAFKA) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
+	mirror_kafka.py old_brokers.py shipping.py)
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
-	echo "tests with brokers, and with client libraries, run beside the others; they are told last"; \
+	echo "tests with brokers, client libraries and Spark run beside the others; they are told last"; \
 	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) tests/clients $(addprefix --ignore=,$(KAFKA)) >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) $(SERVED) $(KAFKA) >"$$reports/served" 2>&1 & served=$$!; \
+	$(PYTEST) tests/clients tests/pipeline $(addprefix --ignore=,$(LONG)) >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED)) || status=$$?; \
-	echo "== tests with brokers, and with Apache Kafka"; \
+	$(PYTEST) --ignore=tests/clients --ignore=tests/pipeline $(addprefix --ignore=,$(SERVED)) || status=$$?; \
+	echo "== tests with brokers"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
-	echo "== tests with client libraries"; \
+	echo "== tests with client libraries, and of the pipeline"; \
 	wait $$clients || status=$$?; \
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
+test-long: .venv/.dev-stamp .venv/.loops-stamp
+	$(PYTEST) $(LONG) $(PYTEST_ARGS)
+
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
+
+test-pipeline: .venv/.dev-stamp .venv/.loops-stamp
+	TEST_PIPELINE_ALL=1 $(PYTEST) --timeout=600 tests/pipeline $(PYTEST_ARGS)
 
 clients-grid: .venv/.dev-stamp
 	TEST_GRID_KEEP=1 $(PYTEST) tests/clients/test_grid.py $(PYTEST_ARGS)

@@ -170,11 +170,11 @@ class Ledger:
             if stop.member == member and stop.end is None and at > stop.begin:
                 self.stops[number] = stop._replace(end=at)
 
-    def _was_stopped(self, read: Read) -> bool:
+    def _was_stopped(self, item: Read | Commit) -> bool:
         return any(
-            stop.member == read.member
-            and stop.begin <= read.at
-            and (stop.end is None or read.at <= stop.end)
+            stop.member == item.member
+            and stop.begin <= item.at
+            and (stop.end is None or item.at <= stop.end)
             for stop in self.stops
         )
 
@@ -205,10 +205,12 @@ class Ledger:
                 )
 
     def _moved_back(self) -> Iterator[tuple[int, str]]:
+        """A member that was paused may still tell of a commit that was answered before; what it
+        commits when it goes on, expelled, `Life` looks at."""
         committed = [0] * PARTITIONS
         for commit in sorted(self.commits, key=lambda commit: commit.at):
             for partition, offset in commit.offsets.items() if not commit.why else ():
-                if offset < committed[partition]:
+                if offset < committed[partition] and not self._was_stopped(commit):
                     before = committed[partition]
                     yield partition, f"{commit.member} moved it from {before} to {offset}"
                 committed[partition] = max(committed[partition], offset)
