@@ -117,7 +117,7 @@ check: .venv/.dev-stamp
 KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
 	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
 	admin_tools.py settings.py check_directories.py))
-SERVED := tests/broker tests/handlers
+SERVED := tests/pipeline tests/broker tests/handlers
 # What starts Apache Kafka, or Spark anew, takes minutes: CI runs it after `make test`.
 LONG := $(KAFKA) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
 	mirror_kafka.py old_brokers.py shipping.py)
@@ -126,15 +126,15 @@ test: check .venv/.loops-stamp
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
 	echo "tests with brokers, client libraries and Spark run beside the others; they are told last"; \
 	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) tests/clients tests/pipeline $(addprefix --ignore=,$(LONG)) >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
+	$(PYTEST) tests/clients $(addprefix --ignore=,$(LONG)) >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) $(SERVED) $(addprefix --ignore=,$(LONG)) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients --ignore=tests/pipeline $(addprefix --ignore=,$(SERVED)) || status=$$?; \
-	echo "== tests with brokers"; \
+	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED)) || status=$$?; \
+	echo "== tests with brokers, and of the pipeline"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
-	echo "== tests with client libraries, and of the pipeline"; \
+	echo "== tests with client libraries"; \
 	wait $$clients || status=$$?; \
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 

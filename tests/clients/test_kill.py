@@ -134,9 +134,10 @@ def _chapter(
     load.wait_for_acks(ACKS_BEFORE_KILL)
     left = load.finish()
     chapter = Chapter(load, policy, _stored(client, server, topic), left)
-    # Where rounds are short, the cleaner may not have come to it: kills stop it like all else.
+    # Where rounds are short, the cleaner may not have come to it: kills stop it like all else. And
+    # what retention takes away from under a reader is not read, but what is lost stays lost.
     deadline_s = time.monotonic() + PATIENCE_S
-    while policy == "compaction" and time.monotonic() < deadline_s and any(chapter.faults()):
+    while policy != "kept" and time.monotonic() < deadline_s and any(chapter.faults()):
         time.sleep(1)
         chapter = chapter._replace(stored=_stored(client, server, topic))
     return chapter
