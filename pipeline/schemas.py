@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SHAPES = ("records", "batches", "ranges")
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -230,6 +230,9 @@ def written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def reason(error: OSError) -> str:
-    """Why a socket failed, in the system's words."""
+def reason(error: OSError | UnicodeError) -> str:
+    """Why a socket failed, in the system's words. It is a UnicodeError where a host's name has a
+    part that no name may have."""
+    if isinstance(error, UnicodeError):
+        return "no host can have that name"
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -12,8 +12,10 @@ from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.partitions import TopicPartition as TopicPartition
+from protocol.partitions import by_topic, list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,16 +39,6 @@ METADATA_MAKES_NO_TOPICS = 4
 # Batches of format 2; after 12 topics go by id only.
 FETCH_FORMAT_2, FETCH_BY_NAME = 4, 12
 LIST_ONE_OFFSET = 1
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by both."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Found(NamedTuple):
@@ -135,15 +127,7 @@ class Cluster:
         """
         results: dict[TopicPartition, Found | ErrorCode] = {}
         for connection, places in self._by_leader(wanted, results):
-            request = ListOffsetsRequest(replica_id=-1, topics=[])
-            for topic, partitions in by_topic(places).items():
-                entries = [
-                    ListOffsetsRequest.Topic.Partition(
-                        partition_index=index, timestamp=wanted[TopicPartition(topic, index)]
-                    )
-                    for index in partitions
-                ]
-                request.topics.append(ListOffsetsRequest.Topic(name=topic, partitions=entries))
+            request = list_offsets({place: wanted[place] for place in places})
             answer = connection.call(request, ListOffsetsResponse, oldest=LIST_ONE_OFFSET)
             for of_topic in answer.topics:
                 for entry in of_topic.partitions:
@@ -172,11 +156,7 @@ class Cluster:
                     for index in partitions
                 ]
                 request.topics.append(FetchRequest.Topic(topic=topic, partitions=entries))
-            answer = connection.call(
-                request, FetchResponse, oldest=FETCH_FORMAT_2, newest=FETCH_BY_NAME
-            )
-            if answer.error_code:
-                raise NotDone(f"{connection.address}: Fetch: {said(answer.error_code)}")
+            answer = self._fetched(connection, request)
             for of_topic in answer.responses:
                 for entry in of_topic.partitions:
                     place = TopicPartition(of_topic.topic, entry.partition_index)
@@ -217,6 +197,18 @@ class Cluster:
         for leader, of_leader in by_leader.items():
             yield self._connection(*self._brokers[leader]), of_leader
 
+    def _fetched(self, connection: Connection, request: FetchRequest) -> FetchResponse:
+        while True:
+            answer = connection.call(
+                request, FetchResponse, oldest=FETCH_FORMAT_2, newest=FETCH_BY_NAME
+            )
+            if answer.error_code:
+                raise NotDone(f"{connection.address}: Fetch: {said(answer.error_code)}")
+            if answer.responses or not answer.throttle_time_ms:
+                return answer
+            # Beyond its quota a client gets an empty answer at once, the next one later (KIP-219).
+            Event().wait(RETRY_S)
+
     def _ask_metadata(self, names: list[str] | None) -> None:
         """Learn of brokers and of these topics; None means all topics."""
         asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
@@ -250,14 +242,6 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions under their topics, as most requests have them."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _code(code: int) -> ErrorCode | None:

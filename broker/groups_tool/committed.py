@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.groups_tool.cluster import TopicPartition, by_topic
 from broker.groups_tool.connection import NotDone
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from protocol.partitions import TopicPartition, by_topic, offset_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,21 +72,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, C
 
 def commit(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set them all in one OffsetCommit, as nobody's member. Raises NotDone naming what was not."""
-    topics = [
-        OffsetCommitRequest.Topic(
-            name=topic,
-            partitions=[
-                OffsetCommitRequest.Topic.Partition(
-                    partition_index=index,
-                    committed_offset=offsets[TopicPartition(topic, index)],
-                    committed_metadata="",
-                )
-                for index in partitions
-            ],
-        )
-        for topic, partitions in by_topic(offsets).items()
-    ]
-    request = OffsetCommitRequest(group_id=group_id, topics=topics)
+    request = offset_commit(group_id, offsets)
     answer = cluster.coordinated(
         group_id,
         lambda connection: connection.call(

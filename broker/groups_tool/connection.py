@@ -48,7 +48,7 @@ class Connection:
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise NotDone(f"cannot connect to {self.address}: {reason(error)}") from None
         try:
             self._ask_versions()

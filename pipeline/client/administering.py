@@ -43,7 +43,7 @@ def create_topic(router: Router, name: str, partitions: int, configs: Mapping[st
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(router.timeout_s * 1000))
     answer = connection.call(request, CreateTopicsResponse, version, wait_s=router.timeout_s)
     for made in answer.topics:
-        if made.error_code == ErrorCode.NOT_CONTROLLER:
+        if made.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
             router.learn(())
             raise Again(Unreachable(f"topic '{name}': {said(made.error_code)}"))
         if made.error_code:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pipeline.client import administering, committing, fetching, producing
 from pipeline.client.connection import ConnectionLost
@@ -17,9 +17,10 @@ from pipeline.client.producing import Entry, ProduceUnknown, Producing
 from pipeline.client.routing import RETRY_S, Again, Router, TopicPartition
 from pipeline.errors import NoSuchTopic, Refused, Unreachable
 from protocol.errors import ErrorCode
+from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -48,7 +49,8 @@ class Cluster:
 
     One thread may fetch and ask while another one produces; otherwise it is for one thread at a
     time. Requests that may be repeated safely, all but Produce, are repeated over leader changes
-    and lost connections until `timeout_s` is over. Raises Unreachable, NoSuchTopic and Refused.
+    and lost connections for `timeout_s` after the first failure; those that a quota holds back for
+    as long as it does. Raises Unreachable, NoSuchTopic and Refused.
     """
 
     def __init__(self, servers: str, *, timeout_s: float = 30.0, patient: bool = False) -> None:
@@ -59,6 +61,7 @@ class Cluster:
         self.servers = servers
         self.timeout_s = timeout_s
         self._router = Router(servers, timeout_s=timeout_s, reached=patient)
+        self._fetched_ids: dict[str, bytes] = {}
 
     # What there is.
 
@@ -80,7 +83,7 @@ class Cluster:
             found = self._router.learn(names)
             for name in names:
                 if name not in found:
-                    self._no_topic(name)
+                    raise no_topic(name, f"on {self.servers}", self.topics())
                 if not found[name].leaders:
                     raise Again(Unreachable(f"topic '{name}' has no partitions yet"))
             return [TopicPartition(name, index) for name in names for index in found[name].leaders]
@@ -159,12 +162,20 @@ class Cluster:
         """What is stored from an offset on, or nothing if nothing has come within `max_wait_ms`.
 
         About `max_bytes` at most, or one entry that is larger. Raises OffsetOutOfRange, and
-        CorruptData for what cannot be an entry.
+        CorruptData for what cannot be an entry. A topic that was deleted since the first fetch from
+        it, and made again, is another one: NoSuchTopic.
         """
         wanted = Wanted(partition, offset, max_bytes, max_wait_ms, min_bytes, committed_only)
-        return self._router.patiently(
-            lambda: fetching.fetch(*self._router.leader(partition), wanted)
-        )
+        ids = self._fetched_ids
+
+        def attempt() -> Fetched:
+            connection, topic_id = self._router.leader(partition)
+            # None is known where brokers have no ids, or not all of them yet.
+            if topic_id != ZERO_UUID and ids.setdefault(partition.topic, topic_id) != topic_id:
+                raise NoSuchTopic(f"{partition} was deleted, and made again, while it was read")
+            return fetching.fetch(connection, topic_id, wanted)
+
+        return self._router.patiently(attempt)
 
     # Writing.
 
@@ -246,6 +257,10 @@ class Cluster:
                 unanswered = True
                 raise
             except Refused as refused:
+                if refused.code == ErrorCode.REQUEST_TIMED_OUT:
+                    # It may be made all the same.
+                    unanswered = True
+                    raise Again(refused) from None
                 if not unanswered or refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
 
@@ -323,19 +338,6 @@ class Cluster:
             found |= fetching.list_offsets(connection, old, timestamp_ms, newest=of_segments)
         return found
 
-    def _no_topic(self, name: str) -> NoReturn:
-        known = self.topics()
-        near = difflib.get_close_matches(name, known, 1)
-        if near:
-            more = f"did you mean '{near[0]}'?"
-        elif not known:
-            more = "it has no topics"
-        elif len(known) > TOPICS_NAMED:
-            more = f"none of its {len(known)} topics has a similar name"
-        else:
-            more = f"it has {', '.join(sorted(known))}"
-        raise NoSuchTopic(f"there is no topic '{name}' on {self.servers}: {more}")
-
     def __getstate__(self) -> dict[str, Any]:
         return {
             "servers": self.servers,
@@ -357,6 +359,20 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def no_topic(name: str, where: str, known: Collection[str]) -> NoSuchTopic:
+    """The failure that says so, with the topics that are `known` there, or the nearest of them."""
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        more = f"did you mean '{near[0]}'?"
+    elif not known:
+        more = "it has no topics"
+    elif len(known) > TOPICS_NAMED:
+        more = f"none of its {len(known)} topics has a similar name"
+    else:
+        more = f"it has {', '.join(sorted(known))}"
+    return NoSuchTopic(f"there is no topic '{name}' {where}: {more}")
 
 
 def _sets(entries: Sequence[Entry], magic: int) -> list[Entry]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.client.fetching import by_topic
-from pipeline.client.routing import Again, TopicPartition
+from pipeline.client.routing import Again
 from pipeline.errors import Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from protocol.partitions import TopicPartition, by_topic, offset_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # Version 0 of both keeps offsets in ZooKeeper; in 10 topics go by id.
 IN_KAFKA, BY_NAME = 1, 9
-# From here on OffsetFetch has a list of groups.
-SEVERAL_GROUPS = 8
 
 
 def coordinator(router: Router, group: str) -> Connection:
@@ -40,23 +38,8 @@ def coordinator(router: Router, group: str) -> Connection:
 
 def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Raises Refused while the group has members, Again, ConnectionLost."""
-    topics = [
-        OffsetCommitRequest.Topic(
-            name=topic,
-            partitions=[
-                OffsetCommitRequest.Topic.Partition(
-                    partition_index=index,
-                    committed_offset=offsets[TopicPartition(topic, index)],
-                    committed_metadata="",
-                )
-                for index in indexes
-            ],
-        )
-        for topic, indexes in by_topic(offsets).items()
-    ]
-    request = OffsetCommitRequest(group_id=group, topics=topics)
     version = connection.version(OffsetCommitRequest, IN_KAFKA, BY_NAME)
-    answer = connection.call(request, OffsetCommitResponse, version)
+    answer = connection.call(offset_commit(group, offsets), OffsetCommitResponse, version)
     for topic in answer.topics:
         for entry in topic.partitions:
             if entry.error_code:

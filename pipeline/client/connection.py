@@ -243,7 +243,7 @@ class Connection:
     def _connected(self) -> socket.socket:
         try:
             made = socket.create_connection(self._where, timeout=min(self._timeout_s, CONNECT_S))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ConnectionLost(f"cannot connect to {self.address}: {reason(error)}") from None
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket_timeout_s = 0.0
@@ -328,8 +328,8 @@ class Connection:
         return taken
 
     def _expect_within(self, seconds: float) -> None:
-        """Setting a timeout is a system call, so one that is about right is left."""
-        if not 0.5 * seconds <= self._socket_timeout_s <= 1.1 * seconds:
+        """Setting a timeout is a system call, so one that is only a little too long is left."""
+        if not seconds <= self._socket_timeout_s <= 1.1 * seconds:
             self._socket_timeout_s = seconds
             self._socket.settimeout(seconds)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.client.routing import UNKNOWN_TOPIC_S, Again, TopicPartition
+from pipeline.client.routing import UNKNOWN_TOPIC_S, Again
 from pipeline.errors import CorruptData, NoSuchTopic, PipelineFailure, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.partitions import TopicPartition
+from protocol.partitions import list_offsets as list_offsets_request
 from protocol.records.entry_rows import ROW, entry_rows
 from protocol.records.layout import ENTRY_OVERHEAD, INT32, LENGTH_POSITION, MIN_ENTRY_LENGTH
 from protocol.schema import ZERO_UUID
@@ -19,16 +21,17 @@ if TYPE_CHECKING:
 
     from pipeline.client.connection import Connection
 
-EARLIEST, LATEST = -2, -1
-"""Times that ListOffsets takes for the start and the end of a log."""
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
+"""Times that ListOffsets takes for the start and the end of a log, and for the start of what its
+leader does not keep in remote storage only (KIP-405)."""
 LARGEST_ENTRY_BYTES = 256 << 20
 """An entry that says it is larger than this is taken for damaged."""
 
 # Versions of Fetch: the first with a limit for the whole answer, which gives an entry whole
 # whatever its size is (KIP-74); the first with isolation levels; the last with topics by name.
 WHOLE_ENTRIES, ISOLATION, BY_NAME = 3, 4, 12
-# The last of ListOffsets that knows of segments only.
-OF_SEGMENTS = 0
+# Of ListOffsets: the last that knows of segments only, and the first with EARLIEST_LOCAL.
+OF_SEGMENTS, KNOWS_LOCAL = 0, 8
 GONE = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -89,20 +92,39 @@ def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
         end, needed = whole_entries(records)
         if end or not records:
             break
-        if not 0 <= needed <= LARGEST_ENTRY_BYTES or version >= WHOLE_ENTRIES:
+        # The limit has cut it, or it is damaged.
+        limited = version < WHOLE_ENTRIES and len(records) >= wanted.max_bytes
+        if not limited or not 0 <= needed <= LARGEST_ENTRY_BYTES:
             raise CorruptData(
                 f"{wanted.partition} offset {wanted.offset}: what comes next cannot be an entry: "
                 f"it says it has {needed} bytes, and {len(records)} came"
             )
-        wanted = wanted._replace(max_bytes=max(needed, 2 * wanted.max_bytes))
+        wanted = wanted._replace(max_bytes=needed or 2 * wanted.max_bytes)
     has_transactions = version >= ISOLATION
+    stable = found.last_stable_offset if has_transactions else found.high_watermark
+    readable = stable if wanted.committed_only else found.high_watermark
+    if not records and wanted.offset < readable:
+        _expect_here(connection, wanted)
     return Fetched(
         records[:end],
         found.high_watermark,
         found.log_start_offset,
-        found.last_stable_offset if has_transactions else found.high_watermark,
+        stable,
         tuple((one.producer_id, one.first_offset) for one in found.aborted_transactions or ()),
     )
+
+
+def _expect_here(connection: Connection, wanted: Wanted) -> None:
+    """Raises Again for an offset that is in remote storage: a leader whose storage takes longer
+    than it waits answers as if there were no records."""
+    if not connection.offers(ListOffsetsRequest, KNOWS_LOCAL):
+        return
+    place = wanted.partition
+    found = list_offsets(connection, [place], EARLIEST_LOCAL, newest=None)
+    code, local_start = found.get(place, (ErrorCode.UNKNOWN_SERVER_ERROR, 0))
+    if code == 0 and wanted.offset < local_start:
+        text = f"{place} offset {wanted.offset:,} is in remote storage, which does not answer"
+        raise Again(Unreachable(text))
 
 
 def whole_entries(records: memoryview) -> tuple[int, int]:
@@ -142,15 +164,8 @@ def list_offsets(
     ask for instead.
     """
     version = connection.version(ListOffsetsRequest, newest=newest)
-    request = ListOffsetsRequest(
-        replica_id=replica_id, isolation_level=int(committed_only), topics=[]
-    )
-    for topic, indexes in by_topic(places).items():
-        entries = [
-            ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=timestamp_ms)
-            for index in indexes
-        ]
-        request.topics.append(ListOffsetsRequest.Topic(name=topic, partitions=entries))
+    wanted = dict.fromkeys(places, timestamp_ms)
+    request = list_offsets_request(wanted, replica_id=replica_id, committed_only=committed_only)
     answer = connection.call(request, ListOffsetsResponse, version)
     found = {}
     for of_topic in answer.topics:
@@ -175,19 +190,11 @@ def failed(api: str, place: TopicPartition, code: int) -> Again:
         return Again(missing, patience_s=UNKNOWN_TOPIC_S)
     if known == ErrorCode.CORRUPT_MESSAGE:
         raise CorruptData(text)
-    if known.retriable:
+    if known.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return Again(Unreachable(text))
     refused = Refused(text)
     refused.code = code
     raise refused
-
-
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions under their topics, as most requests have them."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _newest(topic_id: bytes) -> int | None:
@@ -211,6 +218,10 @@ def _request(topic_id: bytes, wanted: Wanted) -> FetchRequest:
 
 
 def _of_partition(answer: FetchResponse, wanted: Wanted) -> FetchResponse.Topic.Partition:
+    if answer.throttle_time_ms and not answer.responses and not answer.error_code:
+        # An empty answer at once, and the next one later (KIP-219).
+        text = f"{wanted.partition}: a quota of the broker holds back what is fetched"
+        raise Again(Unreachable(text), held_back=True)
     code: int = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
     for topic in answer.responses:
         for entry in topic.partitions:

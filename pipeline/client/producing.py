@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.client.connection import ConnectionLost, NoVersion
-from pipeline.client.routing import TopicPartition
 from pipeline.errors import PipelineFailure, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.partitions import TopicPartition
 from protocol.records.layout import CODEC_MASK, MESSAGE_ATTRIBUTES_POSITION
 from protocol.records.walk import walk
 from protocol.schema import ZERO_UUID

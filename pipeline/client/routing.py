@@ -15,6 +15,7 @@ from pipeline.errors import NoSuchTopic, PipelineFailure, Refused, Unreachable, 
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.partitions import TopicPartition as TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -43,16 +44,6 @@ TELLS_INTERNAL = 1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by both."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class Topic(NamedTuple):
     """`leaders` has the node id of the leader of each partition, -1 for none. `topic_id` is 16 zero
     bytes where brokers have no ids (before Kafka 2.8)."""
@@ -63,12 +54,19 @@ class Topic(NamedTuple):
 
 
 class Again(Exception):
-    """An attempt that failed in a way that another one may not; `failure` if none is left."""
+    """An attempt that failed in a way that another one may not; `failure` if none is left.
 
-    def __init__(self, failure: PipelineFailure, *, patience_s: float | None = None) -> None:
+    With `patience_s` attempts end so many seconds after the first of this kind. Who is `held_back`
+    was asked to wait by a broker that is well: there is no end to that.
+    """
+
+    def __init__(
+        self, failure: PipelineFailure, *, patience_s: float | None = None, held_back: bool = False
+    ) -> None:
         super().__init__(str(failure))
         self.failure = failure
         self.patience_s = patience_s
+        self.held_back = held_back
 
 
 class Router:
@@ -89,25 +87,37 @@ class Router:
         self._lock = RLock()
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
-        """What an attempt returns; made again, with fresh metadata, until the timeout is over.
+        """What an attempt returns; made again, with fresh metadata, for the timeout after the first
+        one that failed: where a broker hangs, that one has taken as long by itself.
 
         Raises Unreachable, or the failure that the last attempt would have had.
         """
-        began = time.monotonic()
+        began: float | None = None
+        since: float | None = None
         while True:
             try:
                 return attempt()
             except ConnectionLost as error:
-                failure: PipelineFailure = Unreachable(str(error))
-                patience_s = self.timeout_s if self.reached else 0.0
+                again = Again(Unreachable(str(error)))
+                if not self.reached:
+                    raise again.failure from None
             except NoVersion as error:
                 raise Unreachable(str(error)) from None
-            except Again as again:
-                failure = again.failure
-                patience_s = min(again.patience_s or self.timeout_s, self.timeout_s)
+            except Again as error:
+                again = error
+            now = time.monotonic()
+            if began is None or again.held_back:
+                began = now
+            if again.patience_s is None:
+                since, until = None, began + self.timeout_s
+            else:
+                # Failures of another kind before it do not count: a broker that comes back may
+                # know of no topic at first.
+                since = now if since is None else since
+                until = since + min(again.patience_s, self.timeout_s)
             self.forget()
-            if time.monotonic() + RETRY_S > began + patience_s:
-                raise failure
+            if now + RETRY_S > until:
+                raise again.failure
             time.sleep(RETRY_S)
 
     def forget(self) -> None:

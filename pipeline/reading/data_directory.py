@@ -11,7 +11,6 @@ is known to have been in it counts as corrupt.
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import os
 import struct
@@ -19,10 +18,17 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import EARLIEST, LATEST, Fetched, OffsetOutOfRange, TopicPartition
+from pipeline.client.cluster import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    OffsetOutOfRange,
+    TopicPartition,
+    no_topic,
+)
 from pipeline.errors import CorruptData, NoSuchTopic, WrongUse
 from pipeline.reading.overlay import Overlay
-from pipeline.reading.stored_log import note, stored_log
+from pipeline.reading.stored_log import stored_log
 from protocol.errors import KafkaError
 from protocol.records.errors import CorruptBatch
 from storage.errors import MalformedFile
@@ -52,7 +58,6 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 LOGS_MAX = 256
 """Logs of a directory that are open at once; the one opened first is closed for another."""
-NAMED_MAX = 5
 # struct flock of Linux: type, whence, start, length, process.
 FLOCK = struct.Struct("hhqqi4x")
 
@@ -78,7 +83,6 @@ class DataDirectory:
         self._identity: str | None = None
         self._numbers: dict[str, list[int]] = {}
         self._logs: dict[TopicPartition, StoredLog] = {}
-        self._notes: list[str] = []
         self._metadata: MetadataImage | None = None
 
     def __getstate__(self) -> str:
@@ -120,25 +124,11 @@ class DataDirectory:
         """The partitions of these topics that have a folder here. Raises NoSuchTopic."""
         self._open()
         found = []
-        for topic in topics:
+        for topic in set(topics):
             if topic not in self._numbers:
-                raise NoSuchTopic(f"{self.path} has no topic {topic!r}{self._instead(topic)}")
+                raise no_topic(topic, f"in {self.path}", self.topics())
             found += [TopicPartition(topic, number) for number in self._numbers[topic]]
         return sorted(found)
-
-    def _instead(self, topic: str) -> str:
-        names = sorted(self.topics())
-        close = difflib.get_close_matches(topic, names, n=1)
-        if close:
-            return f", did you mean {close[0]!r}?"
-        if not names:
-            return ", nor any other"
-        more = len(names) - NAMED_MAX
-        return f"; it has {', '.join(names[:NAMED_MAX])}" + (f" and {more} more" * (more > 0))
-
-    def notes(self) -> list[str]:
-        """What was found amiss so far while opening logs, a sentence each."""
-        return list(self._notes)
 
     def topic_configs(self, name: str, *, own: bool = False) -> dict[str, str]:
         """The settings of a topic in the metadata log; without one, as with ZooKeeper, none.
@@ -237,12 +227,16 @@ class DataDirectory:
             return
         if not self._files.is_dir(self.path):
             raise WrongUse(f"{self.path} is no folder on this machine; wanted is a data directory")
+        properties = self._properties()
         numbers: dict[str, list[int]] = {}
         for name in self._files.list_dir(self.path):
             named = partition_of(name)
-            if named and name != METADATA_LOG and self._files.is_dir(f"{self.path}/{name}"):
+            folder = f"{self.path}/{name}"
+            if not named or name == METADATA_LOG or not self._files.is_dir(folder):
+                continue
+            # A name alone tells little: an /etc may have a dbus-1.
+            if properties is not None or self._has_log(folder):
                 numbers.setdefault(named[0], []).append(named[1])
-        properties = self._properties()
         if properties is None and not numbers:
             raise WrongUse(f"{self.path} is no data directory: {self._what_is_missing()}")
         holder = lock_holder(f"{self.path}/{LOCK}")
@@ -255,7 +249,6 @@ class DataDirectory:
         self._identity = (properties or {}).get("cluster.id")
         self._numbers = {topic: sorted(found) for topic, found in numbers.items()}
         self._noted = Noted(self._files, self.path, since)
-        self._notes = [note(report) for report in self._noted.reports]
 
     def _properties(self) -> dict[str, str] | None:
         path = f"{self.path}/{META_PROPERTIES}"
@@ -266,9 +259,11 @@ class DataDirectory:
         except MalformedFile as error:
             raise WrongUse(str(error)) from None
 
+    def _has_log(self, folder: str) -> bool:
+        return any(offset_of(name, LOG) is not None for name in self._files.list_dir(folder))
+
     def _what_is_missing(self) -> str:
-        names = self._files.list_dir(self.path)
-        if any(offset_of(name, LOG) is not None for name in names):
+        if self._has_log(self.path):
             return f"it is a partition's folder, name the one above it: {parent_of(self.path)}"
         return f"it has neither {META_PROPERTIES} nor a folder of a partition"
 
@@ -282,7 +277,6 @@ class DataDirectory:
             raise NoSuchTopic(f"{self.path} has no partition {partition}")
         known = self._noted.of((partition.topic, partition.partition))
         opened = stored_log(f"{self.path}/{partition_directory(*partition)}", known)
-        self._notes += opened.notes
         while len(self._logs) >= LOGS_MAX:
             self._logs.pop(next(iter(self._logs))).let_go()
         self._logs[partition] = opened

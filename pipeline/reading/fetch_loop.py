@@ -97,6 +97,13 @@ class FetchLoop:
                 yield chunk
 
     def _next(self) -> Chunk | None:
+        try:
+            return self._read_on()
+        except NoSuchTopic:
+            self._topic_gone()
+            return None
+
+    def _read_on(self) -> Chunk | None:
         if self._trouble is not None:
             # Not asked for again: the broker may pass over it without a word.
             trouble, self._trouble = self._trouble, None
@@ -107,9 +114,6 @@ class FetchLoop:
             fetched = self._fetch(max(self.position, self._readable), self.fetch_bytes, MAX_WAIT_MS)
         except OffsetOutOfRange:
             self._out_of_range()
-            return None
-        except NoSuchTopic:
-            self._topic_gone()
             return None
         except (CorruptBatch, CorruptData) as error:
             self._damaged(str(error).removeprefix(f"{self.partition} offset {self.position}: "))
@@ -181,29 +185,30 @@ class FetchLoop:
 
     def _nothing(self, fetched: Fetched) -> None:
         """An answer without entries."""
-        end = fetched.high_watermark
-        stable = fetched.last_stable_offset
-        if self.committed_only and 0 <= stable <= self.position < end:
+        readable = end = fetched.high_watermark
+        if self.committed_only and fetched.last_stable_offset >= 0:
+            readable = fetched.last_stable_offset
+        if readable <= self.position < end:
             if self._impatient():
                 raise OffsetsGone(
                     f"{self.partition}: offsets {self.position:,} to {self.end - 1:,} wait for a "
                     "transaction that is still open; read up to its beginning, or uncommitted"
                 )
-        elif end > self.position:
+        elif readable > self.position:
             self._empty_answers += 1
             if self._empty_answers >= EMPTY_ANSWERS:
-                self._hole(end)
+                self._hole(readable)
                 return
         elif self._impatient():
             self._cut_off(end)
             return
         self.stopped.wait(PAUSE_S)
 
-    def _hole(self, log_end: int) -> None:
-        """Kafka answers so when compaction has taken all records from here to the log's end."""
+    def _hole(self, readable: int) -> None:
+        """Kafka answers so when compaction has taken all records from here on."""
         following = self._behind_damage()
         if following is None:
-            self.position = min(log_end, self.end)
+            self.position = min(readable, self.end)
         else:
             self._damaged("the broker cannot read it", following)
 

@@ -56,42 +56,60 @@ NAMES = (
 )
 """Every option that does something here."""
 
+OF_EVERY_CLIENT = tuple(
+    f"kafka.{name}"
+    for name in (
+        "client.dns.lookup",
+        "client.id",
+        "connections.max.idle.ms",
+        "metadata.max.age.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    )
+)
+"""Tuning that consumers and producers of Kafka have: taken here and for writing, without effect."""
+
 WITHOUT_MEANING = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
     "kafka.allow.auto.create.topics",
+    "kafka.auto.commit.interval.ms",
     "kafka.check.crcs",
-    "kafka.client.dns.lookup",
-    "kafka.client.id",
     "kafka.client.rack",
-    "kafka.connections.max.idle.ms",
     "kafka.default.api.timeout.ms",
+    "kafka.exclude.internal.topics",
     "kafka.fetch.max.bytes",
     "kafka.fetch.max.wait.ms",
     "kafka.fetch.min.bytes",
     "kafka.group.id",
+    "kafka.group.instance.id",
+    "kafka.group.protocol",
     "kafka.heartbeat.interval.ms",
     "kafka.max.partition.fetch.bytes",
     "kafka.max.poll.interval.ms",
     "kafka.max.poll.records",
-    "kafka.metadata.max.age.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.reconnect.backoff.max.ms",
-    "kafka.reconnect.backoff.ms",
-    "kafka.request.timeout.ms",
-    "kafka.retry.backoff.max.ms",
-    "kafka.retry.backoff.ms",
-    "kafka.send.buffer.bytes",
+    "kafka.partition.assignment.strategy",
     "kafka.session.timeout.ms",
-    "kafka.socket.connection.setup.timeout.max.ms",
-    "kafka.socket.connection.setup.timeout.ms",
+    *OF_EVERY_CLIENT,
 )
 """Tuning of a consumer or a group that is not there: taken, so that a query for the connector runs
 unchanged, and without effect. `fetchBytes` is what there is to tune."""
 
 REFUSED = {
     "topic": "it is for writing; a reader has subscribe",
+    "provider": "Spark keeps no options for a table of this format: CREATE TEMPORARY VIEW has them",
     "minoffsetspertrigger": "it is not supported: use a longer trigger interval",
     "maxtriggerdelay": "it is not supported: use a longer trigger interval",
     "kafka.auto.offset.reset": "it is not supported: use startingOffsets",
@@ -160,16 +178,22 @@ class SourceOptions:
         return Cluster(self.servers, timeout_s=self.timeout_s, patient=patient)
 
     def select(
-        self, source: Source, known: Collection[TopicPartition] = ()
+        self, source: Source, known: Collection[TopicPartition] | None = None
     ) -> list[TopicPartition]:
         """The partitions that are to be read, in order. Raises NoSuchTopic for one that is named
         and not there, unless it is among, or is a topic of, those already `known`: it was deleted.
+
+        With onGap=skip what is read already goes on without any: what was deleted before is not
+        among the known ones any more.
         """
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
             matching = [name for name in source.topics() if matches(name)]
             return sorted(source.partitions(matching)) if matching else []
         names = self.topics or tuple(sorted({partition.topic for partition in self.assigned}))
+        if known is not None and self.on_gap == "skip":
+            known = self.assigned or [TopicPartition(name, 0) for name in names]
+        known = known or ()
         found = set(_partitions(source, names, {partition.topic for partition in known}))
         if not self.assigned:
             return sorted(found)
@@ -222,6 +246,8 @@ class _Parser:
             "kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"
         )
         timeout_ms = self._number("kafkaConsumer.pollTimeoutMs", largest=PARTITION_MAX)
+        starting, ending = self._starting(), self._ending()
+        _refuse_backwards(starting, ending)
         commit_group = self._text("commitGroup")
         if commit_group is not None and path is not None:
             raise WrongUse("option commitGroup needs a broker, and path names a data directory")
@@ -231,8 +257,8 @@ class _Parser:
             topics=self._topics(),
             pattern=self._pattern(),
             assigned=self._assigned(),
-            starting=self._starting(),
-            ending=self._ending(),
+            starting=starting,
+            ending=ending,
             max_offsets_per_trigger=self._number("maxOffsetsPerTrigger"),
             min_partitions=self._number("minPartitions", largest=PARTITION_MAX),
             max_records_per_partition=self._number("maxRecordsPerPartition"),
@@ -253,10 +279,8 @@ class _Parser:
                 continue
             if name in REFUSED:
                 raise WrongUse(f"option {name}: {REFUSED[name]}")
-            if name == "kafka.security.protocol" and self.values[name].upper() == "PLAINTEXT":
+            if asks_for_plaintext(name, self.values[name]):
                 continue
-            if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
-                raise WrongUse(f"option {name}: only plaintext connections are supported")
             nearest = OTHERWISE_CALLED.get(name)
             if nearest is None:
                 close = get_close_matches(name, [one.lower() for one in NAMES], n=1)
@@ -423,6 +447,28 @@ class _Parser:
         if not smallest <= int(text) <= largest:
             raise WrongUse(f"option {name} is {text}, wanted is {smallest} to {largest}")
         return int(text)
+
+
+def _refuse_backwards(starting: Bound, ending: Bound) -> None:
+    if starting.is_time and ending.is_time and not starting.each and not ending.each:
+        since, until = starting.everywhere, ending.everywhere
+        if since > until:
+            raise WrongUse(
+                f"option {starting.option} is {since}, and {ending.option} {until}: nothing is "
+                "between them"
+            )
+
+
+def asks_for_plaintext(name: str, value: str) -> bool:
+    """Whether an option, named in lower case, is that there be neither TLS nor authentication.
+
+    Raises WrongUse for what asks for either.
+    """
+    if name == "kafka.security.protocol" and value.upper() == "PLAINTEXT":
+        return True
+    if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
+        raise WrongUse(f"option {name}: only plaintext connections are supported")
+    return False
 
 
 def _is_partition_text(text: str) -> bool:

@@ -200,8 +200,9 @@ def _expect_there(source: Source, options: SourceOptions, starts: Offsets, ends:
     """Whether offsets that were asked for by number are in the log."""
     if options.starting.each and not options.starting.is_time:
         for partition, first in source.offsets(starts, EARLIEST).items():
-            if starts[partition] < first:
-                raise deleted(partition, starts[partition], min(first, ends[partition]))
+            following = min(first, ends[partition])
+            if starts[partition] < following:
+                raise deleted(partition, starts[partition], following)
     for partition, last in source.offsets(ends, LATEST).items():
         if max(starts[partition], ends[partition]) > last:
             raise beyond(partition, last, max(starts[partition], ends[partition]))
@@ -218,15 +219,18 @@ def latest_offsets(source: Source, options: SourceOptions, start: Offsets) -> Of
     gone = sorted(set(start) - set(partitions))
     if gone and options.on_gap == "fail":
         raise OffsetsGone(
-            f"{_named(gone)} was deleted while the stream was to read it; "
-            "go on without it with onGap=skip (--on-gap skip)"
+            f"{_named(gone)} is in the checkpoint and not read any more: it was deleted, or the "
+            "options name other topics now; go on without it with onGap=skip (--on-gap skip)"
         )
     known = [partition for partition in partitions if partition in start]
     ends = ending_offsets(source, known, committed_only=options.committed_only)
-    if options.on_gap == "fail":
-        for partition, end in ends.items():
-            if end < start[partition]:
-                raise beyond(partition, end, start[partition])
+    behind = [partition for partition, end in ends.items() if end < start[partition]]
+    for partition, end in source.offsets(behind, LATEST).items():
+        if end >= start[partition]:
+            # It was told to begin beyond a transaction that is open.
+            ends[partition] = start[partition]
+        elif options.on_gap == "fail":
+            raise beyond(partition, end, start[partition])
     new = [partition for partition in partitions if partition not in start]
     return ends | starting_offsets(source, new, Bound("startingOffsets", EARLIEST))
 

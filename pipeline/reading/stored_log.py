@@ -9,7 +9,7 @@ ranges of one partition look through it once.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.reading.overlay import Overlay
@@ -29,7 +29,6 @@ from storage.scan import first_entry
 if TYPE_CHECKING:
     from storage.log import Log
     from storage.recovery import LastKnown
-    from storage.reports import RecoveryReport
     from storage.segment import Segment
 
     State = tuple[object, ...]
@@ -59,13 +58,12 @@ class _Settings:
 class StoredLog:
     """A log, and where it should end if it is damaged, with the reason.
 
-    `notes` tell what was found amiss when it was opened, a sentence each.
+    What a start of a broker would cut off is left out; `triglot check` tells of it.
     """
 
     log: Log
     end: int
     damage: str | None
-    notes: list[str] = field(default_factory=list)
     _last: Segment | None = None
     """Where the last read found something, if that is not where the log ends."""
 
@@ -122,13 +120,13 @@ def _state(folder: str, known: LastKnown) -> State:
 def _opened(folder: str, known: LastKnown) -> StoredLog:
     files = Overlay()
     _spare_work(files, folder)
-    log, reports = open_log(files, folder, _Settings(), known=known, leader_epoch=LATEST_EPOCH)
+    log, _ = open_log(files, folder, _Settings(), known=known, leader_epoch=LATEST_EPOCH)
     damage = log.failed
     if damage is None:
         # For the files that it would sync, and has open until then.
         log.sync()
     end = log.written_offset if damage is None else max(log.written_offset, known.recovery_point)
-    return StoredLog(log, end, damage, [note(report) for report in reports])
+    return StoredLog(log, end, damage)
 
 
 def _spare_work(files: Overlay, folder: str) -> None:
@@ -153,10 +151,3 @@ def _spare_work(files: Overlay, folder: str) -> None:
         # Only batches of format 2 have producers.
         snapshot = f"{folder}/{file_name(max(bases), SNAPSHOT)}"
         files.write_atomic(snapshot, ProducerStates().encode())
-
-
-def note(report: RecoveryReport) -> str:
-    """What a start found, as a line."""
-    where = " ".join(part for part in (report.partition, report.file) if part)
-    cut = f" ({report.bytes_cut:,} bytes are left out)" if report.bytes_cut else ""
-    return f"{where}: {report.reason}{cut}"

@@ -220,6 +220,9 @@ def test_where_nobody_listens_is_one_sentence(capsys: pytest.CaptureFixture[str]
     assert run("list", "--bootstrap", f"127.0.0.1:{port}") == 1
     wanted = f"triglot: cannot connect to 127.0.0.1:{port}: connection refused\n"
     assert capsys.readouterr().err == wanted
+    assert run("list", "--bootstrap", "a..b:9092") == 1
+    wanted = "triglot: cannot connect to a..b:9092: no host can have that name\n"
+    assert capsys.readouterr().err == wanted
 
 
 class OldCluster:
@@ -245,6 +248,7 @@ class OldCluster:
         self.advertised_port = self.broker.port
         self.state = "Empty"
         self.has_offsets = True
+        self.held_back = 0
 
     def versions(self) -> dict[int, int]:
         """The version of each API that was asked."""
@@ -312,6 +316,9 @@ class OldCluster:
 
     def fetched(self, request: FetchRequest) -> FetchResponse:
         assert request.topics[0].partitions[0].fetch_offset == 3
+        if self.held_back:
+            self.held_back -= 1
+            return FetchResponse(throttle_time_ms=50, responses=[])
         message = bytearray(build_messages([(0, None, b"value", ())], magic=0))
         message[7] = 3
         topic = FetchResponse.Topic
@@ -349,6 +356,15 @@ def test_a_broker_of_2017_is_asked_in_its_own_versions(
         LIST_OFFSETS: 2,
         FETCH: 5,
     }
+
+
+def test_a_quota_that_holds_records_back_is_waited_for(
+    old: OldCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old.held_back = 2
+    assert run("describe", "g", "--json", "--bootstrap", old.broker.bootstrap) == 0
+    (row,) = json.loads(capsys.readouterr().out)["partitions"]
+    assert row["notes"] == ["the next record is stored without a timestamp (format 0)"]
 
 
 def test_a_group_that_an_old_broker_calls_dead_does_not_exist_unless_it_has_offsets(

@@ -291,7 +291,7 @@ def test_a_cluster_that_was_never_there_fails_at_once() -> None:
 
 
 def test_addresses_are_tried_in_turn(broker: BrokerProcess) -> None:
-    servers = f"127.0.0.1:{free_port()}, {broker.bootstrap}"
+    servers = f"a..b, 127.0.0.1:{free_port()}, {broker.bootstrap}"
     with Cluster(servers) as cluster:
         assert cluster.cluster_id()
 

@@ -8,114 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, ProduceUnknown, TopicPartition
+from pipeline.client import fetching
+from pipeline.client.cluster import EARLIEST, LATEST
 from pipeline.client.fetching import LARGEST_ENTRY_BYTES
 from pipeline.errors import CorruptData, NoSuchTopic, Refused, Unreachable
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.produce import ProduceResponse
-from protocol.records.builder import build_batch
-from protocol.records.legacy import build_messages
-from tests.broker.scripted_broker import ScriptedBroker
+from tests.pipeline.scripted_cluster import (
+    BATCH,
+    COMMIT,
+    COORDINATOR,
+    CREATE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    NOT_LEADER,
+    PLACE,
+    PRODUCE,
+    TIMED_OUT,
+    TOPIC_ID,
+    Broker,
+    breaks,
+    cluster,
+    fetched,
+    in_turn,
+    listed,
+    produced,
+)
 from tests.support.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, COMMIT, COORDINATOR, CREATE = 0, 1, 2, 3, 8, 10, 19
-PLACE = TopicPartition("orders", 0)
-TOPIC_ID = bytes(range(16))
-BATCH = build_batch([(1, b"k", bytes(500), [])])
-NEWEST = {PRODUCE: (0, 13), FETCH: (0, 18), LIST_OFFSETS: (0, 11), METADATA: (0, 13)}
-NEWEST |= {COMMIT: (0, 10), COORDINATOR: (0, 6), CREATE: (0, 7)}
-NOT_LEADER, TIMED_OUT, TOO_FEW_REPLICAS = 6, 7, 19
-
-
-class Broker(ScriptedBroker):
-    """Node 1, whose metadata has topic `orders` with one partition, led by `leader`."""
-
-    def __init__(
-        self,
-        script: dict[int, Callable[[Any], Any]],
-        versions: dict[int, tuple[int, int]] | None = None,
-    ) -> None:
-        super().__init__({METADATA: self._metadata, **script}, NEWEST | (versions or {}))
-        self.nodes = {1: (self.host, self.port)}
-        self.leader = 1
-        self.topics = ["orders"]
-
-    def requests(self, key: int) -> list[Any]:
-        return [request for asked, _, request in self.asked if asked == key]
-
-    def version(self, key: int) -> int:
-        return next(version for asked, version, _ in self.asked if asked == key)
-
-    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        kind = MetadataResponse.Topic
-        partition = kind.Partition(
-            error_code=0, partition_index=0, leader_id=self.leader, replica_nodes=[], isr_nodes=[]
-        )
-        wanted = {asked.name for asked in request.topics or ()} or set(self.topics)
-        return MetadataResponse(
-            brokers=[
-                MetadataResponse.Broker(node_id=node, host=host, port=port)
-                for node, (host, port) in self.nodes.items()
-            ],
-            topics=[
-                kind(error_code=0, name=name, topic_id=TOPIC_ID, partitions=[partition])
-                if name in self.topics
-                else kind(error_code=3, name=name, partitions=[])
-                for name in wanted
-            ],
-        )
-
-
-def cluster(broker: Broker, *, timeout_s: float = 5.0) -> Cluster:
-    return Cluster(broker.bootstrap, timeout_s=timeout_s)
-
-
-def in_turn(*answers: Any) -> Callable[[Any], Any]:
-    """Each answer once, the last one for ever; what is callable is given the request."""
-    left = list(answers)
-
-    def answer(request: Any) -> Any:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        return found(request) if callable(found) else found
-
-    return answer
-
-
-def fetched(records: bytes = b"", error_code: int = 0, **more: Any) -> FetchResponse:
-    kind = FetchResponse.Topic
-    partition = kind.Partition(
-        partition_index=0, error_code=error_code, high_watermark=9, records=records, **more
-    )
-    return FetchResponse(
-        responses=[kind(topic="orders", topic_id=TOPIC_ID, partitions=[partition])]
-    )
-
-
-def produced(base_offset: int, error_code: int = 0) -> ProduceResponse:
-    kind = ProduceResponse.Topic
-    partition = kind.Partition(index=0, error_code=error_code, base_offset=base_offset)
-    return ProduceResponse(
-        responses=[kind(name="orders", topic_id=TOPIC_ID, partition_responses=[partition])]
-    )
-
-
-def listed(error_code: int = 0, **more: Any) -> ListOffsetsResponse:
-    kind = ListOffsetsResponse.Topic
-    partition = kind.Partition(partition_index=0, error_code=error_code, **more)
-    return ListOffsetsResponse(topics=[kind(name="orders", partitions=[partition])])
-
-
-def breaks(_: Any) -> Any:
-    """Ends the connection instead of an answer."""
-    raise OSError
 
 
 # Leaders.
@@ -131,11 +57,24 @@ def test_a_fetch_follows_the_leader() -> None:
         with Broker({FETCH: in_turn(fetched(), moved)}) as first:
             first.nodes[2] = (second.host, second.port)
             with cluster(first) as client:
-                assert len(client.fetch(PLACE, 0).entries) == 0
+                assert len(client.fetch(PLACE, 9).entries) == 0
                 assert client.fetch(PLACE, 0).entries == BATCH
                 assert client.fetch(PLACE, 0).entries == BATCH
         assert len(first.requests(FETCH)) == 2
         assert len(second.requests(FETCH)) == 2
+
+
+def test_a_leader_that_hangs_is_left_for_the_next() -> None:
+    with Broker({FETCH: lambda _: fetched(BATCH)}) as second:
+
+        def hangs(_: FetchRequest) -> FetchResponse:
+            first.leader = 2
+            time.sleep(0.8)
+            return fetched()
+
+        with Broker({FETCH: hangs}) as first, cluster(first, timeout_s=0.4) as client:
+            first.nodes[2] = (second.host, second.port)
+            assert client.fetch(PLACE, 0, max_wait_ms=0).entries == BATCH
 
 
 def test_a_lost_connection_is_made_again() -> None:
@@ -157,6 +96,33 @@ def test_a_topic_that_goes_away_ends_in_one_line() -> None:
         broker.topics = []
         with pytest.raises(NoSuchTopic, match="there is no partition orders-0 on 127"):
             client.fetch(PLACE, 0)
+
+
+def test_a_broker_that_comes_back_may_know_of_no_topic_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "UNKNOWN_TOPIC_S", 0.3)
+    away = [breaks] * 5
+    answers = in_turn(*away, fetched(error_code=3), fetched(error_code=3), fetched(BATCH))
+    with Broker({FETCH: answers}) as broker, cluster(broker) as client:
+        assert client.partitions(["orders"]) == [PLACE]
+        assert client.fetch(PLACE, 0).entries == BATCH
+
+
+def test_a_topic_that_was_made_again_is_another_one() -> None:
+    moved, gone = fetched(error_code=NOT_LEADER), fetched(error_code=100)
+    answers = in_turn(fetched(BATCH), moved, fetched(BATCH), gone, fetched(BATCH))
+    with Broker({FETCH: answers}) as broker, cluster(broker) as client:
+        broker.topic_id = bytes(16)
+        assert client.fetch(PLACE, 0).entries == BATCH
+        # Brokers that are made newer one by one begin to tell an id.
+        broker.topic_id = TOPIC_ID
+        assert client.fetch(PLACE, 0).entries == BATCH
+        broker.topic_id = bytes(range(1, 17))
+        with pytest.raises(NoSuchTopic, match=r"^orders-0 was deleted, and made again, while it"):
+            client.fetch(PLACE, 1)
+        with cluster(broker) as other:
+            assert other.fetch(PLACE, 1).entries == BATCH
 
 
 def test_an_address_that_does_not_answer_is_told_with_who_named_it() -> None:
@@ -221,6 +187,43 @@ def test_a_version_without_transactions_has_the_high_watermark_for_the_stable_of
         assert client.fetch(PLACE, 0, committed_only=True)[1:] == (9, -1, 9, ())
 
 
+# Answers without records.
+
+
+def test_a_quota_that_holds_a_fetch_back_is_waited_for() -> None:
+    """However long: many tasks may have one quota together."""
+    held_back = [FetchResponse(throttle_time_ms=100, responses=[])] * 6
+    script = {FETCH: in_turn(*held_back, fetched(BATCH))}
+    with Broker(script) as broker, cluster(broker, timeout_s=0.4) as client:
+        assert client.fetch(PLACE, 0).entries == BATCH
+
+
+def test_an_unforeseen_failure_of_a_broker_is_asked_about_again() -> None:
+    script = {FETCH: in_turn(fetched(error_code=-1), fetched(BATCH))}
+    with Broker(script) as broker, cluster(broker) as client:
+        assert client.fetch(PLACE, 0).entries == BATCH
+
+
+def test_remote_storage_that_is_slow_is_no_hole() -> None:
+    script = {
+        FETCH: in_turn(fetched(), fetched(BATCH), fetched()),
+        LIST_OFFSETS: in_turn(listed(offset=6)),
+    }
+    with Broker(script) as broker, cluster(broker, timeout_s=0.4) as client:
+        assert client.fetch(PLACE, 5).entries == BATCH
+        with pytest.raises(Unreachable, match=r"^orders-0 offset 5 is in remote storage, which"):
+            client.fetch(PLACE, 5)
+        assert len(client.fetch(PLACE, 6).entries) == 0
+        (asked,) = broker.requests(LIST_OFFSETS)[-1].topics
+        assert asked.partitions[0].timestamp == -4
+        before = len(broker.requests(LIST_OFFSETS))
+        assert len(client.fetch(PLACE, 9).entries) == 0
+        assert len(broker.requests(LIST_OFFSETS)) == before
+    script = {FETCH: in_turn(fetched())}
+    with Broker(script, {LIST_OFFSETS: (0, 7)}) as broker, cluster(broker) as client:
+        assert len(client.fetch(PLACE, 5).entries) == 0
+
+
 # Entries.
 
 
@@ -259,6 +262,17 @@ def test_a_cut_entry_alone_is_corrupt_where_brokers_give_it_whole() -> None:
         client.fetch(PLACE, 5)
 
 
+def test_an_entry_that_more_room_does_not_bring_is_corrupt() -> None:
+    """As where the length is damaged, of a segment that ends before it."""
+    with (
+        Broker({FETCH: in_turn(fetched(BATCH[:100]))}, {FETCH: (0, 2)}) as broker,
+        cluster(broker) as client,
+    ):
+        with pytest.raises(CorruptData, match=rf"says it has {len(BATCH)} bytes, and 100 came$"):
+            client.fetch(PLACE, 5, max_bytes=100)
+        assert len(broker.requests(FETCH)) == 2
+
+
 def test_whole_entries_before_a_damaged_one_are_handed_on() -> None:
     damaged = BATCH + bytes(40)
     with Broker({FETCH: in_turn(fetched(damaged))}) as broker, cluster(broker) as client:
@@ -288,89 +302,6 @@ def test_a_topic_in_format_0_is_asked_for_segments_too() -> None:
         assert client.offsets([PLACE], 5000) == {PLACE: 40}
         versions = [version for key, version, _ in broker.asked if key == LIST_OFFSETS]
         assert versions == [11, 0]
-
-
-# Producing.
-
-
-def test_a_write_is_not_repeated_when_its_answer_is_lost() -> None:
-    with Broker({PRODUCE: breaks}) as broker, cluster(broker) as client:
-        with pytest.raises(ProduceUnknown, match=r"lost the connection to .* at Produce") as raised:
-            client.produce(PLACE, [BATCH])
-        assert (raised.value.partition, raised.value.stored, raised.value.code) == (PLACE, 0, 0)
-        assert not raised.value.may_send_rest
-        assert len(broker.requests(PRODUCE)) == 1
-
-
-def test_what_was_stored_before_an_answer_was_lost_is_told() -> None:
-    answers = in_turn(produced(70), produced(71), breaks)
-    with Broker({PRODUCE: answers}) as broker, cluster(broker) as client:
-        with pytest.raises(ProduceUnknown) as raised:
-            client.produce(PLACE, [BATCH] * 4)
-        assert (raised.value.stored, raised.value.base_offset) == (2, 70)
-
-
-def test_only_what_was_not_stored_is_sent_to_the_next_leader() -> None:
-    refused = produced(-1, NOT_LEADER)
-    answers = in_turn(produced(70), refused, refused, produced(71), produced(72))
-    entries = [build_batch([(1, b"k%d" % number, b"", [])]) for number in range(3)]
-    with Broker({PRODUCE: answers}) as broker, cluster(broker) as client:
-        assert client.produce(PLACE, entries) == 70
-        sent = [
-            bytes(request.topic_data[0].partition_data[0].records)
-            for request in broker.requests(PRODUCE)
-        ]
-        assert sent == [*entries, *entries[1:]]
-
-
-def test_an_order_that_was_broken_is_not_mended_by_sending_again() -> None:
-    answers = in_turn(produced(70), produced(-1, NOT_LEADER), produced(71))
-    with Broker({PRODUCE: answers}) as broker, cluster(broker) as client:
-        with pytest.raises(ProduceUnknown, match=r"NOT_LEADER_OR_FOLLOWER \(6\)") as raised:
-            client.produce(PLACE, [BATCH] * 3)
-        assert (raised.value.stored, raised.value.may_send_rest) == (1, False)
-        assert len(broker.requests(PRODUCE)) == 3
-
-
-def test_offsets_out_of_order_are_told() -> None:
-    with (
-        Broker({PRODUCE: in_turn(produced(70), produced(60))}) as broker,
-        cluster(broker) as client,
-        pytest.raises(ProduceUnknown, match="offsets were given out of order"),
-    ):
-        client.produce(PLACE, [BATCH] * 2)
-
-
-def test_what_a_broker_is_not_ready_for_is_refused_in_the_end() -> None:
-    answer = produced(-1, TOO_FEW_REPLICAS)
-    with Broker({PRODUCE: in_turn(answer)}) as broker, cluster(broker, timeout_s=0.4) as client:
-        with pytest.raises(Refused, match=r"NOT_ENOUGH_REPLICAS \(19\)") as raised:
-            client.produce(PLACE, [BATCH])
-        assert raised.value.code == TOO_FEW_REPLICAS
-        assert len(broker.requests(PRODUCE)) > 1
-
-
-def test_a_write_that_timed_out_may_have_been_stored() -> None:
-    answer = produced(-1, TIMED_OUT)
-    with Broker({PRODUCE: in_turn(answer)}) as broker, cluster(broker) as client:
-        with pytest.raises(ProduceUnknown, match=r"REQUEST_TIMED_OUT \(7\)"):
-            client.produce(PLACE, [BATCH])
-        assert len(broker.requests(PRODUCE)) == 1
-
-
-def test_a_broker_takes_the_formats_of_its_age() -> None:
-    expected = {(0, 0): (0, 0), (0, 1): (0, 0), (0, 2): (0, 1), (0, 9): (0, 2), (3, 13): (2, 2)}
-    for versions, formats in expected.items():
-        with Broker({}, {PRODUCE: versions}) as broker, cluster(broker) as client:
-            assert client.formats(PLACE) == formats
-            for magic in {0, 1, 2} - set(range(formats[0], formats[1] + 1)):
-                if magic == 1 and formats[1] == 0:
-                    continue
-                entry = build_messages([(1, b"k", b"v", ())], magic=1) if magic < 2 else BATCH
-                wanted = f"^orders-0 takes no records of format {magic}: "
-                with pytest.raises(Refused, match=wanted) as raised:
-                    client.produce(PLACE, [entry], magic=magic)
-                assert raised.value.code == 35
 
 
 # Groups and topics.
@@ -408,16 +339,16 @@ def test_a_coordinator_that_is_only_starting_is_waited_for() -> None:
             client.commit_offsets("g", {PLACE: 5})
 
 
-def test_a_topic_whose_making_got_no_answer_is_ours() -> None:
-    def made(code: int) -> CreateTopicsResponse:
-        return CreateTopicsResponse(
-            topics=[CreateTopicsResponse.Topic(name="orders", error_code=code)]
-        )
+def made(code: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[CreateTopicsResponse.Topic(name="orders", error_code=code)])
 
-    script: dict[int, Callable[[Any], Any]] = {CREATE: in_turn(made(41), breaks, made(36))}
+
+@pytest.mark.parametrize("lost", [breaks, made(TIMED_OUT)], ids=["lost", "timed-out"])
+def test_a_topic_whose_making_got_no_answer_is_ours(lost: Any) -> None:
+    script: dict[int, Callable[[Any], Any]] = {CREATE: in_turn(made(41), made(89), lost, made(36))}
     with Broker(script) as broker, cluster(broker) as client:
         client.create_topic("orders", 1)
-        assert len(broker.requests(CREATE)) == 3
+        assert len(broker.requests(CREATE)) == 4
         with pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
             client.create_topic("orders", 1)
 

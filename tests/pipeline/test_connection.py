@@ -133,6 +133,12 @@ def test_nobody_at_the_address_is_told() -> None:
         Connection("127.0.0.1", port, timeout_s=5)
 
 
+def test_a_name_that_no_host_can_have_is_told() -> None:
+    wanted = r"^cannot connect to a\.\.b:9092: no host can have that name$"
+    with pytest.raises(ConnectionLost, match=wanted):
+        Connection("a..b", 9092, timeout_s=5)
+
+
 # Ages.
 
 
@@ -259,6 +265,22 @@ def test_answers_that_came_before_a_connection_broke_are_not_lost() -> None:
         with pytest.raises(ConnectionLost, match=r"^lost the connection to"):
             connection.receive(second, MetadataResponse)
         assert not connection.usable
+
+
+def test_what_the_broker_was_asked_to_wait_is_waited_besides() -> None:
+    def serve(connection: socket.socket) -> None:
+        for key, version, correlation_id in frames(connection):
+            if key == API_VERSIONS:
+                send(connection, correlation_id + versions(version))
+            else:
+                time.sleep(0.8)
+                send(connection, correlation_id + metadata().encode(version))
+
+    with RawServer(serve) as server:
+        connection = connect(server, timeout_s=0.6)
+        request = MetadataRequest(topics=None)
+        assert connection.call(request, MetadataResponse, 1, wait_s=0.6).topics == []
+        connection.close()
 
 
 def test_an_answer_to_another_request_ends_the_connection() -> None:

@@ -113,7 +113,6 @@ def test_a_directory_of_ours_is_read_and_not_changed(
         [wrapper] = everything(directory, TopicPartition("items", 0))
         assert wrapper[16] == 1
         assert directory.cluster_id() == killed_and_stopped[2]
-        assert directory.notes() == []
     assert contents(path) == before
 
 
@@ -242,9 +241,6 @@ def test_a_torn_end_ends_the_log_there(
     with DataDirectory(str(path)) as directory:
         assert directory.offsets([ORDERS], LATEST) == {ORDERS: 590}
         assert base_offsets(directory)[-1] == 580
-        assert any(
-            "orders-0" in note and "bytes are left out" in note for note in directory.notes()
-        )
     assert contents(path) == before
 
 
@@ -453,7 +449,7 @@ def test_a_lock_file_that_a_killed_broker_left_is_no_lock(
 )
 def test_what_is_no_data_directory_is_told(tmp_path: Path, name: str, line: str) -> None:
     (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "dbus-1").mkdir(parents=True)
     (tmp_path / "data" / "orders-0").mkdir(parents=True)
     (tmp_path / "data" / "orders-0" / f"{0:020d}.log").write_bytes(b"")
     with pytest.raises(WrongUse) as raised:
@@ -463,7 +459,7 @@ def test_what_is_no_data_directory_is_told(tmp_path: Path, name: str, line: str)
 
 def test_an_unknown_topic_is_told_with_the_nearest(ours: Path) -> None:
     with DataDirectory(str(ours)) as directory:
-        with pytest.raises(NoSuchTopic, match=r"has no topic 'order', did you mean 'orders'\?"):
+        with pytest.raises(NoSuchTopic, match=r"no topic 'order' in .*: did you mean 'orders'\?$"):
             directory.partitions(["order"])
         with pytest.raises(NoSuchTopic, match="has no partition orders-7"):
             directory.fetch(TopicPartition("orders", 7), 0)

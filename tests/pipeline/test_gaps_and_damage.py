@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.client.cluster import TopicPartition
-from pipeline.errors import CorruptData, OffsetsGone
+from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone
 from pipeline.reading.plan import Range
 from pipeline.reading.ranges import LeftOut, read_range, records_of
 from protocol.records.legacy import build_messages
@@ -70,6 +70,18 @@ def test_a_hole_up_to_the_end_of_the_log_ends_the_range(source: FakeSource, log:
     left_out = LeftOut()
     assert first_offsets(read_range(source, of(0, 20), left_out=left_out)) == [0]
     assert not left_out
+
+
+def test_a_hole_does_not_reach_into_a_transaction_that_is_open(
+    source: FakeSource, log: FakeLog
+) -> None:
+    log.append(b"x")
+    log.stable = 5
+    log.append(b"y", at=5)
+    chunks = read_range(source, of(0, 6), committed_only=True, clock=Clock(20))
+    assert first_offsets([next(chunks)]) == [0]
+    with pytest.raises(OffsetsGone, match="offsets 5 to 5 wait for a transaction"):
+        next(chunks)
 
 
 # Gaps
@@ -178,6 +190,21 @@ def test_a_topic_that_was_deleted_is_a_gap(source: FakeSource, log: FakeLog) -> 
     left_out = LeftOut()
     assert list(read_range(source, of(0, 9), on_gap="skip", left_out=left_out)) == []
     assert left_out.offsets_missing == 9
+
+
+def test_so_is_one_that_was_deleted_when_its_start_was_asked_for(
+    source: FakeSource, log: FakeLog
+) -> None:
+    log.append(b"x", at=7)
+    log.start = 7
+
+    def gone(*_: object) -> dict[TopicPartition, int]:
+        raise NoSuchTopic("there is no partition orders-0")
+
+    source.offsets = gone  # type: ignore[assignment]
+    left_out = LeftOut()
+    assert list(read_range(source, of(0, 8), on_gap="skip", left_out=left_out)) == []
+    assert left_out.offsets_missing == 8
 
 
 def test_an_open_transaction_is_not_waited_for_forever(source: FakeSource, log: FakeLog) -> None:

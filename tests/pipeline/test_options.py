@@ -130,6 +130,10 @@ def test_no_option_is_both_known_and_refused() -> None:
         ({"startingOffsetsByTimestamp": '{"orders":{"0":-1}}'}, "orders-0 has -1"),
         ({"startingTimestamp": "yesterday"}, "'yesterday', wanted is a whole number"),
         ({"startingOffsetsByTimestampStrategy": "first"}, "error or latest"),
+        (
+            {"startingTimestamp": "9", "endingTimestamp": "8"},
+            "Timestamp is 9, and endingTimestamp 8",
+        ),
         ({"minPartitions": "0"}, "minPartitions is 0, wanted is 1 to"),
         ({"maxOffsetsPerTrigger": "9" * 5000}, "wanted is a whole number"),
         ({"includeHeaders": "yes"}, "true or false"),
@@ -228,3 +232,17 @@ def test_what_was_deleted_meanwhile_is_left_out(source: FakeSource) -> None:
     ]
     with pytest.raises(NoSuchTopic, match="absent"):
         parse(subscribe="orders,gone,absent").select(source, known=[ORDERS_0, gone])
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [{"subscribe": "orders,gone"}, {"assign": '{"orders":[0,1,7],"gone":[0]}'}],
+)
+def test_a_stream_that_skips_gaps_goes_on_without_what_was_deleted_earlier(
+    source: FakeSource, selection: dict[str, str]
+) -> None:
+    skipping = SourceOptions.parse({"path": "/data", **selection, "onGap": "skip"})
+    for known in ([ORDERS_0], []):
+        assert skipping.select(source, known=known) == [ORDERS_0, ORDERS_1]
+    with pytest.raises(NoSuchTopic):
+        skipping.select(source)

@@ -126,6 +126,10 @@ def test_offsets_that_are_deleted_are_told_before_anything_is_read(source: FakeS
         "orders-0: offsets 3 to 9 were deleted before they were read; "
         "go on without them with onGap=skip (--on-gap skip)"
     )
+    nothing = parse(
+        startingOffsets='{"orders":{"0":3,"1":0}}', endingOffsets='{"orders":{"0":3,"1":1}}'
+    )
+    assert batch_ranges(source, nothing) == [Range("orders", 1, 0, 1)]
     skipping = parse(startingOffsets='{"orders":{"0":3,"1":0}}', onGap="skip")
     assert batch_ranges(source, skipping)[0] == Range("orders", 0, 3, 30)
 
@@ -169,7 +173,7 @@ def test_a_new_partition_begins_at_its_earliest_offset_and_is_noted_first(
 def test_a_deleted_topic_stops_a_stream_unless_gaps_are_skipped(source: FakeSource) -> None:
     gone = TopicPartition("gone", 0)
     start = {ORDERS_0: 20, ORDERS_1: 5, gone: 7}
-    with pytest.raises(OffsetsGone, match="gone-0 was deleted while the stream was to read it"):
+    with pytest.raises(OffsetsGone, match="gone-0 is in the checkpoint and not read any more: it"):
         latest_offsets(source, parse(subscribe="orders,gone"), start)
     skipping = parse(subscribe="orders,gone", onGap="skip")
     latest = latest_offsets(source, skipping, start)
@@ -191,6 +195,16 @@ def test_a_stream_of_committed_records_stops_at_an_open_transaction(source: Fake
     source.log("orders", 0).stable = 22
     options = parse(**{"kafka.isolation.level": "read_committed"})
     assert latest_offsets(source, options, {ORDERS_0: 20, ORDERS_1: 5})[ORDERS_0] == 22
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+def test_a_stream_that_begins_beyond_an_open_transaction_stays_there(
+    source: FakeSource, on_gap: str
+) -> None:
+    source.log("orders", 0).stable = 22
+    options = parse(onGap=on_gap, **{"kafka.isolation.level": "read_committed"})
+    start = {ORDERS_0: 30, ORDERS_1: 5}
+    assert latest_offsets(source, options, start) == start
 
 
 # Sharing out

@@ -15,9 +15,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pipeline import errors
 from pipeline.client.cluster import Cluster, TopicPartition
+from pipeline.reading.options import SourceOptions
 from pipeline.source import TriglotSource
 from tests.clients.drivers.confluent_driver import ConfluentDriver
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
+from tests.support.fake_source import FakeSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +59,7 @@ class Topic:
         }
 
     def reader(self, **more: str) -> StreamReader:
-        source = TriglotSource(self.options(**more))
-        made: StreamReader = source.streamReader(source.schema())  # type: ignore[assignment]
-        return made
+        return stream_reader(**self.options(**more))
 
     def at(self, *offsets: int) -> dict[str, dict[str, int]]:
         return {self.name: {str(partition): offset for partition, offset in enumerate(offsets)}}
@@ -149,6 +149,67 @@ def test_the_group_is_told_how_far_the_stream_came(broker: BrokerProcess) -> Non
         partitions = cluster.partitions([topic.name])
         told = cluster.committed_offsets(f"group-of-{topic.name}", partitions)
     assert told == {TopicPartition(topic.name, 0): 7, TopicPartition(topic.name, 1): 3}
+
+
+def test_the_group_is_told_nothing_of_a_partition_that_was_deleted(broker: BrokerProcess) -> None:
+    topic = Topic(broker)
+    group = f"group-of-{topic.name}"
+    reader = topic.reader(commitGroup=group, failOnDataLoss="false")
+    reader.latestOffset(topic.at(0, 0, 4), ALL)
+    reader.commit(topic.at(0, 0, 4))
+    with Cluster(broker.bootstrap) as cluster:
+        told = cluster.committed_offsets(group, cluster.partitions([topic.name]))
+    assert told == {TopicPartition(topic.name, 0): 0, TopicPartition(topic.name, 1): 0}
+
+
+def test_a_topic_that_was_deleted_stops_what_reads_to_the_end_as_it_stops_any_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = reading_from(monkeypatch, 5)
+    reached = {"gone": {"0": 3}, "orders": {"0": 2}}
+    for selection in ({"subscribe": "gone,orders"}, {"assign": '{"gone":[0],"orders":[0]}'}):
+        skips = stream_reader(**selection, failOnDataLoss="false")
+        fails = stream_reader(**selection)
+        for reader in (skips, fails):
+            reader.prepareForTriggerAvailableNow()
+        source.log("orders", 0).append(b"later")
+        end = skips.latestOffset(reached, ALL)
+        assert end == {"orders": {"0": source.log("orders", 0).end - 1}}
+        # Nor does it stop one later, when nothing is known of the topic any more.
+        assert skips.latestOffset(end, ALL) == end
+        with pytest.raises(errors.OffsetsGone, match="gone-0 is in the checkpoint and not read"):
+            fails.latestOffset(reached, ALL)
+        with pytest.raises(errors.NoSuchTopic, match="gone"):
+            fails.initialOffset()
+
+
+@pytest.mark.parametrize(
+    "bound", [{}, {"startingTimestamp": "7000"}, {"startingOffsets": '{"orders":{"0":-1}}'}]
+)
+def test_a_stream_of_committed_records_begins_with_the_first_open_transaction_at_the_latest(
+    monkeypatch: pytest.MonkeyPatch, bound: dict[str, str]
+) -> None:
+    reading_from(monkeypatch, 10).log("orders", 0).stable = 5
+    committed = {"kafka.isolation.level": "read_committed"}
+    reader = stream_reader(subscribe="orders", **committed, **bound)
+    start = reader.initialOffset()
+    assert start == {"orders": {"0": 5}}
+    assert reader.latestOffset(start, ALL) == start
+
+
+def reading_from(monkeypatch: pytest.MonkeyPatch, records: int) -> FakeSource:
+    """What every reader reads from: orders-0, with so many records, one in each second."""
+    source = FakeSource()
+    for second in range(records):
+        source.log("orders", 0).append(b"x", timestamp_ms=1000 * second)
+    monkeypatch.setattr(SourceOptions, "source", lambda _: source)
+    return source
+
+
+def stream_reader(**options: str) -> StreamReader:
+    source = TriglotSource({"kafka.bootstrap.servers": "127.0.0.1:1", **options})
+    made: StreamReader = source.streamReader(source.schema())  # type: ignore[assignment]
+    return made
 
 
 def test_a_reader_that_has_been_used_can_be_sent_to_a_task(broker: BrokerProcess) -> None:
