@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.columns.decode_batches import decode_batches as decode_batches
 from pipeline.columns.decode_legacy import message_rows
@@ -21,8 +20,6 @@ from pipeline.columns.faults import Faults
 from pipeline.columns.opening import Chunk
 from pipeline.columns.record_fields import read_fields
 from pipeline.columns.rows import Rows, merged, to_arrow
-from pipeline.errors import WrongUse
-from pipeline.schemas import RECORDS, RECORDS_AND_HEADERS
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import TIMESTAMP_TYPE_BIT
 from protocol.records.record import INT64_MAX, INT64_MIN
@@ -32,6 +29,7 @@ from protocol.records.transcode import scan_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from pipeline.columns.faults import LeftOut
@@ -42,42 +40,6 @@ PIECE_BYTES = 16 << 20
 """Decompressed payloads that are decoded together; a single larger one is a piece by itself."""
 PIECE_ROWS = 1 << 17
 """Rows of a record batch that `decode_pieces` yields, at most."""
-COLUMN_BYTES = (1 << 31) - 1
-"""More than this does not fit into a column of one record batch."""
-
-
-def decode_records(
-    entries: bytes | memoryview,
-    *,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
-    headers: bool = False,
-    aborted: Sequence[tuple[int, int]] = (),
-    left_out: LeftOut | None = None,
-) -> pa.RecordBatch:
-    """As `decode_pieces`, all in one record batch.
-
-    Raises also WrongUse where that would not fit into one, which takes 2 GiB of payload.
-    """
-    pieces: list[pa.RecordBatch] = []
-    size = 0
-    faults = Faults(topic, partition, start, end, left_out)
-    for data, rows, found in _decode(entries, faults, aborted, COLUMN_BYTES):
-        size += len(data)
-        if size > COLUMN_BYTES:
-            raise WrongUse(
-                f"{topic}-{partition} offsets {start} to {end}: more than {COLUMN_BYTES} bytes "
-                "when decompressed, which is too much for one record batch: fetch fewer bytes"
-            )
-        pieces.append(to_arrow(data, rows, found if headers else None, topic, partition))
-    if len(pieces) == 1:
-        return pieces[0]
-    if pieces:
-        return pa.concat_batches(pieces)
-    schema = RECORDS_AND_HEADERS if headers else RECORDS
-    return pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def decode_pieces(
@@ -95,38 +57,26 @@ def decode_pieces(
 
     `entries` may mix all formats; one that is cut is the end of them. Control batches are left out,
     and so are batches of the transactions in `aborted`, (producer id, first offset) as a fetch
-    answered them. A record batch has at most PIECE_ROWS rows, so that little memory is needed
-    whatever the payloads expand to.
+    answered them. A record batch has at most PIECE_ROWS rows. Memory is needed for the payloads of
+    a piece, and beside them, where records are tiny, some ten times as much.
 
     A bad entry raises CorruptData; with `left_out`, that is called with its first and last offset
     and the reason, and the others go on. Raises CodecMissing.
     """
     faults = Faults(topic, partition, start, end, left_out)
-    for data, rows, found in _decode(entries, faults, aborted, PIECE_BYTES):
-        for first in range(0, rows.offset.size, PIECE_ROWS):
-            some = rows.take(slice(first, first + PIECE_ROWS))
-            yield to_arrow(data, some, found if headers else None, topic, partition)
-
-
-def _decode(
-    entries: bytes | memoryview,
-    faults: Faults,
-    aborted: Sequence[tuple[int, int]],
-    piece_bytes: int,
-) -> Iterator[tuple[bytes, Rows, Headers]]:
-    """Pieces that have rows: their bytes, these rows, and the headers that the rows refer to."""
     chunk = Chunk(memoryview(entries), faults, aborted)
-    for piece in chunk.pieces(piece_bytes):
+    for piece in chunk.pieces(PIECE_BYTES):
         data = b"".join(piece.parts)
-        rows, headers = _batch_rows(data, piece, chunk)
+        rows, found = _batch_rows(data, piece, chunk)
         if piece.sets:
             rows = merged(rows, message_rows(data, piece.sets))
         faults.tell()
-        wanted = (rows.offset >= faults.start) & (rows.offset < faults.end)
+        wanted = (rows.offset >= start) & (rows.offset < end)
         if not wanted.all():
             rows = rows.take(wanted)
-        if rows.offset.size:
-            yield data, rows, headers
+        for first in range(0, rows.offset.size, PIECE_ROWS):
+            some = rows.take(slice(first, first + PIECE_ROWS))
+            yield to_arrow(data, some, found if headers else None, topic, partition)
 
 
 def _batch_rows(data: bytes, piece: Piece, chunk: Chunk) -> tuple[Rows, Headers]:

@@ -6,7 +6,6 @@ loops in `transcode`. Fields have fixed widths, so that those of all messages ar
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,11 +13,10 @@ import numpy as np
 from pipeline.columns.entries import MESSAGE_0, read_at
 from pipeline.columns.payloads import expand
 from pipeline.columns.rows import Rows
+from protocol.records.entry_rows import ROW, ROW_FIELDS, entry_rows
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import (
-    ENTRY_OVERHEAD,
     KEY_POSITIONS,
-    LENGTH_POSITION,
     LOG_APPEND_TIME,
     MESSAGE_TIMESTAMP_POSITION,
     NO_TIMESTAMP,
@@ -37,7 +35,6 @@ NO_TIMESTAMP_TYPE = -1
 """What Spark's connector gives for format 0."""
 UNKNOWN = -2
 """In place of a timestamp type, where the message says it."""
-_LENGTH = Struct(">i")
 _INT32 = np.dtype(">i4")
 _INT64 = np.dtype(">i8")
 
@@ -116,21 +113,16 @@ def checksum_fault(stated: int, found: int) -> str:
 
 def message_rows(data: bytes, sets: list[Set]) -> Rows:
     """The messages of these sets, which have been checked, as rows."""
-    starts: list[int] = []
-    counts: list[int] = []
-    add, unpack = starts.append, _LENGTH.unpack_from
-    for part in sets:
-        position, before = part.begin, len(starts)
-        while position < part.end:
-            add(position)
-            position += unpack(data, position + LENGTH_POSITION)[0] + ENTRY_OVERHEAD
-        counts.append(len(starts) - before)
+    view = memoryview(data)
+    found = [entry_rows(view[part.begin : part.end]) for part in sets]
+    counts = [len(rows) // ROW.size for rows in found]
 
     def of_set(values: Iterable[int]) -> Numbers:
         return np.repeat(np.array(list(values), dtype=np.int64), counts)
 
     raw = np.frombuffer(data, dtype=np.uint8)
-    position_of = np.array(starts, dtype=np.int64)
+    position_of = np.frombuffer(b"".join(found), dtype=np.int64)[::ROW_FIELDS]
+    position_of = position_of + of_set(part.begin for part in sets)
     head = read_at(raw, position_of, MESSAGE_0)
     magic = of_set(part.magic for part in sets)
     dated = np.flatnonzero(magic)

@@ -6,14 +6,20 @@ from pipeline.errors import CodecMissing
 from protocol.records.batch import MAX_DECOMPRESSED_BYTES
 from protocol.records.compression import NAMES, compress, decompress
 
+ANY_RATIO = MAX_DECOMPRESSED_BYTES
+"""A broker of ours bounds how well a batch may compress. Kafka does not, and what it has stored is
+to be read: only the size is bounded."""
+
 
 def expand(codec: int, payload: bytes | memoryview, *, magic: int = 2) -> bytes:
-    """What the payload decompresses to, within the bounds that a broker has by default.
+    """What the payload decompresses to, at most MAX_DECOMPRESSED_BYTES.
 
     Raises InvalidRecord as `compression.decompress`, and CodecMissing.
     """
     try:
-        return decompress(codec, payload, limit=MAX_DECOMPRESSED_BYTES, magic=magic)
+        return decompress(
+            codec, payload, limit=MAX_DECOMPRESSED_BYTES, ratio=ANY_RATIO, magic=magic
+        )
     except ImportError as error:
         raise codec_missing(codec, error) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.records.compression import decompress
+from protocol.records.compression import DEFAULT_RATIO, decompress
 from protocol.records.crc import crc32c
 from protocol.records.layout import (
     ATTRIBUTES_POSITION,
@@ -209,21 +209,24 @@ class Batch:
         UINT32.pack_into(self.view, CRC_POSITION, self.checksum())
         return self.header()
 
-    def payload(self, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    def payload(self, *, limit: int = MAX_DECOMPRESSED_BYTES, ratio: int = DEFAULT_RATIO) -> bytes:
         """The records' bytes, decompressed. Raises InvalidRecord as `compression.decompress` does.
 
-        `limit` bounds the expanded size in bytes (max.decompressed.batch.bytes).
+        `limit` bounds the expanded size in bytes (max.decompressed.batch.bytes), and so does
+        `ratio`, by how many times it is that of the compressed bytes (max.decompression.ratio).
         """
         body = self.view[HEADER_SIZE : self.size]
         codec = self.codec
         if not codec or not self.record_count:
             return bytes(body)
-        return decompress(codec, body, limit=limit)
+        return decompress(codec, body, limit=limit, ratio=ratio)
 
-    def records(self, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    def records(
+        self, *, limit: int = MAX_DECOMPRESSED_BYTES, ratio: int = DEFAULT_RATIO
+    ) -> Iterator[Record]:
         """The records, one after the other.
 
-        Raises InvalidRecord when the payload does not decompress, expands beyond `limit` bytes or
-        is not what the header says; records before the fault have been yielded by then.
+        Raises InvalidRecord when the payload does not decompress, expands beyond what `payload` is
+        told or is not what the header says; records before the fault have been yielded by then.
         """
-        return read_records(self.payload(limit=limit), self.header())
+        return read_records(self.payload(limit=limit, ratio=ratio), self.header())

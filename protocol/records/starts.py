@@ -26,8 +26,7 @@ def interpreted_record_starts(data: Data, spans: bytes) -> bytes:
 
     `spans` has three native int32 for each payload: where it begins, where it ends, and how many
     records it claims to have. They must be within `data`. Raises InvalidRecord unless the lengths
-    of each payload's records lead from its beginning to exactly its end. They may do so by going
-    backwards: whoever reads the records sees that one of them does not end where the next begins.
+    of each payload's records, none of them negative, lead from its beginning to exactly its end.
     """
     raw = bytes(data)
     bounds = array("i")
@@ -43,12 +42,14 @@ def interpreted_record_starts(data: Data, spans: bytes) -> bytes:
             for _ in range(count):
                 add(position)
                 if (byte := raw[position]) < 0x80:
-                    position += 1 + one[byte]
+                    size, position = one[byte], position + 1
                 elif (more := raw[position + 1]) < 0x80:
-                    position += 2 + two[byte][more]
+                    size, position = two[byte][more], position + 2
                 else:
                     size, position = read_varint(raw, position)
-                    position += size
+                if size < 0:
+                    raise InvalidRecord(f"a record has a length of {size}")
+                position += size
         except IndexError:
             position = -1
         if position != end:

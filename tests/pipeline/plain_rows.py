@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import KafkaError
 from protocol.records.batch import Batch
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import CODEC_MASK, MESSAGE_ATTRIBUTES_POSITION
@@ -99,6 +98,3 @@ def arrow_rows(batch: pa.RecordBatch) -> list[Row]:
         pairs = headers and [(header["key"], header["value"]) for header in headers]
         rows.append((offset, None if moment is None else moment // 1000, kind, key, value, pairs))
     return rows
-
-
-__all__ = ["KafkaError", "arrow_rows", "plain_rows"]

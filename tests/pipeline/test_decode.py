@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.columns import decode, record_fields
-from pipeline.columns.decode import decode_pieces, decode_records
-from pipeline.errors import CodecMissing, CorruptData, WrongUse
+from pipeline.columns.decode import decode_pieces
+from pipeline.errors import CodecMissing, CorruptData
 from pipeline.schemas import RECORDS, RECORDS_AND_HEADERS
 from protocol.records.builder import build_batch
-from protocol.records.compression import compress
+from protocol.records.compression import DEFAULT_RATIO, compress
 from protocol.records.layout import HEADER_SIZE, INT32, INT64, UINT32
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
@@ -40,11 +40,10 @@ MUTANTS = 800 * int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
 
 
 def rows(entries: bytes, start: int = 0, end: int = INT64_MAX, **options: Any) -> list[Row]:
-    return arrow_rows(
-        decode_records(
-            entries, topic="orders", partition=3, start=start, end=end, headers=True, **options
-        )
+    pieces = decode_pieces(
+        entries, topic="orders", partition=3, start=start, end=end, headers=True, **options
     )
+    return [row for piece in pieces for row in arrow_rows(piece)]
 
 
 def rows_and_faults(
@@ -157,10 +156,11 @@ def test_a_mixed_run_keeps_its_order() -> None:
 def test_columns_are_those_of_the_schemas() -> None:
     batch = build_batch([(MOMENT, b"k", b"v", [("h", None)])], base_offset=5)
     options: dict[str, Any] = {"topic": "orders", "partition": 3, "start": 0, "end": 9}
-    plain = decode_records(batch, **options)
+    (plain,) = decode_pieces(batch, **options)
     assert plain.schema == RECORDS
-    assert decode_records(batch, **options, headers=True).schema == RECORDS_AND_HEADERS
-    assert decode_records(b"", **options).schema == RECORDS
+    (with_headers,) = decode_pieces(batch, **options, headers=True)
+    assert with_headers.schema == RECORDS_AND_HEADERS
+    assert not list(decode_pieces(b"", **options))
     (row,) = plain.to_pylist()
     assert row["timestamp"].timestamp() * 1000 == MOMENT
     del row["timestamp"]
@@ -252,12 +252,6 @@ def test_pieces_are_the_whole_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = list(decode_pieces(entries, **options, headers=True))
     assert max(piece.num_rows for piece in pieces) == 7
     assert [row for piece in pieces for row in arrow_rows(piece)] == plain_rows(entries, 3, 133)[0]
-    # A record batch that is all of them has the same rows.
-    monkeypatch.setattr(decode, "COLUMN_BYTES", 10_000)
-    assert rows(entries, 3, 133) == plain_rows(entries, 3, 133)[0]
-    monkeypatch.setattr(decode, "COLUMN_BYTES", 2_000)
-    with pytest.raises(WrongUse, match="t-0 offsets 3 to 133: more than 2000 bytes"):
-        decode_records(entries, **options)
 
 
 # Transactions that were aborted.
@@ -361,6 +355,16 @@ def test_bad_records_lose_their_batch_and_no_other(
         rows(before + bytes(batch) + after)
 
 
+def test_lengths_that_lead_backwards_are_refused() -> None:
+    # Two records: one from byte 0 to -1, whose header count is wrong; one from -1 to the end.
+    records = bytes([0x03, 0, 0, 1, 1, 2, 0, 0x18]) + bytes(11) + bytes([2 * 20])
+    batch = sealed(records, 2)
+    assert plain_rows(batch) == ([], [0])
+    found, told = rows_and_faults(batch)
+    assert not found
+    assert [fault[:2] for fault in told] == [(0, 1)]
+
+
 def test_counts_are_not_believed() -> None:
     for count in (3, 2**31 - 1, -1):
         batch = sealed(record(0, 0, b"k", b"v"), count)
@@ -382,6 +386,14 @@ def test_a_bomb_is_one_bad_batch() -> None:
     ((first, last, reason),) = told
     assert (first, last) == (0, 4)
     assert "expands beyond" in reason
+
+
+def test_what_compresses_very_well_is_no_bomb() -> None:
+    # Beyond the default of max.decompression.ratio, which brokers of Kafka do not have.
+    zeros = bytes(3 << 20)
+    batch = build_batch([(MOMENT, None, zeros, ())], codec=4)
+    assert len(batch) * DEFAULT_RATIO < len(zeros)
+    assert [row[4] for row in rows(batch)] == [zeros]
 
 
 def test_what_is_no_entry_ends_the_run() -> None:
@@ -463,6 +475,5 @@ def test_no_shape_of_the_same_bytes_is_slow() -> None:
     }
     for name, entries in shapes.items():
         started = time.process_time()  # a tenth of a second here, or less
-        rows_found = decode_records(entries, topic="t", partition=0, start=0, end=INT64_MAX)
-        assert rows_found.num_rows
+        assert list(decode_pieces(entries, topic="t", partition=0, start=0, end=INT64_MAX))
         assert time.process_time() - started < 3, name

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.columns import encode
-from pipeline.columns.decode import decode_records
+from pipeline.columns.decode import decode_pieces
 from pipeline.columns.encode import encode_records
 from pipeline.columns.varints import varint_sizes, write_varints
 from pipeline.errors import CodecMissing, WrongUse
@@ -274,7 +274,7 @@ def test_decoded_rows_are_encoded_as_they_were() -> None:
         for n in range(60)
     ]
     batch = build_batch(built(records), codec=4)
-    decoded = decode_records(batch, topic="t", partition=0, start=0, end=99, headers=True)
+    (decoded,) = decode_pieces(batch, topic="t", partition=0, start=0, end=99, headers=True)
     assert decoded.schema == RECORDS_AND_HEADERS
     assert encode_records(decoded, codec=4) == [batch]
 

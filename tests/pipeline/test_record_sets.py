@@ -12,7 +12,7 @@ from pipeline.errors import CorruptData
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.compact import changed, made_batch, with_horizon
-from protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from protocol.records.compression import DEFAULT_RATIO, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from protocol.records.layout import BASE_OFFSET, HEADER, HEADER_SIZE, RECORD_COUNT
 from protocol.records.legacy import build_messages, read_messages
 from protocol.records.markers import Marker, encode_marker
@@ -266,6 +266,15 @@ def test_what_lies_partly_in_a_stretch_is_cut_to_it() -> None:
         assert [record.value for record in records(found)] == [b"two", None]
         dated = sets_of(wrapper, wanted=Wanted(since_ms=0))
         assert bool(dated) is bool(magic)
+
+
+def test_what_compresses_very_well_is_made_anew_as_well() -> None:
+    # Beyond the default of max.decompression.ratio, which brokers of Kafka do not have.
+    zeros = bytes(3 << 20)
+    batch = build_batch([(NOW_MS, None, zeros, ())] * 2, codec=ZSTD)
+    assert len(batch) * DEFAULT_RATIO < len(zeros)
+    (made,) = sets_of(batch, wanted=Wanted(0, 1))
+    assert [one.value for one in Batch(memoryview(made.data)).records(ratio=len(zeros))] == [zeros]
 
 
 def test_damage_is_told_with_its_offset_or_counted() -> None:
