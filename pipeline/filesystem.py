@@ -6,13 +6,17 @@ stores do that by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyarrow import fs
 
-from pipeline.errors import WrongUse
+from pipeline.errors import Refused, WrongUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Location(NamedTuple):
@@ -43,8 +47,15 @@ class Location(NamedTuple):
         return bool(self.filesystem.get_file_info(self.path).type != fs.FileType.NotFound)
 
     def make(self) -> None:
-        """Make the folder, and those above it."""
-        self.filesystem.create_dir(self.path, recursive=True)
+        """Make the folder, and those above it. Raises OSError."""
+        if not self.is_local:
+            self.filesystem.create_dir(self.path, recursive=True)
+            return
+        folder = Path(self.path)
+        new = [one for one in (folder, *folder.parents) if not one.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in new:
+            sync(str(one.parent))
 
 
 def locate(path: str) -> Location:
@@ -59,7 +70,9 @@ def locate(path: str) -> Location:
 
 def write_whole(location: Location, data: bytes) -> None:
     """Put the file there whole or not at all, over an older one. Raises OSError."""
-    part = Location(location.filesystem, f"{location.path}.part")
+    folder, _, name = location.path.rpartition("/")
+    # Hidden, so that what a crash leaves of it is not taken for somebody else's file.
+    part = Location(location.filesystem, f"{folder}/.{name}.part")
     with part.filesystem.open_output_stream(part.path) as stream:
         stream.write(data)
     replace(part, location)
@@ -82,3 +95,20 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reason(failure: OSError) -> str:
+    """What the system says, without what Arrow puts around it."""
+    return os.strerror(failure.errno) if failure.errno else str(failure)
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Makes one line of what a file system has against it: `what` is as in "write lake/orders".
+
+    Raises Refused.
+    """
+    try:
+        yield
+    except OSError as failure:
+        raise Refused(f"cannot {what}: {reason(failure)}") from None

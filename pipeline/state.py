@@ -7,6 +7,10 @@
 
 A checkpoint itself does not know which cluster it counts offsets of. Taken for another topic or
 another cluster it would skip records or fail halfway: job.json is compared before a JVM starts.
+
+Nor does Spark bring it to the disk. After a power cut its last files are empty, and a query that
+finds one so does not start. They are removed, as if they had not been written; `keep` sees to it
+that no plan is lost so of which a job has noted something.
 """
 
 from __future__ import annotations
@@ -14,16 +18,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
 from pipeline.errors import ForeignState
-from pipeline.filesystem import Location, locate, write_whole
+from pipeline.filesystem import Location, locate, refusing, sync, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CHECKPOINT = "checkpoint"
+PLANS = "offsets"
+COMMITS = "commits"
 IDENTITY = "job"
 LOCK = "lock"
 SUFFIX = ".json"
@@ -39,15 +47,18 @@ class State:
     @property
     def checkpoint(self) -> str:
         """Where Spark keeps its part, as a URI."""
-        return self.location.under("checkpoint").uri
+        return self.location.under(CHECKPOINT).uri
 
     @classmethod
     def check(cls, path: str, identity: Mapping[str, str]) -> None:
-        """Raises ForeignState if there is a state of something else at `path`; changes nothing."""
+        """Raises ForeignState if there is a state of something else at `path`, Refused if it cannot
+        be read; changes nothing."""
         state = cls(locate(path))
-        found = state.read(IDENTITY)
+        with refusing(f"use {path} for the state"):
+            found = state.read(IDENTITY)
+            files = state._files() if found is None else []
         if found is None:
-            if state.location.exists() and state._files():
+            if files:
                 raise ForeignState(
                     f"{path} is there and is no state of a pipeline: name an empty folder or a new "
                     "one with --state"
@@ -62,13 +73,22 @@ class State:
 
     @classmethod
     def open(cls, path: str, identity: Mapping[str, str]) -> State:
-        """Raises ForeignState as `check` does, and if another run holds the state (local only)."""
+        """Raises what `check` does, and ForeignState if another run holds it (local only)."""
         cls.check(path, identity)
         state = cls(locate(path))
-        state.location.make()
-        state._hold(path)
-        if state.read(IDENTITY) is None:
-            state.write(IDENTITY, dict(identity))
+        with refusing(f"use {path} for the state"):
+            state.location.make()
+            state._hold(path)
+        try:
+            # Another run may have begun it in between, and ended already.
+            cls.check(path, identity)
+            with refusing(f"use {path} for the state"):
+                state._clear_empty()
+            if state.read(IDENTITY) is None:
+                state.write(IDENTITY, dict(identity))
+        except BaseException:
+            state.close()
+            raise
         return state
 
     def close(self) -> None:
@@ -89,9 +109,28 @@ class State:
             raise ForeignState(f"{location.path} is damaged: {error}") from None
 
     def write(self, name: str, value: object) -> None:
-        """Note something under a name; after a crash it is there whole, or what was before."""
+        """Note something under a name; after a crash it is there whole, or what was before.
+
+        Raises Refused.
+        """
         data = json.dumps(value, indent=1, sort_keys=True).encode()
-        write_whole(self.location.under(name + SUFFIX), data)
+        place = self.location.under(name + SUFFIX)
+        with refusing(f"write {place.path}"):
+            write_whole(place, data)
+
+    def keep(self, number: int) -> None:
+        """Bring Spark's plan of a micro-batch to the disk, if there is one: before anything that
+        follows from it is noted. Raises Refused."""
+        if not self.location.is_local:
+            return
+        folder = Path(self.location.under(CHECKPOINT, PLANS).path)
+        plan = folder / str(number)
+        if not plan.exists():
+            return
+        with refusing(f"use {self.location.path} for the state"):
+            for place in (plan, _checksums_of(plan), folder, folder.parent, folder.parent.parent):
+                if place.exists():
+                    sync(str(place))
 
     def names(self) -> list[str]:
         """What something has been written under, sorted."""
@@ -103,9 +142,22 @@ class State:
         if location.exists():
             location.filesystem.delete_file(location.path)
 
+    def _clear_empty(self) -> None:
+        if not self.location.is_local:
+            return
+        checkpoint = Path(self.location.under(CHECKPOINT).path)
+        for log in (PLANS, COMMITS):
+            found = [file for file in checkpoint.glob(f"{log}/*") if file.name.isdecimal()]
+            for file in sorted(found, key=lambda file: int(file.name), reverse=True):
+                if not _removed_if_empty(file):
+                    break
+        _removed_if_empty(checkpoint / "metadata")
+
     def _files(self) -> list[str]:
+        """All but what a run leaves that was cut off before it had written anything."""
         selector = fs.FileSelector(self.location.path, allow_not_found=True)
-        return [found.base_name for found in self.location.filesystem.get_file_info(selector)]
+        names = [found.base_name for found in self.location.filesystem.get_file_info(selector)]
+        return [name for name in names if name != LOCK and not name.startswith(".")]
 
     def _hold(self, path: str) -> None:
         if not self.location.is_local:
@@ -125,3 +177,16 @@ class State:
 
     def __setstate__(self, location: Location) -> None:
         self.__init__(location)  # type: ignore[misc]
+
+
+def _checksums_of(file: Path) -> Path:
+    """What Hadoop writes beside each file."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _removed_if_empty(file: Path) -> bool:
+    if not file.exists() or file.stat().st_size:
+        return False
+    file.unlink()
+    _checksums_of(file).unlink(missing_ok=True)
+    return True

@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pipeline.errors import CorruptData
-from pipeline.filesystem import Location, locate
+from pipeline.errors import CorruptData, WrongUse
+from pipeline.filesystem import Location, locate, reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,7 +52,7 @@ _NAME = re.compile(
 _LONGEST_TOPIC = 180  # with all that is added, here and while it is staged, within 255 bytes
 _KEPT_OF_LONGER = _LONGEST_TOPIC - len("~") - 32
 _FOOTERS_AT_ONCE = 8
-_TIMES = {"records": ("timestamp", "timestamp"), "batches": ("first_timestamp", "max_timestamp")}
+_TIMES = {"records": ("timestamp", "timestamp"), "batches": (None, "max_timestamp")}
 
 
 class Named(NamedTuple):
@@ -81,8 +81,10 @@ class ArchiveFile(NamedTuple):
     size: int
     """Of the file, in bytes."""
     earliest_ms: int | None
-    """The least timestamp in the file; None if it has no rows or they no timestamps."""
+    """Of records: the least timestamp in the file; None if it has none. Of batches, which tell only
+    their first record's: None."""
     latest_ms: int | None
+    """The greatest; None if there is none."""
 
 
 def name_of(topic: str, partition: int, start: int, end: int) -> str:
@@ -137,6 +139,8 @@ def open_parquet(location: Location) -> pq.ParquetFile:
         return pq.ParquetFile(location.filesystem.open_input_file(location.path))
     except (pa.ArrowInvalid, EOFError) as failure:
         raise CorruptData(f"{location.path} is no whole Parquet file: {failure}") from None
+    except OSError as failure:
+        raise CorruptData(f"{location.path} cannot be read: {reason(failure)}") from None
 
 
 def names_in(folder: Location) -> dict[str, Named]:
@@ -155,12 +159,18 @@ def list_files(where: str, *, topics: Collection[str] | None = None) -> list[Arc
 
     Only those of `topics`, if given. Every file's footer is opened, some at a time. Empty if there
     is no folder or no such file in it. Raises CorruptData for a file with an archive's name that
-    has no such footer, WrongUse for a URI that is not known.
+    has no such footer, WrongUse for a URI that is not known and what cannot be listed.
     """
     folder = locate(where)
+    try:
+        names = names_in(folder)
+    except OSError as failure:
+        raise WrongUse(
+            f"cannot list {where}: {reason(failure)}; name the folder of an archive"
+        ) from None
     wanted = [
         folder.under(name)
-        for name, named in names_in(folder).items()
+        for name, named in names.items()
         if topics is None or named.topic is None or named.topic in topics
     ]
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import STAGING
 from pipeline.archiving.parquet_writer import ArchiveWriter, Compression
-from pipeline.errors import Refused
-from pipeline.filesystem import Location, sync
+from pipeline.filesystem import Location, refusing, sync
 from pipeline.reading.ranges import LeftOut, batches_of, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Self
 
     import pyarrow as pa
@@ -120,12 +119,13 @@ class StagedFile:
     def __init__(self, folder: Location, name: str, shape: str, compression: Compression) -> None:
         self._folder = folder
         self._place = folder.under(name)
+        self._what = f"write {self._place.path}"
         self._shape = shape
         self._compression = compression
         self._finished = False
 
     def __enter__(self) -> Self:
-        with self._refusing():
+        with refusing(self._what):
             self._folder.make()
             self._stream = self._place.filesystem.open_output_stream(self._place.path)
         self._writer = ArchiveWriter(self._stream, self._shape, self._compression)
@@ -133,12 +133,12 @@ class StagedFile:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows, in the order of their offsets."""
-        with self._refusing():
+        with refusing(self._what):
             self._writer.add(rows)
 
     def finish(self, metadata: Mapping[bytes, bytes]) -> int:
         """Bring it to the disk whole. Its size in bytes."""
-        with self._refusing():
+        with refusing(self._what):
             self._writer.close(metadata)
             self._stream.close()
             if self._place.is_local:
@@ -155,15 +155,6 @@ class StagedFile:
             self._stream.close()
         with contextlib.suppress(OSError):
             self._place.filesystem.delete_file(self._place.path)
-
-    @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as failure:
-            raise Refused(
-                f"cannot write {self._place.path}: {failure.strerror or failure}"
-            ) from None
 
 
 class ArchiveJob:

@@ -102,7 +102,6 @@ class ArchiveWriter:
         self._bytes = 0
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
-        self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows, in the order of their offsets."""
@@ -111,7 +110,6 @@ class ArchiveWriter:
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         self._waiting_rows += batch.num_rows
-        self.rows += batch.num_rows
         if self._bytes >= ROW_GROUP_BYTES or self._waiting_rows >= ROW_GROUP_ROWS:
             self._write()
 

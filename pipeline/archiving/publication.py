@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from pipeline.archiving.archive_files import OWNER, STAGING, STATE
+from pipeline.archiving.archive_files import FORMAT, OWNER, STAGING, STATE, names_in, parse_name
 from pipeline.errors import ForeignState, Refused
-from pipeline.filesystem import Location, sync, write_whole
+from pipeline.filesystem import Location, refusing, sync, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pipeline.archiving.tables import Table
     from pipeline.state import State
@@ -33,7 +33,8 @@ NOTE = "published"
 def owner_of(folder: Location) -> dict[str, Any] | None:
     """What `_archive.json` tells; None for a folder that is not there, or has nothing in it.
 
-    Raises ForeignState for a folder with other files, or with an archive that nobody can add to.
+    Raises ForeignState for a folder with other files, or with an archive that nobody can add to, or
+    only a newer version.
     """
     selector = fs.FileSelector(folder.path, allow_not_found=True)
     names = {info.base_name for info in folder.filesystem.get_file_info(selector)}
@@ -48,17 +49,26 @@ def owner_of(folder: Location) -> dict[str, Any] | None:
     place = folder.under(OWNER)
     with place.filesystem.open_input_stream(place.path) as stream:
         try:
-            told = json.loads(stream.read())
-        except ValueError as failure:
+            told = dict(json.loads(stream.read()))
+        except (ValueError, TypeError) as failure:
             raise ForeignState(f"{place.path} is damaged: {failure}") from None
-    return dict(told)
+    if told.get("format") != FORMAT:
+        raise ForeignState(
+            f"{folder.path} is an archive of format {told.get('format')}, and this version writes "
+            f"format {FORMAT}: add to it with the version that made it, or begin another one"
+        )
+    return told
 
 
 def claim(folder: Location, owner: Mapping[str, Any]) -> None:
-    """Make the folder the archive of this owner, unless it is so already."""
-    if owner_of(folder) is None:
-        folder.make()
-        write_whole(folder.under(OWNER), json.dumps(owner, indent=1, sort_keys=True).encode())
+    """Make the folder the archive of this owner, unless it is one already.
+
+    Raises Refused, and what `owner_of` does.
+    """
+    with refusing(f"write to {folder.path}"):
+        if owner_of(folder) is None:
+            folder.make()
+            write_whole(folder.under(OWNER), json.dumps(owner, indent=1, sort_keys=True).encode())
 
 
 class Publication:
@@ -71,6 +81,8 @@ class Publication:
         self._folder = folder
         self._state = state
         self._table = table
+        self._ends: dict[str, int] | None = None
+        """Of each partition in the folder, once it is needed: the offset after its last one."""
 
     @property
     def last(self) -> int:
@@ -81,33 +93,40 @@ class Publication:
     def finish(self) -> None:
         """Publish what was noted and is not done; clear away what other runs have staged.
 
-        Raises ForeignState if a file that was noted is neither staged nor in its place.
+        Raises ForeignState if a file that was noted is neither staged nor in its place, Refused.
         """
         noted = self._state.read(NOTE)
-        if noted is not None and not noted["done"]:
-            self._publish(noted["batch"], noted["files"])
-        self._clear(self._folder.under(STAGING))
+        with refusing(f"write to {self._folder.path}"):
+            if noted is not None and not noted["done"]:
+                self._publish(noted["batch"], noted["files"])
+            self._clear(self._folder.under(STAGING))
 
     def publish(self, batch_id: int, files: Mapping[str, str]) -> None:
         """The micro-batch is to have these files: their names, and what they are staged as.
 
-        Does nothing for one that is published. Raises Refused if there is a file of such a name,
-        or if one was staged where only its task can see it.
+        Does nothing for one that is published. Raises Refused if the folder has such offsets, if a
+        file was staged where only its task can see it, or if nothing can be written.
         """
+        with refusing(f"write to {self._folder.path}"):
+            self._publish_once(batch_id, files)
+
+    def _publish_once(self, batch_id: int, files: Mapping[str, str]) -> None:
         noted = self._state.read(NOTE)
         if noted is not None and noted["batch"] >= batch_id:
             if not noted["done"]:
                 self._publish(noted["batch"], noted["files"])
             self._clear(self._folder.under(STAGING, str(batch_id)))
             return
-        self._refuse_to_replace(files)
+        self._refuse_to_overlap(files)
         self._see_all(batch_id, files)
         if self._folder.is_local and files:
             # The files themselves were synced as they were written; this is for their names.
             staging = self._folder.under(STAGING)
             for place in (staging.under(str(batch_id)), staging, self._folder):
                 sync(place.path)
+        self._state.keep(batch_id)
         self._state.write(NOTE, {"batch": batch_id, "files": dict(files), "done": False})
+        self._reach(files)
         self._publish(batch_id, files)
 
     def _publish(self, batch_id: int, files: Mapping[str, str]) -> None:
@@ -146,12 +165,30 @@ class Publication:
                     "to be one that all executors and the driver share"
                 )
 
-    def _refuse_to_replace(self, files: Mapping[str, str]) -> None:
+    def _refuse_to_overlap(self, files: Mapping[str, str]) -> None:
         """The same offsets are planned again when a topic was deleted and made anew."""
-        places = [self._folder.under(name).path for name in files]
-        for info in self._folder.filesystem.get_file_info(places):
-            if info.type != fs.FileType.NotFound:
+        if self._ends is None:
+            self._ends = {}
+            self._reach(names_in(self._folder))
+        for name in files:
+            partition, start, _ = _offsets_of(name)
+            if start < self._ends.get(partition, 0):
                 raise Refused(
-                    f"{info.path} is there already: the topic has been made anew, or its offsets "
-                    "set back; archive it to another folder, with another state"
+                    f"{self._folder.path} has {partition} up to offset "
+                    f"{self._ends[partition] - 1:,} already, and was to get {name}: the topic has "
+                    "been made anew, or its offsets set back; archive it to another folder, with "
+                    "another state"
                 )
+
+    def _reach(self, names: Iterable[str]) -> None:
+        assert self._ends is not None
+        for name in names:
+            partition, _, end = _offsets_of(name)
+            self._ends[partition] = max(end, self._ends.get(partition, 0))
+
+
+def _offsets_of(name: str) -> tuple[str, int, int]:
+    """The partition as a file's name has it, and the offsets."""
+    named = parse_name(name)
+    assert named is not None
+    return name.rsplit("-", 2)[0], named.start, named.end

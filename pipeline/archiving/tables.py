@@ -15,12 +15,15 @@ import logging
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
+from pipeline.archiving.archive_files import names_in
 from pipeline.errors import ForeignState, NotInstalled, Refused, WrongUse
+from pipeline.filesystem import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +37,9 @@ KINDS = ("parquet", "delta", "iceberg")
 PACKAGES = {"delta": ("deltalake", "deltalake"), "iceberg": ("pyiceberg", "pyiceberg[pyarrow]")}
 """What has to be importable, and what to install for it."""
 
+MISREAD = "#%?"
+"""What a URI escapes: one package does not undo it, the other does so twice."""
+
 OURS = "triglot.state"
 BATCH = "triglot.batch"
 _IDENTIFIER = re.compile(r"[^.]+(\.[^.]+)+")
@@ -45,7 +51,7 @@ class Table(Protocol):
     def add(self, batch_id: int, files: Sequence[Location]) -> None:
         """Add files that are in place. Does nothing if this micro-batch was added before.
 
-        Raises Refused.
+        Afterwards the change is on the disk. Raises Refused.
         """
 
 
@@ -82,10 +88,15 @@ def open_table(
 ) -> Table | None:
     """The table in a folder, made if it is not there; None for plain Parquet, which needs none.
 
-    Raises NotInstalled, WrongUse, ForeignState (the catalog has the name for another folder),
-    Refused.
+    Raises NotInstalled, WrongUse, ForeignState (the catalog has the name for another folder, or
+    there are files of a table that is gone), Refused.
     """
     check_kind(kind, catalog)
+    if kind != "parquet" and folder.is_local and set(folder.path) & set(MISREAD):
+        raise WrongUse(
+            f"the packages for Delta and Iceberg misread {', '.join(MISREAD)} in a path: give "
+            f"{folder.path} another name"
+        )
     if kind == "delta":
         return Delta(folder, schema, state_id)
     if catalog is not None:
@@ -103,49 +114,68 @@ class Delta:
         self._schema = schema
         self._state_id = state_id
         self._folder = folder
+        self._kept: frozenset[str] = frozenset()
         try:
+            if not DeltaTable.is_deltatable(folder.uri):
+                _expect_no_files(folder, "Delta table")
             self._table = DeltaTable.create(folder.uri, schema, mode="ignore")
         except (DeltaError, OSError) as failure:
             raise Refused(f"cannot make a Delta table in {folder.path}: {failure}") from None
+        self._expect_columns()
 
     def add(self, batch_id: int, files: Sequence[Location]) -> None:
         """As Table has it. Raises Refused."""
-        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import DeltaError
-        from deltalake.transaction import AddAction
 
         try:
             self._table.update_incremental()
+            self._expect_columns()
             last = self._table.transaction_version(self._state_id)
-            if last is not None and last >= batch_id:
-                return
-            actions: list[AddAction | RemoveAction] = []
-            for file in files:
-                info = file.filesystem.get_file_info(file.path)
-                actions.append(
-                    AddAction(
-                        path=quote(file.path.rpartition("/")[2]),
-                        size=info.size,
-                        partition_values={},
-                        modification_time=int((info.mtime_ns or 0) // 1_000_000),
-                        data_change=True,
-                        stats=json.dumps(_delta_statistics(_footer(file))),
-                    )
-                )
-            self._table.create_write_transaction(
-                actions,
-                "append",
-                self._schema,
-                commit_properties=CommitProperties(
-                    custom_metadata={OURS: self._state_id, BATCH: str(batch_id)},
-                    app_transactions=[Transaction(self._state_id, batch_id)],
-                ),
-            )
+            if last is None or last < batch_id:
+                self._commit(batch_id, files)
+            self._kept = _keep(self._folder.under("_delta_log"), self._kept)
         except (DeltaError, OSError) as failure:
             raise Refused(
                 f"the Delta table in {self._folder.path} does not take micro-batch {batch_id}: "
                 f"{failure}"
             ) from None
+
+    def _commit(self, batch_id: int, files: Sequence[Location]) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        actions: list[AddAction | RemoveAction] = []
+        for file in files:
+            info = file.filesystem.get_file_info(file.path)
+            actions.append(
+                AddAction(
+                    path=quote(file.path.rpartition("/")[2]),
+                    size=info.size,
+                    partition_values={},
+                    modification_time=int((info.mtime_ns or 0) // 1_000_000),
+                    data_change=True,
+                    stats=json.dumps(_delta_statistics(_footer(file))),
+                )
+            )
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._schema,
+            commit_properties=CommitProperties(
+                custom_metadata={OURS: self._state_id, BATCH: str(batch_id)},
+                app_transactions=[Transaction(self._state_id, batch_id)],
+            ),
+        )
+
+    def _expect_columns(self) -> None:
+        """Delta itself would list files that its readers find nothing in."""
+        there = {column.name for column in self._table.schema().fields}
+        for name in self._schema.names:
+            if name not in there:
+                raise Refused(
+                    f"the Delta table in {self._folder.path} has no column '{name}' any more: "
+                    "restore it, or archive to another folder, with another state"
+                )
 
 
 class Iceberg:
@@ -158,6 +188,8 @@ class Iceberg:
         from pyiceberg.exceptions import NoSuchTableError
 
         self._state_id = state_id
+        self._metadata = folder.under("metadata")
+        self._kept: frozenset[str] = frozenset()
         self._identifier = catalog.identifier
         namespace = catalog.identifier.rpartition(".")[0]
         try:
@@ -166,9 +198,12 @@ class Iceberg:
             try:
                 self._table = known.load_table(catalog.identifier)
             except NoSuchTableError:
+                _expect_no_files(folder, f"Iceberg table {self._identifier}")
                 self._table = known.create_table(
                     catalog.identifier, schema, location=_plain(folder)
                 )
+        except ForeignState:
+            raise
         except Exception as failure:
             raise Refused(f"cannot make the Iceberg table {self._identifier}: {failure}") from None
         if self._table.location().rstrip("/") != _plain(folder):
@@ -181,15 +216,15 @@ class Iceberg:
         """As Table has it. Raises Refused."""
         try:
             self._table.refresh()
-            if any(self._is_of(snapshot, batch_id) for snapshot in self._table.snapshots()):
-                return
-            with _without_warnings("pyiceberg.io.pyarrow"):
-                self._table.add_files(
-                    [_plain(file) for file in files],
-                    snapshot_properties={OURS: self._state_id, BATCH: str(batch_id)},
-                    # They are new by the name: looking it up would read every manifest there is.
-                    check_duplicate_files=False,
-                )
+            if not any(self._is_of(snapshot, batch_id) for snapshot in self._table.snapshots()):
+                with _without_warnings("pyiceberg.io.pyarrow"):
+                    self._table.add_files(
+                        [_plain(file) for file in files],
+                        snapshot_properties={OURS: self._state_id, BATCH: str(batch_id)},
+                        # They are new by the name: looking it up would read every manifest.
+                        check_duplicate_files=False,
+                    )
+            self._kept = _keep(self._metadata, self._kept)
         except Exception as failure:
             raise Refused(
                 f"the Iceberg table {self._identifier} does not take micro-batch {batch_id}: "
@@ -211,6 +246,29 @@ def _without_warnings(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _keep(log: Location, kept: frozenset[str]) -> frozenset[str]:
+    """Bring the files of a table's log to the disk, which the packages leave to the system, but for
+    those that are `kept` already; all that are there now."""
+    if not log.is_local or not log.exists():
+        return kept
+    names = frozenset(file.name for file in Path(log.path).iterdir())
+    for name in names - kept:
+        # Others clear away old ones.
+        with contextlib.suppress(FileNotFoundError):
+            sync(log.under(name).path)
+    sync(log.path)
+    return names
+
+
+def _expect_no_files(folder: Location, table: str) -> None:
+    """A table that is made anew would have what comes now, and nothing of what is there."""
+    if names_in(folder):
+        raise ForeignState(
+            f"{folder.path} has files of the {table}, which is gone: restore it, or archive to "
+            "another folder, with another state"
+        )
 
 
 def _plain(location: Location) -> str:

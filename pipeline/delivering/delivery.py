@@ -67,25 +67,6 @@ OF_THE_PRODUCER = frozenset(
 )
 """What a broker has against a producer's fields. Without them it takes the batch."""
 
-PASSING = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    }
-)
-"""What may pass by itself. Some of them are told of what has been appended all the same."""
-
 
 class Destination(Log, Protocol):
     """One partition that sets are produced to, over one connection."""
@@ -96,7 +77,8 @@ class Destination(Log, Protocol):
 
     def finish(self) -> int:
         """The base offset of the oldest that has not been answered. Raises Refused with its `code`,
-        and ProduceUnknown for it and all after it."""
+        if it is not stored and will not be, and ProduceUnknown for it and all after it, also if
+        the broker is only not ready."""
 
     def forget(self) -> None:
         """Expect no more answers; what was sent may still be appended."""
@@ -299,28 +281,22 @@ class Delivery:
         self._pause_s = PAUSE_S
 
     def _was_refused(self, refused: RecordSet, error: Refused) -> None:
-        code = error.code
-        if code in OF_THE_PRODUCER and refused.producer[0] >= 0:
+        if error.code in OF_THE_PRODUCER and refused.producer[0] >= 0:
             self._send_again(refused.without_producer())
-        elif code in PASSING:
-            self._send_again(refused, error)
-        else:
-            self._finish_behind()
-            final = Refused(
-                f"{error}; it is the set that ends at the source's offset {refused.last}"
-            )
-            final.code = error.code
-            raise final from None
+            return
+        self._finish_behind()
+        final = Refused(f"{error}; it is the set that ends at the source's offset {refused.last}")
+        final.code = error.code
+        raise final from None
 
-    def _send_again(self, again: RecordSet, error: Exception | None = None) -> None:
-        """Before anything else. With an `error` it may be there, and is looked for."""
-        if error is None:
-            self.counts["producer_refused"] += 1
+    def _send_again(self, again: RecordSet) -> None:
+        """Before anything else, without its producer: it is not stored."""
+        self.counts["producer_refused"] += 1
         waiting, unknown = self._finish_behind()
         self._waiting.extendleft(reversed([again, *waiting]))
         self._pacing.lost()
-        if error is not None or unknown:
-            self._try_later(error or unknown)
+        if unknown is not None:
+            self._try_later(unknown)
 
     def _finish_behind(self) -> tuple[list[RecordSet], Exception | None]:
         """Take the answers of what is still on its way behind a set that was refused: the sets that
@@ -335,9 +311,8 @@ class Delivery:
                 waiting += [behind, *self._in_flight]
                 self._in_flight.clear()
                 unknown = error
-            except Refused as error:
+            except Refused:
                 waiting.append(behind)
-                unknown = error if error.code in PASSING else unknown
             else:
                 if base_offset >= self._expected:
                     self.counts["out_of_order"] += 1
@@ -354,7 +329,7 @@ class Delivery:
         self._pacing.lost()
         self._try_later(error)
 
-    def _try_later(self, error: Exception | None) -> None:
+    def _try_later(self, error: Exception) -> None:
         self._destination.forget()
         now = self._clock()
         if self._failing_since is None:
@@ -372,7 +347,7 @@ class Delivery:
 
     def _look(self) -> None:
         """See what the destination has behind what is sure to be there."""
-        _, end = self._destination.bounds()
+        end = self._destination.end()
         if self._doubtful:
             end = self._settled(end)
         if end < self._sure:
@@ -394,6 +369,6 @@ class Delivery:
             if now - since >= self._settle_s or now - began >= SETTLE_MAX_S:
                 return end
             self._sleep(self._settle_s / 4)
-            _, later = self._destination.bounds()
+            later = self._destination.end()
             if later != end:
                 end, since = later, self._clock()

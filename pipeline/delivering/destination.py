@@ -3,11 +3,12 @@ needs it."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from pipeline.client.cluster import LATEST, Cluster, OffsetOutOfRange, TopicPartition
 from pipeline.client.connection import ConnectionLost
 from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse
 from protocol.errors import ErrorCode
@@ -48,7 +49,11 @@ COPIED = frozenset(
 """Settings of a topic that its copy gets, too. Those that would change or refuse what is stored
 (compression.type, message.*) are left at their defaults, as are those about replicas."""
 
+LARGEST = 1_000_000
+"""What every broker takes that is not told otherwise."""
+
 _FOR_EVER = 1 << 62
+_SETTING = re.compile(r"[a-z]+(?:\.[a-z]+)+")
 
 
 class Terms(NamedTuple):
@@ -58,6 +63,8 @@ class Terms(NamedTuple):
     """The format that it stores."""
     wary: bool
     """It may refuse one set and take the next (`delivery.Pacing`)."""
+    largest: int
+    """The bytes of an entry that it takes: no more are put together."""
 
 
 def terms(cluster: Cluster, partition: TopicPartition) -> Terms:
@@ -66,7 +73,8 @@ def terms(cluster: Cluster, partition: TopicPartition) -> Terms:
     configs = cluster.topic_configs(partition.topic)
     version = configs.get("message.format.version", "")
     stored = 0 if version.startswith(("0.8", "0.9")) else 1 if version.startswith("0.10") else 2
-    return Terms(min(newest, stored), _is_wary(configs))
+    largest = int(configs.get("max.message.bytes", LARGEST))
+    return Terms(min(newest, stored), _is_wary(configs), largest)
 
 
 def _is_wary(configs: Mapping[str, str]) -> bool:
@@ -89,7 +97,7 @@ def make_like(source: Source, topic: str, cluster: Cluster, name: str) -> bool:
     try:
         found = len(cluster.partitions([name]))
     except NoSuchTopic:
-        own = source.topic_configs(topic, own=True) if isinstance(source, Cluster) else {}
+        own = source.topic_configs(topic, own=True)
         configs = {key: value for key, value in own.items() if key in COPIED}
         if _made(cluster, name, wanted, configs):
             return True
@@ -113,7 +121,8 @@ def _made(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, st
                 return False
             if error.code != ErrorCode.INVALID_CONFIG or not configs:
                 raise
-            known = {key: value for key, value in configs.items() if key not in str(error)}
+            named = set(_SETTING.findall(str(error)))
+            known = {key: value for key, value in configs.items() if key not in named}
             configs = known if len(known) < len(configs) else {}
         else:
             return True
@@ -151,21 +160,20 @@ class ClusterPartition:
         self._clock = clock
         self._sleep = sleep
 
-    def bounds(self) -> tuple[int, int]:
+    def end(self) -> int:
         """As Destination has it: not before all that the leader has is replicated."""
         appended = self._cluster.appended(self._partition)
         began = self._clock()
         while True:
             end = self._cluster.offsets([self._partition], LATEST)[self._partition]
             if end >= appended:
-                break
+                return end
             if self._clock() - began > REPLICATED_S:
                 raise Unreachable(
                     f"{self.name}: offsets {end:,} to {appended - 1:,} are written and not "
                     "replicated: are enough replicas in sync?"
                 )
             self._sleep(PAUSE_S)
-        return self._cluster.offsets([self._partition], EARLIEST)[self._partition], end
 
     def stored(self, offset: int) -> memoryview:
         """As Destination has it."""

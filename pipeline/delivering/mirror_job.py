@@ -17,7 +17,7 @@ from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, make_like, renamed, terms
 from pipeline.delivering.record_sets import SetMaker
-from pipeline.errors import NoSuchTopic
+from pipeline.errors import ForeignState, NoSuchTopic
 from pipeline.left_out import LeftOut
 from pipeline.reading.ranges import read_range
 
@@ -46,7 +46,13 @@ class Delivered:
     batches: dict[int, Ends] = field(default_factory=dict)
 
     def before(self, batch_id: int) -> Ends:
-        """Where a micro-batch begins to write."""
+        """Where a micro-batch begins to write. Raises ForeignState for one that is long done."""
+        if batch_id < min(self.batches, default=0):
+            raise ForeignState(
+                f"the state notes what was written up to micro-batch {max(self.batches)}, and is "
+                f"to begin again with {batch_id}: its checkpoint was removed or replaced. Use an "
+                "empty topic and another --state"
+            )
         earlier = [number for number in self.batches if number < batch_id]
         return self.batches[max(earlier)] if earlier else self.start
 
@@ -106,13 +112,11 @@ class MirrorTask:
                 # A topic that the pattern has met since the job began.
                 make_like(source, range_.topic, cluster, place.topic)
                 asked = terms(cluster, place)
-            destination = ClusterPartition(cluster, place)
-            landing = self.delivered.before(batch_id).get(str(place))
-            if landing is None:
-                landing, _ = destination.bounds()
             delivery = Delivery(
-                destination,
-                landing,
+                ClusterPartition(cluster, place),
+                # Of a partition that has been met since the mirror began nothing is noted before
+                # its first micro-batch is done: an attempt at that may have written all there is.
+                self.delivered.before(batch_id).get(str(place), 0),
                 doubtful=self.doubtful or tried_before(),
                 pacing=Pacing(wary=asked.wary),
             )
@@ -137,6 +141,7 @@ class MirrorTask:
             range_.start,
             range_.end,
             magic=asked.magic,
+            largest=asked.largest,
             keep_producers=self.keep_producers,
             left_out=corrupt if self.source.on_corrupt == "skip" else None,
         )
@@ -186,6 +191,7 @@ class MirrorJob:
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
         """As RangeJob has it."""
         assert self._state is not None
+        self._state.keep(batch_id)
         delivered = self.task.delivered
         delivered.add(
             batch_id, {facts["place"]: facts["landed"] for facts in results if "landed" in facts}

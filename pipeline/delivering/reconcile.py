@@ -12,9 +12,11 @@ place     by counting offsets, where entries or records are gone again (retentio
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from pipeline.columns.payloads import ANY_RATIO
 from pipeline.errors import ForeignState
 from protocol.records.batch import Batch
 from protocol.records.layout import (
@@ -43,8 +45,8 @@ class Log(Protocol):
 
     name: str
 
-    def bounds(self) -> tuple[int, int]:
-        """The first offset, and the one after all that was appended."""
+    def end(self) -> int:
+        """The offset after all that was appended."""
 
     def stored(self, offset: int) -> memoryview:
         """Whole entries from the one on that has `offset` or the next there is; the first may
@@ -56,6 +58,11 @@ class _Entry(NamedTuple):
     crc: int
     base: int
     next: int
+
+
+class _Digests(NamedTuple):
+    offsets: array[int]
+    digests: array[int]
 
 
 class Stored:
@@ -72,8 +79,8 @@ class Stored:
         self._misses_left = window + 1
         self._entries: list[_Entry] = []
         self._by_place = not self._read(start)
-        self._digests: list[tuple[int, int]] | None = None
-        """Offset and digest of each record, once it is needed."""
+        self._digests: _Digests | None = None
+        """Of each record, once they are needed. There may be many of somebody else's."""
         self.foreign = 0
         """Offsets that were passed over because nothing of ours is there."""
 
@@ -126,26 +133,28 @@ class Stored:
         return None
 
     def _by_records(self, wanted: RecordSet) -> tuple[int, int] | None:
-        stored = self._stored_digests()
-        digests = [digest for _, digest in _digests_of(wanted.data)]
-        first = bisect_left(stored, self._at, key=lambda found: found[0])
-        for index in range(first, len(stored) - len(digests) + 1):
-            if stored[index][1] == digests[0] and all(
-                found == digest
-                for (_, found), digest in zip(
-                    stored[index : index + len(digests)], digests, strict=True
-                )
-            ):
-                return stored[index][0], stored[index + len(digests) - 1][0] + 1
+        offsets, stored = self._stored_digests()
+        digests = array("q", (digest for _, digest in _digests_of(wanted.data)))
+        index = bisect_left(offsets, self._at)
+        last = len(stored) - len(digests)
+        while index <= last:
+            try:
+                index = stored.index(digests[0], index, last + 1)
+            except ValueError:
+                return None
+            if stored[index : index + len(digests)] == digests:
+                return offsets[index], offsets[index + len(digests) - 1] + 1
+            index += 1
         return None
 
     def _placed(self, wanted: RecordSet) -> int | None:
         start, end = self._at, self._at + wanted.records
         digests = [digest for _, digest in _digests_of(wanted.data)]
-        stored = self._stored_digests()
-        first = bisect_left(stored, start, key=lambda found: found[0])
+        offsets, stored = self._stored_digests()
+        first = bisect_left(offsets, start)
+        some = slice(first, first + wanted.records)
         alike = end <= self._end
-        for offset, digest in stored[first : first + wanted.records]:
+        for offset, digest in zip(offsets[some], stored[some], strict=True):
             if offset < end:
                 alike = alike and digest == digests[offset - start]
         if not alike:
@@ -157,14 +166,14 @@ class Stored:
         self._at = end
         return end
 
-    def _stored_digests(self) -> list[tuple[int, int]]:
+    def _stored_digests(self) -> _Digests:
         if self._digests is None:
-            self._digests = [
-                found
-                for view, _ in _entries(self._log, self._at, self._end)
-                for found in _digests_of(view)
-                if found[0] >= self._at
-            ]
+            self._digests = _Digests(array("q"), array("q"))
+            for view, _ in _entries(self._log, self._at, self._end):
+                for offset, digest in _digests_of(view):
+                    if offset >= self._at:
+                        self._digests.offsets.append(offset)
+                        self._digests.digests.append(digest)
         return self._digests
 
 
@@ -195,11 +204,11 @@ def _digests_of(entry: memoryview | bytearray | bytes) -> list[tuple[int, int]]:
     """Offset and digest of each record in a set."""
     view = memoryview(entry)
     if view[16] < 2:
-        return [(record.offset, _digest(record)) for record in read_messages(view)]
+        return [(record.offset, _digest(record)) for record in read_messages(view, ratio=ANY_RATIO)]
     batch = Batch(view)
     if batch.attributes & CONTROL_BIT:
         return [(batch.base_offset, ALIEN)]
-    return [(record.offset, _digest(record)) for record in batch.records()]
+    return [(record.offset, _digest(record)) for record in batch.records(ratio=ANY_RATIO)]
 
 
 def _digest(record: Record) -> int:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.delivering.remade import (
     EVERYTHING,
+    RUN_BYTES,
     MessageRun,
     batch_of_batch,
     batch_of_wrapper,
@@ -138,10 +139,11 @@ def _producer(header: Header) -> tuple[int, int, int]:
 class SetMaker:
     """Makes the sets of the range [start, end) of a partition, chunk by chunk.
 
-    `magic` is the format that the destination stores; `keep_producers` leaves producers' ids,
-    epochs and sequences where they are. `wanted` leaves out records of entries that lie partly in
-    what somebody asked for. `left_out` is told of each corrupt entry, which is otherwise raised as
-    CorruptData; `name` is the partition's, for the message.
+    `magic` is the format that the destination stores, `largest` the bytes of an entry that it
+    takes; `keep_producers` leaves producers' ids, epochs and sequences where they are. `wanted`
+    leaves out records of entries that lie partly in what somebody asked for. `left_out` is told of
+    each corrupt entry, which is otherwise raised as CorruptData; `name` is the partition's, for the
+    message.
 
     `counts`: entries that were `converted`, `rebuilt` (made anew in their format) or `cleared` (of
     their producer), and left out as `aborted`, `control` or `emptied`.
@@ -154,6 +156,7 @@ class SetMaker:
         end: int,
         *,
         magic: int = 2,
+        largest: int = RUN_BYTES,
         keep_producers: bool = True,
         wanted: Wanted = EVERYTHING,
         left_out: LeftOut | None = None,
@@ -163,6 +166,7 @@ class SetMaker:
         self._start = start
         self._end = end
         self._magic = magic
+        self._largest = largest
         self._keep_producers = keep_producers and magic == 2
         self._wanted = wanted
         self._left_out = left_out
@@ -270,7 +274,7 @@ class SetMaker:
             self._run.add(message)
             return
         yield from self.rest()
-        self._run = MessageRun(message)
+        self._run = MessageRun(message, self._largest)
 
     def _of_wrapper(self, wrapper: Message) -> RecordSet | None:
         inside = opened(wrapper)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.records.batch import MAX_DECOMPRESSED_BYTES, Batch
+from pipeline.columns.payloads import ANY_RATIO
+from protocol.records.batch import Batch
 from protocol.records.builder import BatchBuilder, wrap_records
 from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.layout import CODEC_MASK, NO_TIMESTAMP
+from protocol.records.layout import CODEC_MASK, HEADER, NO_TIMESTAMP
 from protocol.records.legacy import Message
 from protocol.records.record import INT64_MAX, INT64_MIN
 from protocol.records.transcode import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 RUN_OFFSETS = 1_024
 """A run of plain messages ends before every offset that is a multiple of this ..."""
 RUN_BYTES = 256 * 1024
-"""... and before this many bytes, which leaves room below every usual max.message.bytes."""
+"""... and before this many bytes, or what the destination takes if that is less."""
 
 ANY_BYTES = 2**31 - 1
 
@@ -63,6 +64,15 @@ class Wanted:
             and (self.until_ms is None or timestamp_ms < self.until_ms)
         )
 
+    def may_have(self, earliest_ms: int | None, latest_ms: int | None) -> bool:
+        """Whether a file with these bounds of its timestamps, as far as they are known, need be
+        opened."""
+        early = self.since_ms is not None and latest_ms is not None and latest_ms < self.since_ms
+        late = (
+            self.until_ms is not None and earliest_ms is not None and earliest_ms >= self.until_ms
+        )
+        return not early and not late
+
     def has_all(self, first: int, last: int) -> bool:
         """Whether an entry with these offsets need not be opened."""
         return self.first <= first and last < self.end and not self.timed
@@ -74,8 +84,10 @@ EVERYTHING = Wanted()
 class MessageRun:
     """Plain messages of one format, one after the other, that are to be sent together."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, largest: int) -> None:
         self.magic = message.magic
+        # A record in a batch is never larger than the message that it was; the header comes on top.
+        self._limit = min(RUN_BYTES, largest - HEADER.size)
         self.data = bytearray()
         self.keys: list[tuple[int, int]] = []
         self.last = -1
@@ -91,7 +103,7 @@ class MessageRun:
         return (
             message.magic == self.magic
             and message.offset // RUN_OFFSETS == self._first // RUN_OFFSETS
-            and len(self.data) + message.size <= RUN_BYTES
+            and len(self.data) + message.size <= self._limit
         )
 
     def add(self, message: Message) -> None:
@@ -123,7 +135,7 @@ class Opened(NamedTuple):
 
 def opened(wrapper: Message) -> Opened:
     """Raises InvalidRecord, CorruptBatch: also for a wrong checksum inside."""
-    payload = wrapper.payload(limit=MAX_DECOMPRESSED_BYTES)
+    payload = wrapper.payload(ratio=ANY_RATIO)
     scan = scan_messages(
         payload, wrapper.magic, max_entry_bytes=ANY_BYTES, oldest_ms=INT64_MIN, newest_ms=INT64_MAX
     )
@@ -199,7 +211,7 @@ def batch_of_batch(view: memoryview, wanted: Wanted) -> bytes | None:
     """The wanted records of a batch with the same codec, dense, each with its time; None if there
     are none. Raises InvalidRecord."""
     batch = Batch(view)
-    payload = batch.payload()
+    payload = batch.payload(ratio=ANY_RATIO)
     append_time_ms = batch.max_timestamp if batch.timestamp_type else None
     codec = batch.attributes & CODEC_MASK
     count, base_timestamp = batch.record_count, batch.base_timestamp
@@ -208,7 +220,7 @@ def batch_of_batch(view: memoryview, wanted: Wanted) -> bytes | None:
         return _built(
             (
                 record
-                for record in batch.records()
+                for record in batch.records(ratio=ANY_RATIO)
                 if wanted.has(record.offset, record.timestamp_ms)
             ),
             codec,

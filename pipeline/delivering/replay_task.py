@@ -4,7 +4,7 @@ Batches go back as they were stored, without being decompressed; records are enc
 batches each time. Either way a task that is repeated recognises what it has written.
 
 An archive of batches has those of aborted transactions too. Their markers are among the batches,
-perhaps files later, so that those of the whole partition are looked for first; without any
+perhaps files later and behind all that is wanted, so that they are looked for first; without any
 transactional batch that costs a few small columns.
 """
 
@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from pipeline.archiving.archive_files import ArchiveFile, open_parquet
 from pipeline.client.cluster import Cluster, TopicPartition
-from pipeline.columns.encode import encode_records
+from pipeline.columns.encode import DEFAULT_MAX_BYTES, encode_records
 from pipeline.delivering.delivery import Delivery, Pacing
-from pipeline.delivering.destination import ClusterPartition, terms
+from pipeline.delivering.destination import ClusterPartition, Terms, terms
 from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Wanted
@@ -40,6 +40,9 @@ ROWS_AT_ONCE = 65_536
 BATCHES_AT_ONCE = 512
 """Of batches, which may have a megabyte each."""
 
+Transactions = tuple[tuple[int, int, int], ...]
+"""Of each: the producer's id, the first offset, and that of the marker."""
+
 _SEEN = ["base_offset", "producer_id", "transactional", "control"]
 
 
@@ -53,8 +56,8 @@ class ReplayTask:
     """In the order of their offsets, without overlap."""
     missing: int
     """Offsets that the archive lacks before and between these files."""
-    aborted: tuple[tuple[int, int, int], ...]
-    """Transactions to leave out: producer id, first offset, and that of the marker."""
+    aborted: Transactions
+    """To be left out."""
     wanted: Wanted
     codec: int
     keep_producers: bool
@@ -85,21 +88,26 @@ class ReplayTask:
             )
             counts: Counter[str] = Counter()
             for file in self.files:
+                if not self.wanted.may_have(file.earliest_ms, file.latest_ms):
+                    continue
                 sets = (
-                    self._batches(file, asked.magic, counts)
+                    self._batches(file, asked, counts)
                     if file.shape == "batches"
-                    else self._records(file)
+                    else self._records(file, asked)
                 )
                 delivery.deliver(metered(sets, facts))
             facts["landed"] = delivery.finish()
         return {**facts, "counts": dict(delivery.counts + counts)}
 
-    def _batches(self, file: ArchiveFile, magic: int, counts: Counter[str]) -> Iterator[RecordSet]:
+    def _batches(
+        self, file: ArchiveFile, asked: Terms, counts: Counter[str]
+    ) -> Iterator[RecordSet]:
         maker = SetMaker(
             f"{file.location.path}: {file.topic}-{file.partition}",
             file.start,
             file.end,
-            magic=magic,
+            magic=asked.magic,
+            largest=asked.largest,
             keep_producers=self.keep_producers,
             wanted=self.wanted,
         )
@@ -114,14 +122,15 @@ class ReplayTask:
         yield from maker.rest()
         counts.update(maker.counts)
 
-    def _records(self, file: ArchiveFile) -> Iterator[RecordSet]:
+    def _records(self, file: ArchiveFile, asked: Terms) -> Iterator[RecordSet]:
+        largest = min(DEFAULT_MAX_BYTES, asked.largest)
         columns = ["key", "value", "offset", "timestamp", "headers"]
         for rows in _rows(file, columns, ROWS_AT_ONCE):
             chosen = self._chosen(rows)
             if not chosen.num_rows:
                 continue
             last = chosen["offset"][-1].as_py()
-            for entry in encode_records(chosen, codec=self.codec):
+            for entry in encode_records(chosen, codec=self.codec, max_bytes=largest):
                 yield set_of_batch(entry, last)
 
     def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -138,13 +147,15 @@ class ReplayTask:
         return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-def aborted_transactions(files: Sequence[ArchiveFile]) -> tuple[tuple[int, int, int], ...]:
-    """The transactions in a partition's files, all of them in order, that were aborted, or have no
-    end in there: producer id, first offset, and the offset of the marker."""
+def aborted_transactions(files: Sequence[ArchiveFile], wanted: Wanted) -> Transactions:
+    """Those with something wanted in a partition's files, all of them in order, that were aborted,
+    or have no end in there: their marker is at INT64_MAX."""
     began: dict[int, int] = {}
     aborted: list[tuple[int, int, int]] = []
     for file in files:
-        if file.shape != "batches":
+        if file.start >= wanted.end and not began:
+            break
+        if file.shape != "batches" or file.end <= wanted.first:
             continue
         with contextlib.closing(open_parquet(file.location)) as parquet:
             for group in range(parquet.num_row_groups):
@@ -153,23 +164,28 @@ def aborted_transactions(files: Sequence[ArchiveFile]) -> tuple[tuple[int, int, 
                     continue
                 whole = parquet.read_row_group(group, columns=[*_SEEN, "batch"])
                 for row in whole.filter(whole["transactional"]).to_batches():
-                    _follow(row, began, aborted)
+                    _follow(row, began, aborted, wanted.end)
     aborted += [(producer, first, INT64_MAX) for producer, first in began.items()]
     return tuple(sorted(aborted, key=lambda transaction: transaction[1]))
 
 
 def _follow(
-    rows: pa.RecordBatch, began: dict[int, int], aborted: list[tuple[int, int, int]]
+    rows: pa.RecordBatch,
+    began: dict[int, int],
+    aborted: list[tuple[int, int, int]],
+    wanted_end: int,
 ) -> None:
     for index in range(rows.num_rows):
         producer = rows["producer_id"][index].as_py()
+        offset = rows["base_offset"][index].as_py()
         if not rows["control"][index].as_py():
-            began.setdefault(producer, rows["base_offset"][index].as_py())
+            if offset < wanted_end:
+                began.setdefault(producer, offset)
             continue
         first = began.pop(producer, None)
         marker = decode_marker(rows["batch"][index].as_buffer())
         if first is not None and marker is not None and not marker.commit:
-            aborted.append((producer, first, rows["base_offset"][index].as_py()))
+            aborted.append((producer, first, offset))
 
 
 def _rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,9 @@ from pipeline.archiving.archive_files import ArchiveFile, list_files
 from pipeline.client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.delivering.destination import check_rename, renamed
 from pipeline.delivering.remade import Wanted
-from pipeline.delivering.replay_task import ReplayTask, aborted_transactions
+from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, WrongUse
+from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
 from pipeline.outcome import Outcome, Tally
 from pipeline.session import cores
@@ -42,7 +43,8 @@ NOTE = "written"
 
 PIECE_BYTES = 512 << 20
 """Of a partition's files in one task, unless a single one is larger."""
-CORES_UNKNOWN = 8
+MAX_MS = INT64_MAX // 1000
+"""Parquet has times in microseconds."""
 
 
 class Reached(NamedTuple):
@@ -80,7 +82,8 @@ class Replay:
     keep_producers: bool = False
     """Leave producers' ids in archived batches: only for a topic that nobody else writes to."""
     on_gap: str = "fail"
-    """Or `skip`, where the archive lacks offsets between those that it has; they are counted."""
+    """Or `skip`, where the archive lacks offsets between those that it has, which are counted, or
+    the end of a transaction, which is left out."""
 
     @property
     def wanted(self) -> Wanted:
@@ -93,7 +96,7 @@ class Replay:
         Raises WrongUse, NoSuchTopic, OffsetsGone, CorruptData, ForeignState, Unreachable, Refused.
         """
         self._check_arguments()
-        files = self._files()
+        files = self._wanted_of(self._archived())
         self._check_gaps(files)
         with Cluster(self.to) as cluster:
             State.check(self._state_path, self._identity(cluster))
@@ -112,7 +115,8 @@ class Replay:
 
         self._check_arguments()
         tally = Tally("replay", watch)
-        files = self._files()
+        archived = self._archived()
+        files = self._wanted_of(archived)
         self._check_gaps(files)
         with Cluster(self.to) as cluster:
             state = State.open(self._state_path, self._identity(cluster))
@@ -131,7 +135,7 @@ class Replay:
                     )
                 )
                 aborted = {
-                    partition: aborted_transactions(files[partition]) for partition in pieces
+                    partition: self._aborted(partition, archived[partition]) for partition in pieces
                 }
                 tell = telling(tally)
                 for number in range(max(map(len, pieces.values()), default=0)):
@@ -195,8 +199,8 @@ class Replay:
                     if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                         raise
 
-    def _files(self) -> dict[TopicPartition, list[ArchiveFile]]:
-        """The files of each partition that have something of what is wanted, in order."""
+    def _archived(self) -> dict[TopicPartition, list[ArchiveFile]]:
+        """The files of each partition, in order. Raises NoSuchTopic, CorruptData."""
         found = list_files(self.archive, topics=self.topics or None)
         if not found:
             of = f" of {', '.join(self.topics)}" if self.topics else ""
@@ -204,12 +208,23 @@ class Replay:
         for topic in self.topics:
             if not any(file.topic == topic for file in found):
                 raise NoSuchTopic(f"there is nothing of topic '{topic}' in {self.archive}")
-        wanted = self.wanted
         files: dict[TopicPartition, list[ArchiveFile]] = defaultdict(list)
         for file in found:
-            if file.start < wanted.end and file.end > wanted.first:
-                files[TopicPartition(file.topic, file.partition)].append(file)
+            files[TopicPartition(file.topic, file.partition)].append(file)
         return dict(files)
+
+    def _wanted_of(
+        self, archived: dict[TopicPartition, list[ArchiveFile]]
+    ) -> dict[TopicPartition, list[ArchiveFile]]:
+        """Those that have something of the stretch of offsets."""
+        wanted = self.wanted
+        chosen = {
+            partition: [
+                file for file in files if file.start < wanted.end and file.end > wanted.first
+            ]
+            for partition, files in archived.items()
+        }
+        return {partition: files for partition, files in chosen.items() if files}
 
     def _check_gaps(self, files: dict[TopicPartition, list[ArchiveFile]]) -> None:
         """Raises CorruptData for files that overlap, OffsetsGone for a gap between them unless it
@@ -251,13 +266,26 @@ class Replay:
                 pieces[partition] = made
         return pieces
 
+    def _aborted(self, partition: TopicPartition, files: list[ArchiveFile]) -> Transactions:
+        """Raises OffsetsGone for a transaction whose end is not there, unless it is to be skipped:
+        if it was committed, its records would be missing for good."""
+        aborted = aborted_transactions(files, self.wanted)
+        for _, first, end in aborted:
+            if end == INT64_MAX and self.on_gap == "fail":
+                raise OffsetsGone(
+                    f"the archive in {self.archive} ends before a transaction does that began at "
+                    f"offset {first:,} of {partition}: archive more, end before it with "
+                    f"--to-offset {first}, or go on without it with --on-gap skip"
+                )
+        return aborted
+
     def _task(
         self,
         partition: TopicPartition,
         piece: tuple[ArchiveFile, ...],
         files: dict[TopicPartition, list[ArchiveFile]],
         reached: dict[TopicPartition, Reached],
-        aborted: tuple[tuple[int, int, int], ...],
+        aborted: Transactions,
         doubtful: bool,
     ) -> ReplayTask:
         return ReplayTask(
@@ -297,7 +325,8 @@ class Replay:
 
     def _identity(self, cluster: Cluster) -> dict[str, str]:
         rest = {key: value for key, value in self._selection().items() if key != "servers"}
-        return {**rest, "archive": self.archive, "to": str(cluster.cluster_id() or self.to)}
+        to = cluster.cluster_id() or self.to
+        return {**rest, "archive": locate(self.archive).uri, "to": str(to)}
 
     def _check_arguments(self) -> None:
         if self.on_gap not in ("fail", "skip"):
@@ -314,6 +343,9 @@ class Replay:
             and self.until_ms <= self.since_ms
         ):
             raise WrongUse("the stretch of time ends before it begins (--since, --until)")
+        for time_ms in (self.since_ms, self.until_ms):
+            if time_ms is not None and abs(time_ms) > MAX_MS:
+                raise WrongUse(f"{time_ms} is no time in milliseconds (--since, --until)")
         check_rename(self.rename, len(self.topics) or None)
 
 

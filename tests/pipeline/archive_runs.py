@@ -101,7 +101,7 @@ class Runs:
     def work(self, job: ArchiveJob, batch_id: int, ranges: Iterable[Range]) -> list[dict[str, Any]]:
         log = self.folder / "_state" / "checkpoint" / "offsets" / str(batch_id)
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
+        log.write_text("v1")
         shipped = pickle.loads(pickle.dumps(job))
         return [json.loads(json.dumps(shipped.work(range_, batch_id))) for range_ in ranges]
 

@@ -53,8 +53,7 @@ class SimulatedPartition:
         self.faults = faults
         self.stamp_ms = stamp_ms
         self.entries: list[bytes] = []
-        self.first = 0
-        self.end = 0
+        self.following = 0
         self.foreign = 0
         self.most_in_flight = 0
         self._on_the_way: deque[bytes] = deque()
@@ -64,9 +63,9 @@ class SimulatedPartition:
 
     # What a delivery asks.
 
-    def bounds(self) -> tuple[int, int]:
+    def end(self) -> int:
         self._others()
-        return self.first, self.end
+        return self.following
 
     def stored(self, offset: int) -> memoryview:
         found = [entry for entry in self.entries if Batch(memoryview(entry)).last_offset >= offset]
@@ -105,10 +104,7 @@ class SimulatedPartition:
 
     def delete_before(self, index: int) -> None:
         """Retention: the entries before this one."""
-        if index:
-            gone = self.entries[:index]
-            self.first = Batch(memoryview(gone[-1])).last_offset + 1
-            del self.entries[:index]
+        del self.entries[:index]
 
     def delete(self, index: int) -> None:
         """Compaction: one entry, of which no record is left."""
@@ -123,7 +119,7 @@ class SimulatedPartition:
 
     def _others(self) -> None:
         if self.random.random() < self.faults.foreign:
-            value = b"foreign-%d" % self.end
+            value = b"foreign-%d" % self.following
             self.others_append(build_batch([(5, None, value, ())] * self.random.randint(1, 3)))
         if self._late and self.random.random() < 0.3:
             with contextlib.suppress(Refused):
@@ -159,7 +155,7 @@ class SimulatedPartition:
         raise Unknown(0)
 
     def _passing(self, data: bytes) -> int:
-        raise refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        raise Unknown(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def _timed_out(self, data: bytes) -> int:
         self._append(data)
@@ -175,12 +171,12 @@ class SimulatedPartition:
         known = self._sequenced(batch)
         if known is not None:
             return known
-        base_offset = self.end
+        base_offset = self.following
         if self.stamp_ms is not None:
             batch.stamp_log_append_time(self.stamp_ms + base_offset)
         batch.place(base_offset, 7)
         self.entries.append(bytes(entry))
-        self.end += batch.record_count
+        self.following += batch.record_count
         return base_offset
 
     def _sequenced(self, batch: Batch) -> int | None:
@@ -198,7 +194,7 @@ class SimulatedPartition:
                 return offset
         if first != following:
             raise refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        recent = [*recent, (first, last, self.end)][-5:]
+        recent = [*recent, (first, last, self.following)][-5:]
         self._producers[batch.producer_id] = batch.producer_epoch, last + 1, recent
         return None
 

@@ -132,7 +132,8 @@ def test_batches_are_the_bytes_of_the_log_and_are_not_compressed_twice(
         assert group.column(group.num_columns - 1).compression == codec
         assert group.column(0).compression == "ZSTD"
     found = list_files(str(tmp_path / "raw"), topics=[plain.name])
-    assert [(one.earliest_ms, one.latest_ms) for one in found] == [(NOW_MS, NOW_MS + 3019)]
+    # A batch tells the time of its first record, not the least.
+    assert [(one.earliest_ms, one.latest_ms) for one in found] == [(None, NOW_MS + 3019)]
 
 
 def test_row_groups_are_bounded_and_tell_their_offsets_and_times(
@@ -267,6 +268,13 @@ def test_a_folder_or_state_of_something_else_is_refused(
     (folder / "_state" / "checkpoint" / "offsets" / "0").unlink()
     with pytest.raises(errors.ForeignState, match="does not know micro-batch 0"):
         runs.start()
+    owner = folder / "_archive.json"
+    owner.write_text(owner.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(errors.ForeignState, match="is an archive of format 2, and this version"):
+        archive.check()
+    owner.write_text("[1]")
+    with pytest.raises(errors.ForeignState, match=r"_archive\.json is damaged"):
+        archive.check()
 
 
 def test_what_cannot_work_is_said_before_a_jvm_starts(
@@ -313,4 +321,6 @@ def test_a_file_that_only_looks_like_one_of_an_archive_is_named(tmp_path: Path) 
     with pytest.raises(errors.CorruptData, match="is of archive format 2"):
         list_files(str(tmp_path))
     assert list_files(str(tmp_path / "nowhere")) == []
+    with pytest.raises(errors.WrongUse, match=r"cannot list .*\.parquet: Not a directory; name"):
+        list_files(str(path))
     assert locate(str(tmp_path)).is_local

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import errors
-from pipeline.archiving.archive_files import list_files, name_of
+from pipeline.archiving.archive_files import OWNER, list_files, name_of
+from pipeline.archiving.archive_job import StagedFile
+from pipeline.archiving.parquet_writer import Compression
 from pipeline.archiving.publication import Publication
+from pipeline.filesystem import Location, locate, replace
 from pipeline.reading.plan import Range
 from tests.pipeline.archive_runs import Runs, Topic, archive_of, archived, files, inside, made
 from tests.support.broker_process import BrokerProcess
@@ -94,6 +98,40 @@ def test_a_crash_before_the_commit_leaves_nothing_but_what_the_next_run_clears(
     assert archived(tmp_path / "a") == topic.rows()
 
 
+def test_a_folder_that_was_cut_off_as_it_became_an_archive_becomes_one(
+    broker: BrokerProcess, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = topic.write(2)
+    runs = Runs(archive_of(broker, tmp_path / "a", topic))
+
+    def crashing(source: Location, target: Location) -> None:
+        if target.path.endswith(OWNER):
+            raise Crash
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.filesystem.replace", crashing)
+        with pytest.raises(Crash):
+            runs.start()
+    runs.micro_batch(0, Range(topic.name, 0, 0, end))
+    assert archived(tmp_path / "a") == topic.rows()
+
+
+def test_a_file_that_does_not_fit_is_told_in_the_systems_words_alone(tmp_path: Path) -> None:
+    """A limit on the size of files is met in the same place as a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with (
+            pytest.raises(errors.Refused, match=r"^cannot write .*/staged: File too large$"),
+            StagedFile(locate(str(tmp_path)), "staged", "records", Compression()) as file,
+        ):
+            file.finish({})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not inside(tmp_path)
+
+
 def test_a_commit_that_is_repeated_changes_nothing(
     broker: BrokerProcess, topic: Topic, tmp_path: Path
 ) -> None:
@@ -171,6 +209,10 @@ def test_a_topic_that_was_made_anew_does_not_replace_what_was_archived(
     end = topic.write(2)
     runs = Runs(archive_of(broker, tmp_path / "a", topic))
     runs.micro_batch(0, Range(topic.name, 0, 0, end))
-    with pytest.raises(errors.Refused, match="is there already: the topic has been made anew"):
-        runs.micro_batch(1, Range(topic.name, 0, 0, end))
-    assert archived(tmp_path / "a") == topic.rows()
+    first = topic.rows()
+    topic.write(1)
+    # The same offsets, or others that what is there covers.
+    for range_ in (Range(topic.name, 0, 0, end), Range(topic.name, 0, end - 1, end + 5)):
+        with pytest.raises(errors.Refused, match=f"{topic.name}-0 up to offset {end - 1} already"):
+            runs.micro_batch(1, range_)
+    assert archived(tmp_path / "a") == first

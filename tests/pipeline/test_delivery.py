@@ -133,7 +133,7 @@ def test_nothing_is_lost_doubled_or_moved_whatever_happens(part: int, stamped: b
                     )
                 )
         log = source_log(random, random.randint(1, 40))
-        reached, at = partition.end, 0
+        reached, at = partition.following, 0
         while at < len(log):
             batches = log[at : at + random.randint(1, 15)]
             at += len(batches)
@@ -141,7 +141,7 @@ def test_nothing_is_lost_doubled_or_moved_whatever_happens(part: int, stamped: b
                 partition, batches, reached, wary=bool(faults.passing or faults.timed_out)
             )
             assert not delivery.counts["out_of_order"]
-            assert reached <= partition.end
+            assert reached <= partition.following
         assert ours(partition) == wanted(log), f"seed {seed}"
         pipelined += partition.most_in_flight > 1
     assert pipelined > RUNS // 50
@@ -171,7 +171,7 @@ def test_a_task_that_is_repeated_after_all_was_done_sends_nothing() -> None:
     log = source_log(random, 20)
     end, _ = deliver_all(partition, log, 0, wary=False)
     again, delivery = deliver_all(partition, log, 0, wary=False)
-    assert again == end == partition.end
+    assert again == end == partition.following
     assert delivery.counts["found"] == len(log)
     assert not delivery.counts["sent"]
 
@@ -187,7 +187,7 @@ def test_a_batch_that_another_producer_of_that_id_wrote_is_sent_without_the_id()
     partition.others_append(of_producer_5(b"foreign-5"))
     partition.others_append(build_batch([(NOW_MS, None, b"foreign-x", ())]))
     log = [of_producer_5(b"0")]
-    _, delivery = deliver_all(partition, log, partition.end, wary=False)
+    _, delivery = deliver_all(partition, log, partition.following, wary=False)
     assert ours(partition) == [b"0"]
     assert delivery.counts["producer_refused"] == 1
 
@@ -263,8 +263,8 @@ class Late(SimulatedPartition):
         self._at_last: bytes | None = late
         self.looks = 0
 
-    def bounds(self) -> tuple[int, int]:
-        found = super().bounds()
+    def end(self) -> int:
+        found = super().end()
         self.looks += 1
         if self._at_last is not None:
             self._append(self._at_last)

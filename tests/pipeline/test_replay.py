@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from pipeline.archiving import archive_files
 from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
 from pipeline.client.cluster import Cluster, TopicPartition
+from pipeline.columns.decode_batches import decode_batches
 from pipeline.delivering.delivery import Delivery
-from pipeline.delivering.replay_task import ReplayTask
+from pipeline.delivering.replay_task import ReplayTask, _rows
 from pipeline.errors import CorruptData, ForeignState, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.replay import Replay
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
+    from pipeline.archiving.archive_files import ArchiveFile
     from tests.support.broker_process import BrokerProcess
 
 NOW_MS = 1_700_000_000_000
@@ -156,50 +161,134 @@ def test_a_stretch_of_offsets_or_of_time_is_cut_to_the_record(
     assert copy
 
 
+def transactional(offset: int, producer: int, value: bytes) -> bytes:
+    return build_batch(
+        [(NOW_MS, None, value, ())], base_offset=offset, producer_id=producer, producer_epoch=0,
+        base_sequence=offset, transactional=True,
+    )  # fmt: skip
+
+
+def marker(offset: int, producer: int, *, commit: bool) -> bytes:
+    data = encode_marker(producer, 0, marker=Marker(commit, 0), timestamp_ms=NOW_MS)
+    return offset.to_bytes(8, "big") + bytes(data[8:])
+
+
+def archive_entries(folder: Path, topic: str, entries: list[bytes], *, step: int) -> None:
+    """Entries of one offset each, so many in a file."""
+    for start in range(0, len(entries), step):
+        range_ = Range(topic, 0, start, min(start + step, len(entries)))
+        name = archive_files.name_of(*range_)
+        with StagedFile(locate(str(folder)), name, "batches", Compression()) as file:
+            data = b"".join(entries[range_.start : range_.end])
+            file.add(
+                decode_batches(data, topic=topic, partition=0, start=range_.start, end=range_.end)
+            )
+            file.finish(footer(range_, "batches"))
+
+
 def test_aborted_transactions_stay_out_though_their_end_is_in_a_later_file(
     broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.columns.decode_batches import decode_batches
-
-    def batch(offset: int, producer: int, value: bytes) -> bytes:
-        return build_batch(
-            [(NOW_MS, None, value, ())], base_offset=offset, producer_id=producer, producer_epoch=0,
-            base_sequence=offset, transactional=True,
-        )  # fmt: skip
-
-    def marker(offset: int, producer: int, *, commit: bool) -> bytes:
-        data = encode_marker(producer, 0, marker=Marker(commit, 0), timestamp_ms=NOW_MS)
-        return offset.to_bytes(8, "big") + bytes(data[8:])
-
     entries = [
-        batch(0, 1, b"rolled back"),
-        batch(1, 2, b"kept"),
-        batch(2, 1, b"rolled back"),
+        transactional(0, 1, b"rolled back"),
+        transactional(1, 2, b"kept"),
+        transactional(2, 1, b"rolled back"),
         marker(3, 1, commit=False),
-        batch(4, 1, b"kept too"),
+        transactional(4, 1, b"kept too"),
         marker(5, 2, commit=True),
         marker(6, 1, commit=True),
-        batch(7, 2, b"has no end yet"),
+        transactional(7, 2, b"has no end yet"),
     ]
-    where = locate(str(tmp_path / "lake"))
-    for start in range(0, 8, 2):
-        range_ = Range("transactions", 0, start, start + 2)
-        name = archive_files.name_of(*range_)
-        with StagedFile(where, name, "batches", Compression()) as file:
-            data = b"".join(entries[start : start + 2])
-            file.add(
-                decode_batches(data, topic="transactions", partition=0, start=start, end=start + 2)
-            )
-            file.finish(footer(range_, "batches"))
+    archive_entries(tmp_path / "lake", "transactions", entries, step=2)
     for piece_bytes in (1, 1 << 30):
         monkeypatch.setattr("pipeline.jobs.replay.PIECE_BYTES", piece_bytes)
         without_spark(monkeypatch)
         name = f"transactions-{piece_bytes}"
-        run(Replay(str(tmp_path / "lake"), broker.bootstrap, rename=name, topics=("transactions",)))
+        job = Replay(
+            str(tmp_path / "lake"), broker.bootstrap, rename=name, topics=("transactions",)
+        )
+        # It may yet be committed, and what is replayed is not looked at again.
+        with pytest.raises(OffsetsGone, match="began at offset 7 of transactions-0: archive more"):
+            run(job)
+        assert not stored(broker.bootstrap, name)
+        run(dataclasses.replace(job, on_gap="skip"))
         assert [one.value for one in records(stored(broker.bootstrap, name))] == [
             b"kept",
             b"kept too",
         ]
+
+
+def test_a_transaction_whose_end_lies_behind_what_is_wanted_was_committed_all_the_same(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [
+        transactional(0, 1, b"committed"),
+        transactional(1, 2, b"rolled back"),
+        transactional(2, 1, b"not wanted"),
+        marker(3, 2, commit=False),
+        marker(4, 1, commit=True),
+        transactional(5, 3, b"not wanted"),
+    ]
+    archive_entries(tmp_path / "lake", "ends", entries, step=1)
+    without_spark(monkeypatch)
+    run(Replay(str(tmp_path / "lake"), broker.bootstrap, rename="{topic}-again", to_offset=2))
+    assert [one.value for one in records(stored(broker.bootstrap, "ends-again"))] == [b"committed"]
+
+
+@pytest.mark.parametrize("shape", ["batches", "records"])
+def test_files_of_other_times_are_not_opened(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    topic = f"hours-{shape}"
+    fill(broker.bootstrap, topic)
+    folder = archive(broker.bootstrap, topic, tmp_path / "lake", shape=shape)
+    without_spark(monkeypatch)
+    read: set[int] = set()
+
+    def rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
+        read.add(file.start)
+        return _rows(file, columns, at_once)
+
+    monkeypatch.setattr("pipeline.delivering.replay_task._rows", rows)
+    # Files of 12 offsets, in each partition of 24 seconds.
+    since, until = NOW_MS + 25_000, NOW_MS + 44_000
+    run(Replay(folder, broker.bootstrap, rename="{topic}-again", since_ms=since, until_ms=until))
+    assert read == ({12} if shape == "records" else {12, 24})
+    wanted = [
+        one.timestamp_ms
+        for one in records(stored(broker.bootstrap, topic))
+        if since <= one.timestamp_ms < until
+    ]
+    copy = records(stored(broker.bootstrap, f"{topic}-again"))
+    assert [one.timestamp_ms for one in copy] == wanted
+
+
+def test_an_archive_is_the_same_one_however_its_folder_is_spelled(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.bootstrap, "spelled", batches=2)
+    archive(broker.bootstrap, "spelled", tmp_path / "lake", shape="records")
+    without_spark(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("lake", "lake/", str(tmp_path / "lake"), (tmp_path / "lake").as_uri()):
+        outcome = run(Replay(folder, broker.bootstrap, rename="{topic}-again"))
+    assert outcome.records == 0
+    assert len(records(stored(broker.bootstrap, "spelled-again"))) == 3
+
+
+def test_records_are_put_into_batches_that_the_destination_takes(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.bootstrap, "narrow-records")
+    folder = archive(broker.bootstrap, "narrow-records", tmp_path / "lake", shape="records")
+    without_spark(monkeypatch)
+    with Cluster(broker.bootstrap) as cluster:
+        cluster.create_topic("narrow-again", 2, {"max.message.bytes": "150"})
+    run(Replay(folder, broker.bootstrap, rename="narrow-again", topics=("narrow-records",)))
+    for partition in range(2):
+        copy = stored(broker.bootstrap, "narrow-again", partition)
+        assert digest(copy) == digest(stored(broker.bootstrap, "narrow-records", partition))
+        assert max(map(len, copy)) <= 150
 
 
 def test_what_is_wrong_with_an_archive_is_told_before_anything_is_written(
@@ -217,6 +306,8 @@ def test_what_is_wrong_with_an_archive_is_told_before_anything_is_written(
         Replay(folder, broker.bootstrap, codec="brotli").check()
     with pytest.raises(WrongUse, match="no offsets from 9 to 9"):
         Replay(folder, broker.bootstrap, from_offset=9, to_offset=9).check()
+    with pytest.raises(WrongUse, match="1700000000000000000 is no time in milliseconds"):
+        Replay(folder, broker.bootstrap, until_ms=1_700_000_000_000_000_000).check()
     with Cluster(broker.bootstrap) as cluster:
         cluster.create_topic("narrow", 1)
     with pytest.raises(Refused, match="has 1 partitions, and the archive has faulty-1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -223,6 +224,74 @@ def test_a_crash_between_the_files_and_the_table_is_made_good_by_the_next_run(
     assert found["offset"].to_pylist() == list(range(2 * ROWS))
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_tables_log_is_on_the_disk_before_the_state_says_that_it_is_done(
+    kind: str, folder: Path, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = catalog_of(tmp_path) if kind == "iceberg" else None
+    where = locate(str(folder))
+    log = folder / ("_delta_log" if catalog is None else "metadata")
+    table = open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+    synced: list[str] = []
+    monkeypatch.setattr("pipeline.archiving.tables.sync", synced.append)
+    publication = Publication(where, state, table)
+    before: set[Path] = set()
+    for batch_id in range(2):
+        publication.publish(batch_id, stage(folder, batch_id, batch_id * ROWS, batch_id * ROWS + 9))
+        there = set(log.iterdir())
+        assert set(synced) == {str(path) for path in (there - before) | {log}}
+        assert there > before
+        before = there
+        synced.clear()
+    # One that was added by a run that was cut off then may not be there to stay.
+    again = open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+    assert again is not None
+    again.add(1, [])
+    assert {str(path) for path in before} < set(synced)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_is_gone_is_not_made_anew_without_its_files(
+    kind: str, folder: Path, state: State, tmp_path: Path
+) -> None:
+    where = locate(str(folder))
+    catalog = catalog_of(tmp_path) if kind == "iceberg" else None
+
+    def opened() -> Any:
+        return open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+
+    archive_some(Publication(where, state, opened()), folder, 1)
+    if catalog is None:
+        shutil.rmtree(folder / "_delta_log")
+    else:
+        from pyiceberg.catalog import load_catalog
+
+        load_catalog(catalog.name, **catalog.options).drop_table(catalog.identifier)
+    with pytest.raises(ForeignState, match=r"has files of the .* table.*, which is gone"):
+        opened()
+
+
+def test_a_delta_table_that_others_have_given_other_columns_takes_no_more(
+    folder: Path, state: State
+) -> None:
+    from deltalake import DeltaTable, Field, write_deltalake
+    from deltalake.schema import PrimitiveType
+
+    where = locate(str(folder))
+    table = open_table("delta", where, SCHEMAS["records"], state_id="s1")
+    publication = Publication(where, state, table)
+    archive_some(publication, folder, 1)
+    # One more does no harm.
+    DeltaTable(str(folder)).alter.add_columns([Field("note", PrimitiveType("string"))])
+    publication.publish(1, stage(folder, 1, ROWS, 2 * ROWS))
+    assert DeltaTable(str(folder)).schema().fields[-1].name == "note"
+    write_deltalake(folder, pa.table({"x": [1]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(Refused, match="has no column 'key' any more"):
+        publication.publish(2, stage(folder, 2, 2 * ROWS, 3 * ROWS))
+    with pytest.raises(Refused, match="has no column 'key' any more"):
+        open_table("delta", where, SCHEMAS["records"], state_id="s1")
+
+
 def test_ranges_without_a_record_are_files_of_no_rows_in_both(
     folder: Path, state: State, tmp_path: Path
 ) -> None:
@@ -267,6 +336,16 @@ def test_what_a_table_needs_is_said_before_anything_is_done(
         tables.check_kind("delta", None)
     with pytest.raises(NotInstalled, match="need the package pyiceberg: pip install 'pyiceberg"):
         tables.check_kind("iceberg", catalog)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_folder_whose_name_the_packages_misread_is_refused(kind: str, tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path) if kind == "iceberg" else None
+    for name in ("100%25", "no#1", "what?"):
+        where = locate(str(tmp_path)).under(name)
+        with pytest.raises(WrongUse, match=r"misread #, %, \? in a path"):
+            open_table(kind, where, SCHEMAS["records"], state_id="s", catalog=catalog)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_catalog_that_does_not_answer_is_one_line(folder: Path) -> None:
