@@ -11,17 +11,15 @@ writes what it has to say to a file, which that line names where it tells more.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
-import shutil
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline import scratch
 from pipeline.errors import NotInstalled, PipelineFailure, SparkFailed, WrongUse
 from pipeline.spark import java
 from pipeline.spark.spark_failures import translated
@@ -51,8 +49,7 @@ ROOT = str(Path(__file__).resolve().parents[__name__.count(".")])
 
 CORES_UNKNOWN = 8
 LOG = "spark.log"
-_folder: Path | None = None
-"""Holds the log of this process's JVM, which outlives its sessions; removed when all went well."""
+"""In the scratch folder; of this process's JVM, which outlives its sessions."""
 
 
 class Where(NamedTuple):
@@ -102,16 +99,16 @@ def session(
 ) -> Iterator[SparkSession]:
     """Where `format("triglot")` is known. Stopped at the end if it was made here.
 
-    Raises WrongUse where one is active and another is asked for, NotInstalled, NoJava, SparkFailed;
-    and what is raised inside it as the PipelineFailure that it stands for.
+    Raises WrongUse where one is active and another is asked for, or settings that only a new one
+    can have, NotInstalled, NoJava, SparkFailed; and what is raised inside it as the PipelineFailure
+    that it stands for.
     """
     where = Where(master, remote, dict(conf or {}))
     found = active()
     if found is not None:
         if master is not None or remote is not None:
             raise WrongUse("a Spark session is active already: stop it, or name no other to run on")
-        for key, value in where.conf.items():
-            found.conf.set(key, value)
+        _set_in(found, where.conf)
         with _translating(None):
             _prepare(found)
             yield found
@@ -125,12 +122,37 @@ def session(
             _stop(made)
 
 
+def _set_in(found: SparkSession, conf: Mapping[str, str]) -> None:
+    for key, value in conf.items():
+        try:
+            found.conf.set(key, value)
+        except Exception as error:
+            raise WrongUse(
+                f"the Spark session that is active does not take {key}={value}: set it where that "
+                "session is made"
+            ) from error
+
+
 def cores(spark: SparkSession) -> int:
     """How many tasks run at once; of a cluster behind Spark Connect, CORES_UNKNOWN."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context, and says so in its own way
         return CORES_UNKNOWN
+
+
+def tasks(spark: SparkSession) -> tuple[int, int] | None:
+    """How many tasks of the jobs that run now are done, and how many there are; None where none
+    run, and through Spark Connect."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    except Exception:  # a JVM that has been stopped, or Spark Connect, each in its own way
+        return None
+    known = [stage for stage in stages if stage is not None]
+    total = sum(stage.numTasks for stage in known)
+    return (sum(stage.numCompletedTasks for stage in known), total) if total else None
 
 
 def _prepare(spark: SparkSession) -> None:
@@ -157,10 +179,10 @@ def _translating(where: Where | None) -> Iterator[None]:
         raise NotInstalled(missing(error)) from error
     except Exception as error:
         own_jvm = where is not None and where.remote is None and not under_spark_submit()
-        log = _folder / LOG if own_jvm and _folder is not None else None
+        log = scratch.folder() / LOG if own_jvm else None
         failure = translated(error, log)
         if log is not None and isinstance(failure, SparkFailed):
-            atexit.unregister(_remove)
+            scratch.keep()
             with log.open("a", encoding="utf-8") as stream:
                 traceback.print_exception(error, file=stream)
         raise failure from error
@@ -198,7 +220,7 @@ def _started(where: Where, name: str) -> SparkSession:
     _quieten()
     with _environment(where):
         if SparkContext._gateway is None:
-            with (_scratch() / LOG).open("ab") as log:
+            with (scratch.folder() / LOG).open("ab") as log:
                 launch: Callable[..., Any] = launch_gateway
                 gateway = launch(conf, {"stdout": log, "stderr": log})
             SparkContext(conf=conf, gateway=gateway)
@@ -215,25 +237,12 @@ def _quieten() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _scratch() -> Path:
-    global _folder
-    if _folder is None:
-        _folder = Path(tempfile.mkdtemp(prefix="triglot-spark-"))
-        atexit.register(_remove)
-    return _folder
-
-
-def _remove() -> None:
-    if _folder is not None:
-        shutil.rmtree(_folder, ignore_errors=True)
-
-
 @contextlib.contextmanager
 def _environment(where: Where) -> Iterator[None]:
     """What the JVM inherits, and hands down to its Python workers."""
     changed: dict[str, str | None] = {}
     if not under_spark_submit():
-        changed["JAVA_HOME"] = java.find(os.environ).home(_scratch())
+        changed["JAVA_HOME"] = java.find(os.environ).home(scratch.folder())
     if where.is_local:
         path = os.environ.get("PYTHONPATH")
         changed["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, path)))

@@ -8,15 +8,13 @@ the codecs) has to be installed there.
 
 from __future__ import annotations
 
-import atexit
-import functools
 import hashlib
 import io
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pipeline import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,15 +109,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 def _written() -> Path:
     """The zip as a file, the same one while nothing changes."""
     data = archive()
-    path = _folder() / f"triglot-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    path = scratch.folder() / f"triglot-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     if not path.exists():
         path.write_bytes(data)
     return path
-
-
-@functools.cache
-def _folder() -> Path:
-    """Of this process, which takes it away when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="triglot-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

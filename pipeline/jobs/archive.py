@@ -17,32 +17,28 @@ from pipeline.archiving.archive_files import FORMAT, STATE
 from pipeline.archiving.archive_job import ArchiveJob, ArchiveTask
 from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE, Publication, claim, owner_of
-from pipeline.client.cluster import TopicPartition
-from pipeline.errors import ForeignState, NoSuchTopic, Refused, WrongUse
-from pipeline.filesystem import Location, locate, write_whole
-from pipeline.left_out import LeftOut
-from pipeline.outcome import BatchDone, Outcome, Tally
+from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
+from pipeline.filesystem import Location, locate, refusing, write_whole
+from pipeline.jobs.range_runs import backlog, batch_done, check_interval
+from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
-from pipeline.reading.plan import ending_offsets, starting_offsets
 from pipeline.session import cores
-from pipeline.spark.spark_checkpoint import planned, reached
+from pipeline.spark.micro_batches import planned
 from pipeline.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from pipeline.outcome import Watch
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Source
+    from pipeline.spark.range_query import Committed
 
 FILE_OFFSETS = 1_000_000
 """Of records of a hundred bytes, a file of 20 to 100 MB, written in about a second."""
 FILES_PER_CORE = 2
 """In a micro-batch, unless it is told how much it may read: a few seconds of work."""
-CORES_UNKNOWN = 8
-"""Of a cluster that is reached through Spark Connect."""
 
 ID = "archive"
 
@@ -118,56 +114,38 @@ class Archive:
             identity = self.identity(source)
             if not self.parsed().select(source):
                 raise NoSuchTopic(f"no topic matches {self.pattern!r}")
-        try:
-            State.check(self._state_path, identity)
+        State.check(self._state_path, identity)
+        with refusing(f"write to {self.to}"):
             self._check_owner(State(locate(self._state_path)))
             _try_to_write(locate(self.to))
-        except OSError as failure:
-            raise Refused(f"cannot write to {self.to}: {failure}") from None
-
-    def start(self, spark: SparkSession, watch: Watch) -> StreamingQuery:
-        """Begin, or go on where the state says; the state is held for as long as this process is
-        there, where `run` gives it back. Raises what `check` does."""
-        return self._start(spark, watch)[0]
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        from pipeline.spark.range_stream import run_stream
+
         tally = Tally("archive", watch)
-        query, state = self._start(spark, tally)
-        try:
-            query.awaitTermination()
-        finally:
-            with contextlib.suppress(Exception):
-                query.stop()
-            state.close()
-        return tally.outcome()
-
-    def _start(self, spark: SparkSession, watch: Watch) -> tuple[StreamingQuery, State]:
-        from pipeline.spark.range_query import start_query
-
         self._check_arguments()
-        with contextlib.closing(self.parsed().source()) as source:
-            cluster = source.cluster_id()
-            state = State.open(self._state_path, self.identity(source))
-            try:
-                job = self.job(state, cluster)
-                watch.total(None if self.every_s is not None else self._backlog(source, state))
-            except BaseException:
-                state.close()
-                raise
         options = self.options
         if self.max_offsets is None:
             most = FILES_PER_CORE * self.file_offsets * cores(spark)
             options["maxOffsetsPerTrigger"] = str(most)
-        query = start_query(
-            spark,
-            job,
-            source=options,
-            state=state,
-            every_s=self.every_s,
-            committed=_telling(watch),
-        )
-        return query, state
+        with (
+            contextlib.closing(self.parsed().source()) as source,
+            contextlib.closing(State.open(self._state_path, self.identity(source))) as state,
+        ):
+            job = self.job(state, source.cluster_id())
+            bounded = self.every_s is None
+            tally.total(backlog(source, self.parsed(), state) if bounded else None)
+            source.close()
+            run_stream(
+                spark,
+                job,
+                source=options,
+                state=state,
+                every_s=self.every_s,
+                committed=_telling(tally),
+            )
+        return tally.outcome()
 
     def job(self, state: State, cluster: str | None) -> ArchiveJob:
         """Take possession of the folder, and finish what the last run began to publish."""
@@ -177,10 +155,7 @@ class Archive:
         if noted is None:
             noted = {"id": uuid.uuid4().hex}
             state.write(ID, noted)
-        try:
-            claim(folder, self._owner(noted["id"]))
-        except OSError as failure:
-            raise Refused(f"cannot write to {self.to}: {failure}") from None
+        claim(folder, self._owner(noted["id"]))
         table = tables.open_table(
             self.table,
             folder,
@@ -193,7 +168,7 @@ class Archive:
         last = publication.last
         if last >= 0 and not planned(state, last):
             raise ForeignState(
-                f"the checkpoint in {self._state_path} does not know micro-batch {last}, which is "
+                f"the state in {self._state_path} does not know micro-batch {last}, which is "
                 f"in {self.to}: it has been removed or replaced; archive to another folder"
             )
         task = ArchiveTask(
@@ -219,8 +194,7 @@ class Archive:
     def _check_arguments(self) -> None:
         if self.shape not in SCHEMAS:
             raise WrongUse(f"no such shape: {self.shape!r}; an archive has records or batches")
-        if self.every_s is not None and not self.every_s > 0:
-            raise WrongUse(f"every {self.every_s} s is no interval: give more than 0")
+        check_interval(self.every_s)
         if self.path is not None and self.every_s is not None:
             raise WrongUse("a stopped data directory does not grow: archive it once")
         self.parsed()
@@ -258,17 +232,6 @@ class Archive:
                 "state: give it with --state, or archive to another folder"
             )
 
-    def _backlog(self, source: Source, state: State) -> int:
-        """How many offsets there are to do."""
-        options = self.parsed()
-        partitions = options.select(source)
-        ends = ending_offsets(source, partitions, committed_only=options.committed_only)
-        done: Offsets = reached(state) or {}
-        new = [partition for partition in partitions if partition not in done]
-        starts = starting_offsets(source, new, options.starting) if not done else {}
-        begins = {**starts, **done}
-        return sum(max(0, end - begins.get(partition, end)) for partition, end in ends.items())
-
 
 def archive(
     to: str,
@@ -300,24 +263,10 @@ def _try_to_write(folder: Location) -> None:
     probe.filesystem.delete_file(probe.path)
 
 
-def _telling(watch: Watch) -> Callable[[int, list[dict[str, Any]], float], None]:
-    def committed(batch_id: int, results: list[dict[str, Any]], seconds: float) -> None:
-        ends: dict[TopicPartition, int] = {}
-        for facts in results:
-            partition = TopicPartition(facts["topic"], facts["partition"])
-            ends[partition] = max(facts["end"], ends.get(partition, 0))
+def _telling(watch: Watch) -> Committed:
+    def committed(number: int, results: list[dict[str, Any]], seconds: float) -> None:
         wrote = [facts["file_bytes"] for facts in results if "name" in facts]
-        watch.batch(
-            BatchDone(
-                batch_id,
-                sum(facts["records"] for facts in results),
-                sum(facts["bytes"] for facts in results),
-                seconds,
-                offsets=sum(facts["offsets"] for facts in results),
-                end_offsets=ends,
-                left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
-                details={"files": len(wrote), "bytes written": sum(wrote)},
-            )
-        )
+        details = {"files": len(wrote), "bytes written": sum(wrote)}
+        watch.batch(batch_done(number, results, seconds, details))
 
     return committed

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import NoSuchTopic
 from pipeline.jobs.audit_facts import Facts, joined, of_json
 from pipeline.jobs.audit_findings import Finding, findings, old_before_ms
 from pipeline.outcome import BatchDone, Outcome, Tally
@@ -120,7 +121,13 @@ class Audit:
         """Everything that can be known before a JVM starts. Raises PipelineFailure."""
         source = self.options.source()
         try:
-            self.options.select(source)
+            if not self.options.select(source):
+                where = self.path if self.servers is None else self.servers
+                raise NoSuchTopic(
+                    f"{where} has no topics"
+                    if self.pattern is None
+                    else f"no topic on {where} matches {self.pattern!r}"
+                )
         finally:
             source.close()
 

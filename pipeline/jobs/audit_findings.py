@@ -24,7 +24,8 @@ MAX_MESSAGE_BYTES = 1_048_588
 """max.message.bytes where nothing else is set."""
 FORMAT_2_SINCE = (0, 11)
 FORMAT_SETTING = "message.format.version"
-OUR_SETTINGS = ("retention.min.timestamp",)
+OUR_SETTINGS = {"retention.min.timestamp": "-1"}
+"""What only triglot has, and the value by which it tells of other topics that there is none."""
 
 
 class Finding(NamedTuple):
@@ -59,8 +60,8 @@ def findings(facts: Facts, configs: Mapping[str, str], now_ms: int) -> Iterator[
         )
     yield from _formats(facts, configs)
     yield from _times(facts, configs, now_ms)
-    for name in OUR_SETTINGS:
-        if name in configs:
+    for name, none in OUR_SETTINGS.items():
+        if configs.get(name, none) != none:
             yield Finding(STOPS, topic, f"setting {name}, which only triglot has: remove it")
     limit = configs.get("max.message.bytes", "")
     if facts.largest > (int(limit) if limit.isdecimal() else MAX_MESSAGE_BYTES):

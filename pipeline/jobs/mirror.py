@@ -14,29 +14,33 @@ write to.
 from __future__ import annotations
 
 import contextlib
-import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import LATEST, Cluster, TopicPartition
+from pipeline.client.cluster import LATEST, Cluster
 from pipeline.delivering.destination import check_rename, make_like, renamed
 from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
-from pipeline.left_out import LeftOut
-from pipeline.outcome import BatchDone, Outcome, Tally
+from pipeline.filesystem import locate
+from pipeline.jobs.range_runs import backlog, batch_done, check_interval
+from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
-from pipeline.reading.plan import ending_offsets, starting_offsets
-from pipeline.spark.spark_checkpoint import reached
+from pipeline.session import cores
 from pipeline.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
+    from pipeline.delivering.mirror_job import Ends
     from pipeline.outcome import Watch
     from pipeline.reading.plan import Source
+    from pipeline.spark.range_query import Committed
+
+OFFSETS_PER_CORE = 2_000_000
+"""In a micro-batch, unless it is told how much it may read: a few seconds of work."""
 
 TOLD = {
     "found": "sets that were there already",
@@ -71,7 +75,7 @@ class Mirror:
     """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only. An offset
     inside of a batch means all of it."""
     max_offsets: int | None = None
-    """In a micro-batch."""
+    """In a micro-batch; None: OFFSETS_PER_CORE for each core."""
     on_gap: str = "fail"
     """Or `skip`, where offsets were deleted before they were read; what is left out is counted."""
     on_corrupt: str = "fail"
@@ -107,47 +111,37 @@ class Mirror:
             names = self.names(source)
             self._check_clusters(source, cluster, names)
             State.check(self.state, self.identity(source, cluster))
-
-    def start(self, spark: SparkSession, watch: Watch) -> StreamingQuery:
-        """Begin, or go on where the state says; the state is held for as long as this process is
-        there, where `run` gives it back. Raises what `check` does."""
-        return self._start(spark, watch)[0]
+            if Delivered.read(State(locate(self.state))) is None:
+                there = cluster.topics()
+                self._ends(cluster, [name for name in self._copies(names) if name in there])
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        from pipeline.spark.range_stream import run_stream
+
         tally = Tally("mirror", watch)
-        query, state = self._start(spark, tally)
-        try:
-            query.awaitTermination()
-        finally:
-            with contextlib.suppress(Exception):
-                query.stop()
-            state.close()
-        return tally.outcome()
-
-    def _start(self, spark: SparkSession, watch: Watch) -> tuple[StreamingQuery, State]:
-        from pipeline.spark.range_query import start_query
-
         self._check_arguments()
         with self._source() as source, Cluster(self.to) as cluster:
             names = self.names(source)
             self._check_clusters(source, cluster, names)
-            state = State.open(self.state, self.identity(source, cluster))
-            try:
+            with contextlib.closing(
+                State.open(self.state, self.identity(source, cluster))
+            ) as state:
                 job = self.job(state, source, cluster, names)
-                watch.total(None if self.every_s is not None else self._backlog(source, state))
-            except BaseException:
-                state.close()
-                raise
-        query = start_query(
-            spark,
-            job,
-            source=self.options,
-            state=state,
-            every_s=self.every_s,
-            committed=telling(watch),
-        )
-        return query, state
+                bounded = self.every_s is None
+                tally.total(backlog(source, self._parsed(), state) if bounded else None)
+                source.close()
+                cluster.close()
+                most = self.max_offsets or OFFSETS_PER_CORE * cores(spark)
+                run_stream(
+                    spark,
+                    job,
+                    source={**self.options, "maxOffsetsPerTrigger": str(most)},
+                    state=state,
+                    every_s=self.every_s,
+                    committed=telling(tally),
+                )
+        return tally.outcome()
 
     def job(
         self, state: State, source: Cluster, cluster: Cluster, names: Iterable[str]
@@ -161,17 +155,7 @@ class Mirror:
         delivered = Delivered.read(state)
         doubtful = delivered is not None
         if delivered is None:
-            places = cluster.partitions([renamed(self.rename, name) for name in names])
-            ends = cluster.offsets(places, LATEST)
-            used = {place: end for place, end in ends.items() if end}
-            if used and not self.append:
-                place, end = next(iter(sorted(used.items())))
-                raise ForeignState(
-                    f"{place} on {self.to} has {end:,} offsets already, and the state in "
-                    f"{self.state} is new: give the state of the mirror that wrote them, or "
-                    "--append to write behind them"
-                )
-            delivered = Delivered({str(place): end for place, end in ends.items()})
+            delivered = Delivered(self._ends(cluster, self._copies(names)))
             delivered.write(state)
         task = MirrorTask(
             source=self._parsed(),
@@ -183,6 +167,21 @@ class Mirror:
         )
         return MirrorJob(task, state)
 
+    def _copies(self, names: Iterable[str]) -> list[str]:
+        return [renamed(self.rename, name) for name in names]
+
+    def _ends(self, cluster: Cluster, copies: Iterable[str]) -> Ends:
+        """Where a new mirror begins to write. Raises ForeignState if records are there already."""
+        ends = cluster.offsets(cluster.partitions(copies), LATEST)
+        used = sorted(place for place, end in ends.items() if end)
+        if used and not self.append:
+            raise ForeignState(
+                f"{used[0]} on {self.to} has {ends[used[0]]:,} offsets already, and the state in "
+                f"{self.state} is new: give the state of the mirror that wrote them, or "
+                "--append to write behind them"
+            )
+        return {str(place): end for place, end in ends.items()}
+
     def _parsed(self) -> SourceOptions:
         return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
 
@@ -192,8 +191,7 @@ class Mirror:
     def _check_arguments(self) -> None:
         if not self.state:
             raise WrongUse("a mirror needs a folder for its state (--state)")
-        if self.every_s is not None and not (self.every_s > 0 and math.isfinite(self.every_s)):
-            raise WrongUse(f"every {self.every_s} s is no interval: give more than 0")
+        check_interval(self.every_s)
         self._parsed()
         check_rename(self.rename, None if self.pattern is not None else len(self.topics))
 
@@ -241,40 +239,17 @@ class Mirror:
             "rename": self.rename or "{topic}",
         }
 
-    def _backlog(self, source: Source, state: State) -> int:
-        """How many offsets there are to do."""
-        options = self._parsed()
-        partitions = options.select(source)
-        ends = ending_offsets(source, partitions, committed_only=options.committed_only)
-        done = reached(state) or {}
-        begins = done or starting_offsets(source, partitions, options.starting)
-        return sum(max(0, end - begins.get(partition, end)) for partition, end in ends.items())
 
-
-def telling(watch: Watch) -> Callable[[int, list[dict[str, Any]], float], None]:
+def telling(watch: Watch) -> Committed:
     """Tells a watch of each micro-batch, from the facts of its tasks."""
 
-    def committed(batch_id: int, results: list[dict[str, Any]], seconds: float) -> None:
-        ends: dict[TopicPartition, int] = {}
-        details: dict[str, int] = {}
+    def committed(number: int, results: list[dict[str, Any]], seconds: float) -> None:
+        details: Counter[str] = Counter()
         for facts in results:
-            partition = TopicPartition(facts["topic"], facts["partition"])
-            ends[partition] = max(facts["end"], ends.get(partition, 0))
             for name, count in facts.get("counts", {}).items():
                 if name in TOLD and count:
-                    details[TOLD[name]] = details.get(TOLD[name], 0) + count
-        watch.batch(
-            BatchDone(
-                batch_id,
-                sum(facts["records"] for facts in results),
-                sum(facts["bytes"] for facts in results),
-                seconds,
-                offsets=sum(facts["offsets"] for facts in results),
-                end_offsets=ends,
-                left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
-                details=details,
-            )
-        )
+                    details[TOLD[name]] += count
+        watch.batch(batch_done(number, results, seconds, details))
 
     return committed
 

@@ -24,6 +24,7 @@ from pyarrow import fs
 from pipeline.archiving.archive_files import STATE
 from pipeline.errors import ForeignState, Refused, WrongUse
 from pipeline.filesystem import locate
+from pipeline.jobs.range_runs import backlog
 from pipeline.outcome import BatchDone, Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import offsets_from_json
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from pipeline.outcome import Watch
-    from pipeline.reading.plan import Source
+    from pipeline.reading.plan import Offsets, Source
 
 MAX_OFFSETS = 1_000_000
 """In a micro-batch; the state of open windows is kept in the memory of the executors."""
@@ -139,32 +140,28 @@ class Stream:
         except OSError as failure:
             raise Refused(f"cannot write to {self.to}: {failure}") from None
 
-    def start(self, spark: SparkSession, watch: Watch) -> StreamingQuery:
-        """Begin, or go on where the state says; the state is held for as long as this process is
-        there, where `run` gives it back. Only `run` tells of micro-batches."""
-        return self._start(spark, watch)[0]
-
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
         tally = Tally("stream", watch)
-        query, state = self._start(spark, tally)
-        told = -1
-        try:
-            ended = False
-            while not ended:
-                ended = bool(query.awaitTermination(POLL_S))
-                told = _tell(query.recentProgress, told, tally)
-        finally:
-            with contextlib.suppress(Exception):
-                query.stop()
-            state.close()
-        return tally.outcome()
-
-    def _start(self, spark: SparkSession, watch: Watch) -> tuple[StreamingQuery, State]:
         options = SourceOptions.parse(self.options, streaming=True)
         with contextlib.closing(options.source()) as source:
-            state = State.open(self._state_path, self._identity(source))
-        watch.total(None)
+            identity = self._identity(source)
+            known = State(locate(self._state_path))
+            tally.total(backlog(source, options, known) if self.every_s is None else None)
+        with contextlib.closing(State.open(self._state_path, identity)) as state:
+            query = self._start(spark, state)
+            told = -1
+            try:
+                ended = False
+                while not ended:
+                    ended = bool(query.awaitTermination(POLL_S))
+                    told = _tell(query.recentProgress, told, tally)
+            finally:
+                with contextlib.suppress(Exception):
+                    query.stop()
+        return tally.outcome()
+
+    def _start(self, spark: SparkSession, state: State) -> StreamingQuery:
         folder = locate(self.to).uri
 
         def write(closed: DataFrame, batch_id: int) -> None:
@@ -179,8 +176,8 @@ class Stream:
         writer = counts.writeStream.outputMode("append").foreachBatch(write)
         writer = writer.option("checkpointLocation", state.checkpoint)
         if self.every_s is None:
-            return writer.trigger(availableNow=True).start(), state
-        return writer.trigger(processingTime=_milliseconds(self.every_s)).start(), state
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=_milliseconds(self.every_s)).start()
 
     @property
     def _state_path(self) -> str:
@@ -246,7 +243,8 @@ def _tell(progress: Sequence[StreamingQueryProgress], told: int, watch: Watch) -
         if one.batchId <= told:
             continue
         told = one.batchId
-        ends = json.loads(one.sources[0].endOffset or "{}")
+        ends = _offsets(one.sources[0].endOffset)
+        starts = _offsets(one.sources[0].startOffset)
         late = sum(operator.numRowsDroppedByWatermark for operator in one.stateOperators)
         watch.batch(
             BatchDone(
@@ -254,9 +252,16 @@ def _tell(progress: Sequence[StreamingQueryProgress], told: int, watch: Watch) -
                 one.numInputRows,
                 0,
                 one.batchDuration / 1000,
-                offsets=one.numInputRows,
-                end_offsets=offsets_from_json(ends),
+                # The first of a query does not say where it began.
+                offsets=sum(end - starts.get(place, end) for place, end in ends.items())
+                if starts
+                else one.numInputRows,
+                end_offsets=ends,
                 details={"late rows": late},
             )
         )
     return told
+
+
+def _offsets(told: str | None) -> Offsets:
+    return offsets_from_json(json.loads(told or "null") or {})

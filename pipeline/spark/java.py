@@ -82,6 +82,9 @@ def find(environ: Mapping[str, str]) -> Java:
             return java
         too_old.append(f"{java.version or 'one of no known version'} at {java.executable}")
     found = f"found {', '.join(too_old)}" if too_old else "found none"
+    home = environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").is_file():
+        found += f"; JAVA_HOME is {home}, which has no bin/java"
     raise NoJava(
         f"Spark needs Java {OLDEST} or newer ({found}): install one, or "
         "pip install triglot[pipeline-java]"

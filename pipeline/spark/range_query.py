@@ -7,24 +7,27 @@ remembers; a micro-batch that was not finished is repeated with the same number 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pipeline.errors import WrongUse
 from pipeline.reading.plan import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from pipeline.state import State
 
 Task = TypeVar("Task")
 Facts = dict[str, Any]
 """What a task found and did: numbers, strings and lists, as JSON has them."""
+Committed = Callable[[int, list[Facts], float], None]
+"""Told of a micro-batch that is committed: its number, its results, the seconds that it took."""
 
 WAVES = 20
 """A bounded job is run in about so many pieces, so that there is progress to tell of."""
@@ -41,24 +44,20 @@ class RangeJob(Protocol):
         can be killed before Spark has noted that it happened."""
 
 
-def start_query(
+def run_query(
     spark: SparkSession,
     job: RangeJob,
     *,
     source: Mapping[str, str],
     state: State,
     every_s: float | None = None,
+    committed: Committed | None = None,
     clock: Callable[[], float] = time.monotonic,
-    committed: Callable[[int, list[Facts], float], None] | None = None,
-) -> StreamingQuery:
-    """Start it as a stream over `format("triglot")` with these options and shape `ranges`.
+) -> None:
+    """Do it as a query over `format("triglot")`, and wait for its end: `run_stream` has the rest.
 
-    Without `every_s` the query ends when it has done what was there at its start; with it, it looks
-    for more so many seconds after it last looked, until it is stopped. `committed` is called in the
-    driver after each commit, with the batch's number, its results and the seconds that it took.
+    Its checkpoint is in the state. What comes after a micro-batch is called in this process.
     """
-
-    refuse_speculation(spark)
 
     def micro_batch(ranges: DataFrame, batch_id: int) -> None:
         began = clock()
@@ -71,8 +70,15 @@ def start_query(
     writer = stream.writeStream.foreachBatch(micro_batch)
     writer = writer.option("checkpointLocation", state.checkpoint)
     if every_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_s} seconds").start()
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{every_s} seconds")
+    query = writer.start()
+    try:
+        query.awaitTermination()
+    finally:
+        with contextlib.suppress(Exception):
+            query.stop()
 
 
 def refuse_speculation(spark: SparkSession) -> None:

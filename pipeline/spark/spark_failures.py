@@ -24,7 +24,11 @@ _UNRESOLVED = re.compile(r"^\s*:: ([\w.-]+#[\w.-]+;[\w.-]+): not found", re.MULT
 _RAISED = re.compile(
     r"^(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception))(?:: (\S.*))?$", re.MULTILINE
 )
-_NO_JVM = re.compile(r"^(?:Error occurred during initialization of VM\n|Error: )(.+)", re.MULTILINE)
+_NO_JVM = re.compile(
+    r"^(.+)\nError: Could not create the Java Virtual Machine"
+    r"|^(?:Error occurred during initialization of VM\n|Error: )(.+)",
+    re.MULTILINE,
+)
 
 _WRAPPERS = (
     "Py4JError",
@@ -104,7 +108,7 @@ def _start_failure(log: str) -> str:
         return f"cannot find {packages} in any repository that is configured"
     refused = _NO_JVM.search(log)
     if refused is not None:
-        return refused[1].strip()
+        return (refused[1] or refused[2]).strip()
     return telling_line(log.replace('Exception in thread "main" ', "Caused by: "))
 
 

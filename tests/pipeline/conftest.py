@@ -19,11 +19,23 @@ from tests.support.spark_connector import spark_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 #: A short life is spent in starting: the second compiler and the parallel collector only cost.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_pandas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Only Spark Connect needs pandas, which `triglot[pipeline]` does not bring. With this folder
+    on the path, here and of workers, it is not there."""
+    folder = tmp_path_factory.mktemp("without-pandas")
+    (folder / "pandas.py").write_text("raise ImportError('pandas is not there')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +57,9 @@ def spark_runs() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_runs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    spark_runs: None, without_pandas: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """Spark in local mode on two threads, where `format("triglot")` is registered.
 
     Stop no query but your own, and leave the session's settings as they are.
@@ -58,8 +72,9 @@ def spark(spark_runs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         # As a user's session: it is `register` that lets workers find the checkout and its Python.
         patch.chdir(folder)
-        for name in ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             patch.delenv(name, raising=False)
+        patch.setenv("PYTHONPATH", str(without_pandas))
         session = (
             SparkSession.builder.master("local[2]")
             .appName("triglot-tests")

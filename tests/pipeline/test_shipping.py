@@ -1,10 +1,12 @@
-"""What is sent to executors: the zip by itself, and clusters whose Python lacks our package."""
+"""What is sent to executors: the zip by itself, and clusters whose Python lacks our package.
+
+The server of Spark Connect that is started for it also archives and mirrors.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import subprocess
 import sys
 import zipfile
@@ -12,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.archiving.archive_files import list_files
 from pipeline.shipping import PACKAGES, archive
 from protocol.records import transcode
 from tests.pipeline.conftest import JVM_FLAGS
+from tests.pipeline.mirroring import digest, stored
 from tests.support.broker_process import CHECKOUT
 from tests.support.caller import Caller, batch
 from tests.support.installed import environment
@@ -33,8 +37,10 @@ from pyspark.sql import SparkSession
 from pipeline.shipping import ship
 from pipeline.source import register
 
+SERVERS, TOPIC = {servers!r}, {topic!r}
+
 def rows():
-    options = {{"kafka.bootstrap.servers": {servers!r}, "subscribe": {topic!r}}}
+    options = {{"kafka.bootstrap.servers": SERVERS, "subscribe": TOPIC}}
     frame = spark.read.format("triglot").options(**options).load().orderBy("partition", "offset")
     return [(row.partition, row.offset, bytes(row.value)) for row in frame.collect()]
 """
@@ -78,6 +84,26 @@ ship(spark)
 ship(spark)
 register(spark)
 print(rows())
+
+from pipeline.client.cluster import Cluster, TopicPartition
+from pipeline.jobs.archive import archive
+from pipeline.jobs.mirror import mirror
+from protocol.records.builder import build_batch
+
+given = {"topics": ["grows"], "max_offsets": 4}
+partitions = [TopicPartition("grows", number) for number in range(2)]
+with Cluster(SERVERS) as cluster:
+    cluster.create_topic("grows", 2)
+    for batches in (3, 1):
+        for partition in partitions:
+            for value in (b"a", b"b", b"c")[:batches]:
+                cluster.produce(partition, [build_batch([(1, None, value, ())])])
+        for done in (
+            archive("lake", servers=SERVERS, group="archivists", **given),
+            mirror(SERVERS, SERVERS, state="state", rename="copy-{topic}", **given),
+        ):
+            print(done.job, done.records, done.batches)
+        print(*cluster.committed_offsets("archivists", partitions).values())
 spark.stop()
 """
 
@@ -125,7 +151,7 @@ def test_the_loops_in_c_are_loaded_out_of_the_zip(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, 'sent.zip')\n"
         "from protocol.records import transcode\n"
-        "from pipeline.columns.decode import decode_records\n"
+        "from pipeline.columns.decode import decode_pieces\n"
         "print(transcode.IMPLEMENTATION, transcode.__file__)"
     )
     run = subprocess.run(
@@ -151,10 +177,23 @@ def test_executors_of_a_cluster_read_with_what_was_sent_to_them(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif("TEST_PIPELINE_ALL" not in os.environ, reason="a part of make test-pipeline")
-def test_a_server_of_spark_connect_reads_with_what_was_sent_to_it(
+def test_a_server_of_spark_connect_reads_archives_and_mirrors_with_what_was_sent_to_it(
     servers: str, tmp_path: Path, spark_runs: None
 ) -> None:
     if importlib.util.find_spec("grpc_status") is None:
         pytest.skip("the client of Spark Connect needs pip install pyspark[connect]")
-    assert output_of(WITH_CONNECT, servers, tmp_path) == ["True", repr(ROWS)]
+    assert output_of(WITH_CONNECT, servers, tmp_path) == [
+        *("True", repr(ROWS)),
+        *("archive 6 2", "mirror 6 2", "3 3"),
+        *("archive 2 1", "mirror 2 1", "4 4"),
+    ]
+    archived = list_files(str(tmp_path / "lake"))
+    assert [(file.partition, file.start, file.end, file.rows) for file in archived] == [
+        (partition, *offsets, offsets[1] - offsets[0])
+        for partition in range(2)
+        for offsets in ((0, 2), (2, 3), (3, 4))
+    ]
+    for partition in range(2):
+        copy = stored(servers, "copy-grows", partition)
+        assert digest(copy) == digest(stored(servers, "grows", partition))
+        assert digest(copy)[0] == 4

@@ -45,6 +45,11 @@ NO_MEMORY = """\
 Error occurred during initialization of VM
 Could not reserve enough space for 1048574951424KB object heap
 """
+NO_SIZE = """\
+Invalid maximum heap size: -Xmxfoo
+Error: Could not create the Java Virtual Machine.
+Error: A fatal exception has occurred. Program will exit.
+"""
 WRONG_MASTER = """\
 WARNING: Using incubator modules: jdk.incubator.vector
 Exception in thread "main" org.apache.spark.SparkException: Master must be yarn, spark or local
@@ -125,6 +130,7 @@ def test_spark_s_own_words_are_told_where_there_are_no_others() -> None:
     [
         (UNRESOLVED, "cannot find no.such:thing_2.13:1.0 in any repository that is configured"),
         (NO_MEMORY, "Could not reserve enough space for 1048574951424KB object heap"),
+        (NO_SIZE, "Invalid maximum heap size: -Xmxfoo"),
         (WRONG_MASTER, "Master must be yarn, spark or local"),
         ("", "no reason given"),
     ],

@@ -1,0 +1,59 @@
+"""What archive and mirror have in common: how much there is to do, and telling of what is done."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pipeline.client.cluster import EARLIEST, TopicPartition
+from pipeline.errors import WrongUse
+from pipeline.left_out import LeftOut
+from pipeline.outcome import BatchDone
+from pipeline.reading.plan import Bound, ending_offsets, starting_offsets
+from pipeline.spark.micro_batches import reached
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pipeline.reading.options import SourceOptions
+    from pipeline.reading.plan import Source
+    from pipeline.state import State
+
+
+def check_interval(every_s: float | None) -> None:
+    """Raises WrongUse."""
+    if every_s is not None and not (every_s > 0 and math.isfinite(every_s)):
+        raise WrongUse(f"every {every_s} s is no interval: give more than 0")
+
+
+def backlog(source: Source, options: SourceOptions, state: State) -> int:
+    """How many offsets a run has to do that begins now and ends when it has done what is there."""
+    partitions = options.select(source)
+    ends = ending_offsets(source, partitions, committed_only=options.committed_only)
+    begins = reached(state)
+    if begins is None:
+        begins = starting_offsets(source, partitions, options.starting)
+    else:
+        new = [partition for partition in partitions if partition not in begins]
+        begins = begins | starting_offsets(source, new, Bound("startingOffsets", EARLIEST))
+    return sum(max(0, end - begins[partition]) for partition, end in ends.items())
+
+
+def batch_done(
+    number: int, results: Sequence[Mapping[str, Any]], seconds: float, details: Mapping[str, int]
+) -> BatchDone:
+    """What a watch is told of a micro-batch, from the facts of its tasks."""
+    ends: dict[TopicPartition, int] = {}
+    for facts in results:
+        partition = TopicPartition(facts["topic"], facts["partition"])
+        ends[partition] = max(facts["end"], ends.get(partition, 0))
+    return BatchDone(
+        number,
+        sum(facts["records"] for facts in results),
+        sum(facts["bytes"] for facts in results),
+        seconds,
+        offsets=sum(facts["offsets"] for facts in results),
+        end_offsets=ends,
+        left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
+        details=details,
+    )

@@ -1,0 +1,51 @@
+"""Ranges as a stream: a query of Spark's, or the client's own loop through Spark Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.reading.options import SourceOptions
+from pipeline.spark.connect_tasks import ConnectTasks
+from pipeline.spark.micro_batches import check_way
+from pipeline.spark.range_loop import run_loop
+from pipeline.spark.range_query import refuse_speculation, run_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.spark.range_query import Committed, RangeJob
+    from pipeline.state import State
+
+
+def run_stream(
+    spark: SparkSession,
+    job: RangeJob,
+    *,
+    source: Mapping[str, str],
+    state: State,
+    every_s: float | None = None,
+    committed: Committed | None = None,
+) -> None:
+    """Do the job on all ranges that `format("triglot")` has with these options.
+
+    Without `every_s` it ends when it has done what was there at its start; with it, it looks for
+    more so many seconds after it last looked, until it is interrupted. `committed` is told of each
+    micro-batch. Raises ForeignState for a state that was begun with the other kind of session, and
+    what goes wrong: a PipelineFailure, or what Spark makes of it.
+    """
+    connected = "connect" in type(spark).__module__
+    check_way(state, connected=connected)
+    refuse_speculation(spark)
+    if not connected:
+        run_query(spark, job, source=source, state=state, every_s=every_s, committed=committed)
+        return
+    from pipeline.dataframes.stream_source import StreamReader
+
+    reader = StreamReader(SourceOptions.parse({**source, "shape": "ranges"}, streaming=True))
+    tasks = ConnectTasks(spark)
+    try:
+        run_loop(reader, job, tasks, state=state, every_s=every_s, committed=committed)
+    finally:
+        reader.stop()
