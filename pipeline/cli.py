@@ -82,24 +82,36 @@ class Teaching(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is that of EXIT_CODES."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # a service may be started with it closed
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
-        code = _run(words)
+        code = _answered(words)
         sys.stdout.flush()
         return code
-    except WrongUse as misuse:
-        return tell_failure(WrongUse(in_flags(str(misuse))), as_json="--json" in words)
-    except PipelineFailure as failure:
-        return tell_failure(failure, as_json="--json" in words)
     except BrokenPipeError:
         # Whoever read the output has gone; the interpreter would complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
     except KeyboardInterrupt:
         return 130
+
+
+def _answered(words: list[str]) -> int:
+    """Raises BrokenPipeError."""
+    as_json = "--json" in words
+    try:
+        return _run(words)
+    except WrongUse as misuse:
+        return tell_failure(WrongUse(in_flags(str(misuse))), as_json=as_json)
+    except PipelineFailure as failure:
+        return tell_failure(failure, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 2
     except Exception as error:
-        return tell_failure(unforeseen(error), as_json="--json" in words)
+        return tell_failure(unforeseen(error), as_json=as_json)
 
 
 def _run(words: list[str]) -> int:
@@ -149,6 +161,8 @@ def _refuse_unknown(words: list[str], parsers: Mapping[str, Teaching]) -> None:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str | None:
+    if not word.strip("-"):
+        return None
     begun = [name for name in known if name.startswith(word)]
     close = get_close_matches(word, begun or known, n=1, cutoff=0.0 if begun else 0.6)
     return f"did you mean {close[0]}?" if close else None
@@ -172,7 +186,12 @@ def _add_job(commands: argparse._SubParsersAction[Teaching], name: str, job: Job
             "--once", action="store_true", help="do what is there now and end; the default"
         )
     told = parser.add_argument_group("what is told")
-    told.add_argument("--json", action="store_true", help="JSON lines on standard output")
+    told.add_argument(
+        "--json",
+        action="store_true",
+        help="JSON lines on standard output: event is progress for each micro-batch, and in the "
+        "last one done, stopped or error",
+    )
     told.add_argument("--quiet", action="store_true", help="no progress")
     told.add_argument(
         "--report", metavar="FILE", help="plots and numbers of the run: FILE.html, .svg or .png"

@@ -18,14 +18,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pipeline.dataframes.range_reader import RangeReader
+from pipeline.errors import WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import batch_ranges
 
@@ -49,7 +51,7 @@ CODE_ROOT = Path(__file__).parents[__name__.count(".")]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("triglot")` known to a session; again is harmless.
+    """Make `format("triglot")` known to a session, for each has to be told; again is harmless.
 
     In local mode the workers also get this interpreter, unless PYSPARK_PYTHON names one, and find
     this package, be it installed or in a checkout. On a cluster the executors must have both:
@@ -58,7 +60,15 @@ def register(spark: SparkSession) -> None:
     context = getattr(spark, "_sc", None)  # A session of Spark Connect has none.
     if context is not None and (context.master == "local" or context.master.startswith("local[")):
         _let_workers_import(context)
-    spark.dataSource.register(TriglotSource)
+    try:
+        spark.dataSource.register(TriglotSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # Spark looked into the active session, which is another one and knows it. To make a data
+        # frame of rows makes this one the active one.
+        spark.createDataFrame([], "nothing int")
+        spark.dataSource.register(TriglotSource)
 
 
 def _let_workers_import(context: SparkContext) -> None:
@@ -85,12 +95,12 @@ class TriglotSource(DataSource):
         return from_arrow_schema(RangeReader(SourceOptions.parse(self.options)).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+        return BatchReader(self._parsed(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pipeline.dataframes.stream_source import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        return StreamReader(self._parsed(schema, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pipeline.dataframes.writer import BatchWriter
@@ -101,6 +111,15 @@ class TriglotSource(DataSource):
         from pipeline.dataframes.writer import StreamWriter, Writer
 
         return StreamWriter(Writer.of(self.options, schema))
+
+    def _parsed(self, schema: StructType, *, streaming: bool) -> SourceOptions:
+        options = SourceOptions.parse(self.options, streaming=streaming)
+        if not to_arrow_schema(schema, timezone="UTC").equals(RangeReader(options).schema):
+            raise WrongUse(
+                f"the columns of format('{NAME}') are fixed: leave out .schema(...), and cast or "
+                "rename what load() gives"
+            )
+        return options
 
 
 class BatchReader(DataSourceReader):

@@ -52,7 +52,7 @@ class Flag(NamedTuple):
             choices=self.choices,
             metavar=None if self.choices else self.metavar,
             required=self.required,
-            help=self.help,
+            help=f"{self.help} (required)" if self.required else self.help,
         )
 
 
@@ -61,6 +61,7 @@ AS_OPTIONS = {
     "kafka.bootstrap.servers": "--from",
     "maxOffsetsPerTrigger": "--max-offsets",
     "startingOffsets": "--starting",
+    "subscribe": "--topic",
     "subscribePattern": "--topics",
 }
 """What the data source calls that which has a flag here."""
@@ -73,13 +74,14 @@ def in_flags(line: str) -> str:
 
 
 def interval(text: str) -> float:
-    """Seconds: 10s, 500ms, 2m, 1h."""
+    """Seconds: 10s, 500ms, 2m, 1h. Spark counts in milliseconds."""
     found = _DURATION.fullmatch(text)
-    if found is None or not float(found[1]):
+    seconds = float(found[1]) * _SECONDS[found[2]] if found is not None else 0.0
+    if seconds < 0.001:
         raise argparse.ArgumentTypeError(
             f"wanted an interval like 10s, 500ms or 2m, found '{text}'"
         )
-    return float(found[1]) * _SECONDS[found[2]]
+    return seconds
 
 
 def time_ms(text: str) -> int:
@@ -151,7 +153,7 @@ ON_CORRUPT = Flag(
     "--on-corrupt", "on_corrupt", "batches that are damaged; default fail", choices=SKIP
 )
 STARTING = Flag(
-    "--starting", "starting", "earliest (default), latest, or JSON of offsets", "OFFSETS"
+    "--starting", "starting", 'earliest (default), latest, or JSON: {"orders":{"0":5}}', "OFFSETS"
 )
 COMMITTED = Flag(
     "--committed",

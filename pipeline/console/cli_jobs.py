@@ -20,6 +20,8 @@ ARCHIVE = """\
   triglot pipeline archive --from localhost:9092 --topics 'orders.*' --to lake/raw --shape batches
   triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --every 30s
   triglot pipeline archive --path data --topic orders --to lake/orders --table delta
+  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --table iceberg \\
+      --name shop.orders --catalog-option type=sql --catalog-option uri=sqlite:///catalog.db
 
 Writes topics to Parquet files: a row per record with the columns of Spark's Kafka connector, or
 with --shape batches a row per stored batch, still compressed. Each record is there exactly once,
@@ -95,8 +97,6 @@ class Job(NamedTuple):
     """What the user is to know after Ctrl-C."""
     all_topics: bool = False
     """Whether it is about all topics where none is named."""
-    remote: bool = True
-    """Whether it runs through Spark Connect, whose server does the driver's part of a stream."""
 
     def refuse(self, given: Mapping[str, Any]) -> None:
         """Raises WrongUse for flags that exclude each other, or of which one is wanted."""
@@ -130,9 +130,11 @@ def _archive(given: Mapping[str, Any]) -> Any:
 
     rest = dict(given)
     identifier = rest.pop("identifier", None)
-    name, options = rest.pop("catalog_name", "default"), dict(rest.pop("catalog_options", ()))
+    name, options = rest.pop("catalog_name", None), dict(rest.pop("catalog_options", ()))
     if identifier is not None:
-        rest["catalog"] = Catalog(identifier, name, options)
+        rest["catalog"] = Catalog(identifier, name or "default", options)
+    elif name is not None or options:
+        raise WrongUse("--catalog and --catalog-option are of an Iceberg table: give its --name")
     return Archive(**rest)
 
 
@@ -207,7 +209,6 @@ JOBS = {
                 Flag("--level", "level", "of zstd or gzip", "N", flags.whole),
             ),
             _archive,
-            remote=False,
         ),
         Job(
             "replay",
@@ -261,7 +262,6 @@ JOBS = {
                 flags.GROUP,
             ),
             _mirror,
-            remote=False,
         ),
         Job(
             "stream",
@@ -289,7 +289,7 @@ JOBS = {
                 flags.FROM,
                 flags.PATH,
                 flags.TOPIC,
-                flags.TOPICS,
+                flags.TOPICS._replace(help="or all whose whole name matches"),
                 flags.ON_GAP._replace(
                     help="offsets deleted while they are looked at; default skip"
                 ),

@@ -17,19 +17,22 @@ import tempfile
 import threading
 import traceback
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from pipeline.errors import NotInstalled, PipelineFailure, WrongUse
+from pipeline.errors import NotInstalled, PipelineFailure
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pipeline.client.cluster import TopicPartition
     from pipeline.console.cli_jobs import Job
-    from pipeline.console.progress import Progress, View
+    from pipeline.console.progress import Progress, Sample, View
     from pipeline.outcome import Outcome
     from pipeline.session import Where
+
+    Draw = Callable[[Outcome, Sequence[Sample]], None]
 
 TICK_S = 0.25
 LAG_TIMEOUT_S = 5.0
@@ -49,11 +52,6 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
     from pipeline.console.progress import Progress
 
     where = spark_of(arguments)
-    if where.remote is not None and not job.remote:
-        raise WrongUse(
-            f"{job.name} does not run through Spark Connect, which has the driver's part of a "
-            "stream done by its server: use --master, or spark-submit"
-        )
     given = job.parameters(arguments)
     job.refuse(given)
     with _quiet(), _signals_raise() as catch_signals:
@@ -66,38 +64,45 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
             progress = Progress(job.name, _view(arguments), lag_of=lag_of)
         except Stopped as stopped:
             return _tell_stopped(stopped, job, None, arguments.json)
-        outcome: Outcome | None = None
+        report_of = partial(_reported, draw, progress, as_json=arguments.json)
         try:
             with _ticking(progress):
                 outcome = _run(made, progress, where, job.name, catch_signals)
-        except Stopped as stopped:
+        except BaseException as end:
             progress.close(None)
-            return _tell_stopped(stopped, job, progress, arguments.json)
-        except BaseException:
-            progress.close(None)
+            report_of(progress.outcome())
+            if isinstance(end, KeyboardInterrupt):
+                return _tell_stopped(end, job, progress, arguments.json)
             raise
-        finally:
-            if draw is not None and progress.samples:
-                draw(progress.outcome() if outcome is None else outcome, progress.samples)
         progress.close(outcome)
         if not arguments.json:
             for line in outcome.lines():
                 say(line, sys.stdout)
-        return 0
+        return report_of(outcome)
 
 
 def _run(
     made: Any, progress: Progress, where: Where, name: str, catch_signals: Callable[[], None]
 ) -> Outcome:
-    from pipeline.session import session
+    from pipeline.session import session, tasks
 
     with session(
         master=where.master, remote=where.remote, conf=where.conf, name=f"triglot {name}"
     ) as spark:
         catch_signals()  # Spark has set a handler of its own
-        progress.started()
+        progress.started(partial(tasks, spark) if sys.stderr.isatty() else None)
         outcome: Outcome = made.run(spark, progress)
         return outcome
+
+
+def _reported(draw: Draw | None, progress: Progress, outcome: Outcome, *, as_json: bool) -> int:
+    """What the run itself came to is not to be lost where its report cannot be written."""
+    if draw is not None and progress.samples:
+        try:
+            draw(outcome, progress.samples)
+        except PipelineFailure as failure:
+            return tell_failure(failure, as_json=as_json)
+    return 0
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
@@ -139,7 +144,7 @@ def tell_failure(failure: PipelineFailure, *, as_json: bool) -> int:
                 "exit": failure.exit_code,
             }
         )
-    say(f"triglot pipeline: {failure}", sys.stderr)
+    _complain(str(failure))
     return failure.exit_code
 
 
@@ -166,15 +171,24 @@ def say(text: str, stream: TextIO) -> None:
     stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
-def _tell_stopped(stopped: Stopped, job: Job, progress: Progress | None, as_json: bool) -> int:
-    exit_code = 128 + stopped.number
+def _tell_stopped(
+    stopped: KeyboardInterrupt, job: Job, progress: Progress | None, as_json: bool
+) -> int:
+    # While Spark starts, a handler of its own can be the one that catches Ctrl-C.
+    exit_code = 128 + (stopped.number if isinstance(stopped, Stopped) else signal.SIGINT)
     done = None if progress is None else progress.outcome()
     if as_json:
         counts = {} if done is None else done.as_json()
         _write_json({"event": "stopped", **counts, "exit": exit_code})
     records = f" after {done.records:,} records" if done is not None and done.batches else ""
-    say(f"triglot pipeline: {job.name} stopped{records}; {job.stopped}", sys.stderr)
+    _complain(f"{job.name} stopped{records}; {job.stopped}")
     return exit_code
+
+
+def _complain(line: str) -> None:
+    # Where nobody reads it, the exit code tells.
+    with contextlib.suppress(OSError):
+        say(f"triglot pipeline: {line}", sys.stderr)
 
 
 def _write_json(content: Mapping[str, Any]) -> None:
@@ -190,8 +204,17 @@ def _view(arguments: argparse.Namespace) -> View:
     if arguments.quiet:
         return progress.Silence()
     if sys.stderr.isatty():
-        return progress.TerminalLine(sys.stderr, lambda: shutil.get_terminal_size().columns)
+        return progress.TerminalLine(sys.stderr, _columns)
     return progress.Lines(sys.stderr)
+
+
+def _columns() -> int:
+    # shutil asks standard output alone, which may be a file.
+    with contextlib.suppress(OSError, ValueError):
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        if columns:
+            return columns
+    return shutil.get_terminal_size().columns
 
 
 def _lag_of(

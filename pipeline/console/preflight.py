@@ -26,10 +26,11 @@ CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 """What Spark's own client for Spark Connect imports."""
 CONNECT_PORT = 15002
 CONNECT_TIMEOUT_S = 3.0
+_STANDALONE = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 
 
 def check(where: Where) -> None:
-    """Raises NotInstalled, NoJava, WrongUse, and SparkFailed where no Spark Connect server is."""
+    """Raises NotInstalled, NoJava, WrongUse, and SparkFailed where no Spark answers."""
     for package, oldest in PACKAGES:
         check_package(package, oldest)
     if where.remote is not None:
@@ -38,6 +39,7 @@ def check(where: Where) -> None:
         check_remote(where.remote)
     elif active() is None and not under_spark_submit():
         java.find(os.environ)
+        check_master(where.master or where.conf.get("spark.master", ""))
 
 
 def check_package(package: str, oldest: tuple[int, ...]) -> str:
@@ -92,12 +94,27 @@ def check_remote(url: str) -> None:
             f"Spark Connect needs the Python packages {', '.join(absent)}: "
             "pip install 'pyspark[connect]'"
         )
+    refused = _refused(parts.hostname, port)
+    if refused is not None:
+        raise SparkFailed(f"no Spark Connect server answers at {parts.hostname}:{port}: {refused}")
+
+
+def check_master(url: str) -> None:
+    """Raises SparkFailed where none of the masters in spark://HOST:PORT,HOST:PORT answers. Spark
+    itself tries for a minute, and then says something else. Other masters are left to it."""
+    places = _STANDALONE.findall(url) if url.startswith("spark://") else []
+    reasons = [_refused(host.strip("[]"), int(port)) for host, port in places]
+    if reasons and None not in reasons:
+        raise SparkFailed(f"no Spark master answers at {url}: {reasons[0]}")
+
+
+def _refused(host: str, port: int) -> str | None:
+    """Why nothing can be connected to there; None if something can."""
     try:
-        socket.create_connection((parts.hostname, port), CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        raise SparkFailed(
-            f"no Spark Connect server answers at {parts.hostname}:{port}: {error.strerror or error}"
-        ) from None
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -63,6 +63,10 @@ class Status:
     offsets_per_s: float = 0.0
     running: bool = True
     """False while Spark starts."""
+    tasks: tuple[int, int] | None = None
+    """How many of the present micro-batch's tasks are done, and how many it has."""
+    underway_s: float = 0.0
+    """How long the present micro-batch is in work, at most as long as the longest of the recent."""
 
     @property
     def percent(self) -> float | None:
@@ -76,7 +80,8 @@ class Status:
         """Of a bounded run, at the present rate; None while there is none."""
         if self.total is None or not self.offsets_per_s:
             return None
-        return max(0, self.total - self.offsets) / self.offsets_per_s
+        left_s = max(0, self.total - self.offsets) / self.offsets_per_s
+        return max(0.0, left_s - self.underway_s)
 
 
 class View(Protocol):
@@ -114,6 +119,8 @@ class Progress:
         # When the one before it ended, when it ended, and what it did.
         self._recent: deque[tuple[float, float, BatchDone]] = deque(maxlen=SAMPLES)
         self._end_offsets: dict[TopicPartition, int] = {}
+        self._tasks_of: Callable[[], tuple[int, int] | None] | None = None
+        self._tasks: tuple[int, int] | None = None
         # Micro-batches are told of by a thread of Spark's, the passing of time by the main thread.
         self._lock = threading.RLock()
 
@@ -145,17 +152,22 @@ class Progress:
             self._keep(status, done)
             self._view.show(status, done)
 
-    def started(self) -> None:
-        """Spark is there; from now on it is the job's time."""
+    def started(self, tasks_of: Callable[[], tuple[int, int] | None] | None = None) -> None:
+        """Spark is there; from now on it is the job's time. `tasks_of` is asked for the `tasks` of
+        a Status whenever time has passed."""
         with self._lock:
             self._running = True
+            self._tasks_of = tasks_of
             self._began = self._clock()
             self._tally = Tally(self.job, clock=self._clock)
             self._view.show(self._status(), None)
 
     def tick(self) -> None:
         """Time has passed."""
+        # Spark is asked outside of the lock, which its own threads wait for.
+        found = self._tasks_of() if self._tasks_of is not None else None
         with self._lock:
+            self._tasks = found
             self._view.show(self._status(), None)
 
     def close(self, outcome: Outcome | None) -> None:
@@ -175,11 +187,9 @@ class Progress:
 
     def _status(self) -> Status:
         now = self._clock()
-        while len(self._recent) > 1 and self._recent[0][1] < now - RATE_OVER_S:
-            self._recent.popleft()
-        over = max(now - self._recent[0][0], 1e-9) if self._recent else 1.0
         sums = self._sums
         lag = sums.lag if self._total is None else max(0, self._total - sums.offsets)
+        over, underway = self._time_of_recent(now, idle=lag == 0)
         recent = [done for _before, _at, done in self._recent]
         return Status(
             self.job,
@@ -194,7 +204,23 @@ class Progress:
             sum(done.bytes for done in recent) / over,
             sum(done.offsets for done in recent) / over,
             self._running,
+            self._tasks,
+            underway,
         )
+
+    def _time_of_recent(self, now: float, *, idle: bool) -> tuple[float, float]:
+        """How long the recent micro-batches took, and for how long the next one is in work.
+
+        It may take as long as one of them before a rate falls: until then its time does not count.
+        """
+        if not self._recent:
+            return 1.0, 0.0
+        longest = max(ended - before for before, ended, _done in self._recent)
+        underway = 0.0 if idle else min(now - self._recent[-1][1], longest)
+        until = now - underway
+        while len(self._recent) > 1 and self._recent[0][1] < until - RATE_OVER_S:
+            self._recent.popleft()
+        return max(until - self._recent[0][0], 1e-9), underway
 
     def _keep(self, status: Status, done: BatchDone) -> None:
         if len(self.samples) >= SAMPLES:
@@ -350,8 +376,9 @@ def parts(status: Status) -> list[str]:
         said.append(f"{status.percent:.0f}%")
     if not status.running:
         return [*said, f"starting Spark, {duration(status.elapsed_s)}"]
+    tasks = ["{:,} of {:,} tasks".format(*status.tasks)] if status.tasks else []
     if not status.batches:
-        return [*said, f"working, {duration(status.elapsed_s)}"]
+        return [*said, f"working, {duration(status.elapsed_s)}", *tasks]
     if status.seconds_left is not None and status.lag:
         said.append(f"{duration(status.seconds_left)} left")
     said.append(f"{status.records_per_s:,.0f} records/s")
@@ -361,7 +388,7 @@ def parts(status: Status) -> list[str]:
         said.append(f"lag {status.lag:,}")
     said.append(f"{status.records:,} records")
     said.append(duration(status.elapsed_s))
-    return said
+    return [*said, *tasks]
 
 
 def in_width(said: list[str], width: int) -> str:

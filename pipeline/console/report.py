@@ -242,6 +242,7 @@ def _write_png(path: Path, outcome: Outcome, samples: Sequence[Sample]) -> None:
         points = _points(plot)
         axes.plot([at for at, _ in points], [value for _, value in points])
         axes.set_title(plot.title, loc="left", fontsize=10)
+        axes.set_xlim(0, samples[-1].at_s or 1.0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.2)
     axes.set_xlabel("seconds")

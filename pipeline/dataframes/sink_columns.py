@@ -2,7 +2,7 @@
 
 records   value (required) and key, binary or string; topic, unless the option names one;
           partition, headers, timestamp where wanted
-batches   batch (binary) and partition; topic, unless the option names one
+batches   batch (binary) and partition, and no value; topic, unless the option names one
 
 Other columns are left alone, so that what was read in either shape can be written as it is.
 """
@@ -30,6 +30,11 @@ def _is_text(of: pa.DataType) -> bool:
     return bool(pa.types.is_string(of) or pa.types.is_large_string(of))
 
 
+def _is_instant(of: pa.DataType) -> bool:
+    """A timestamp_ntz has no zone: which instant it is, only the session knows."""
+    return pa.types.is_timestamp(of) and of.tz is not None
+
+
 def _is_headers(of: pa.DataType) -> bool:
     if not (pa.types.is_list(of) or pa.types.is_large_list(of)):
         return False
@@ -48,7 +53,7 @@ COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool], pa.DataType]] = {
     "batch": ("binary", _is_bytes, pa.binary()),
     "topic": ("string", _is_text, pa.string()),
     "partition": ("int", pa.types.is_int32, pa.int32()),
-    "timestamp": ("timestamp", pa.types.is_timestamp, TIMESTAMP),
+    "timestamp": ("timestamp_ltz", _is_instant, TIMESTAMP),
     "headers": ("array<struct<key: string, value: binary>>", _is_headers, HEADERS),
 }
 """By name: what it may be, in Spark's words, whether a type is that, and as what it is written."""
@@ -60,7 +65,8 @@ OF_RECORDS = ("key", "value", "topic", "partition", "timestamp", "headers")
 def check_columns(schema: pa.Schema, topic: str | None) -> tuple[str, ...]:
     """The columns that are to be written. Raises WrongUse if one is missing or of a wrong type."""
     names = set(schema.names)
-    shape = OF_BATCHES if "batch" in names else OF_RECORDS
+    # A column of records may be called so, too.
+    shape = OF_BATCHES if "batch" in names and "value" not in names else OF_RECORDS
     if "value" not in names and shape is OF_RECORDS:
         found = ", ".join(schema.names) or "none"
         raise WrongUse(
@@ -73,6 +79,8 @@ def check_columns(schema: pa.Schema, topic: str | None) -> tuple[str, ...]:
         raise WrongUse("a batch has no key to choose a partition by: add a column 'partition'")
     wanted = tuple(name for name in shape if name in names and not (name == "topic" and topic))
     for name in wanted:
+        if schema.names.count(name) > 1:
+            raise WrongUse(f"there are two columns '{name}': leave one out, or rename it")
         words, test, _ = COLUMNS[name]
         found = schema.field(name).type
         if not test(found):

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pipeline.client.cluster import Cluster
+from pipeline.client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.dataframes.range_reader import RangeReader
 from pipeline.reading.plan import (
     Offsets,
@@ -57,8 +57,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> StreamOffset:
         """Where a query without a checkpoint begins."""
-        partitions = self._options.select(self._source)
-        return offsets_to_json(starting_offsets(self._source, partitions, self._options.starting))
+        source, bound = self._source, self._options.starting
+        partitions = self._options.select(source)
+        starts = starting_offsets(source, partitions, bound)
+        if self._options.committed_only and (bound.is_time or LATEST in bound.values):
+            # The latest offset, and a record of a time, may lie in a transaction that is open.
+            ends = ending_offsets(source, partitions, committed_only=True)
+            starts = {one: min(start, ends[one]) for one, start in starts.items()}
+        return offsets_to_json(starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_offsets_per_trigger
@@ -77,9 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there at this moment is what the query is to read."""
-        partitions = self._options.select(self._source)
+        options = self._options
+        # What it means that one is not there, `initialOffset` or `latestOffset` says.
+        named = options.assigned or [TopicPartition(topic, 0) for topic in options.topics]
+        partitions = options.select(self._source, known=named)
         self._target = ending_offsets(
-            self._source, partitions, committed_only=self._options.committed_only
+            self._source, partitions, committed_only=options.committed_only
         )
 
     def _up_to_target(self, start: Offsets, latest: Offsets) -> Offsets:
@@ -120,7 +129,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.commit_group is not None:
             # The options have made sure that it is no data directory.
             assert isinstance(self._source, Cluster)
-            self._source.commit_offsets(self._options.commit_group, offsets_from_json(end))
+            offsets = offsets_from_json(end)
+            if self._latest is not None:
+                # A coordinator refuses partitions that were deleted.
+                offsets = {one: offsets[one] for one in offsets.keys() & self._latest.keys()}
+            self._source.commit_offsets(self._options.commit_group, offsets)
 
     def stop(self) -> None:
         self._source.close()

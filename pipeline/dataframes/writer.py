@@ -1,8 +1,9 @@
 """Writing to topics: `df.write.format("triglot").mode("append")`, and `df.writeStream`.
 
-Rows with a column `batch` are stored batches, and are passed on as they are, still compressed;
-others are records, with the columns of Spark's Kafka connector and its rules. What columns may be,
-`pipeline.dataframes.sink_columns` says, what options, `pipeline.dataframes.writer_options`.
+Rows with a column `batch`, and none `value`, are stored batches, and are passed on as they are,
+still compressed; others are records, with the columns of Spark's Kafka connector and its rules.
+What columns may be, `pipeline.dataframes.sink_columns` says, what options,
+`pipeline.dataframes.writer_options`.
 
 Delivery is at least once, as with the connector: what a task that fails had written is there, and
 is written again when Spark repeats it. Rows of a task that go to one partition keep their order.
@@ -16,6 +17,7 @@ the same batches in a topic twice, or only some of a producer's, set `keepProduc
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -24,7 +26,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -66,6 +67,11 @@ class Written(WriterCommitMessage):
         self.rows = rows
 
 
+def _any_turn() -> int:
+    # The number of the task would do for one large write, but not for many small micro-batches.
+    return random.getrandbits(16)
+
+
 @dataclass(frozen=True)
 class Writer:
     """What both of Spark's writers do in a task. Picklable: it holds no connection."""
@@ -73,6 +79,8 @@ class Writer:
     options: WriterOptions
     columns: tuple[str, ...]
     clock: Callable[[], float] = time.time
+    turn: Callable[[], int] = _any_turn
+    """Where the rows of a task without a key and a partition begin."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Writer:
@@ -88,7 +96,7 @@ class Writer:
         with Cluster(self.options.servers, patient=True) as cluster:
             sending = Sending(cluster)
             placement = Placement(
-                cluster, self.options.topic, turn=_task(), batch_bytes=self.options.batch_bytes
+                cluster, self.options.topic, turn=self.turn(), batch_bytes=self.options.batch_bytes
             )
             for some in _gathered(written_columns(batch, self.columns) for batch in batches):
                 rows += some.num_rows
@@ -209,9 +217,3 @@ def _entries(partition: TopicPartition, column: pa.BinaryArray) -> memoryview:
         size = bounds[found + 1] - bounds[found]
         raise CorruptData(f"column 'batch' has {size} bytes for {partition} that are no batch")
     return entries
-
-
-def _task() -> int:
-    """The number of the running task within its stage; 0 outside of Spark."""
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()

@@ -9,7 +9,8 @@
     keepProducers             true (default): stored batches keep producers' ids and sequences
 
 Those that have `kafka.` in front are the producer's. Others of the producer that would change
-nothing here are taken, so that a query for the connector runs unchanged.
+nothing here are taken, so that a query for the connector runs unchanged; so is `includeHeaders`,
+for a column `headers` is written in any case.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pipeline.errors import WrongUse
+from pipeline.reading.options import OF_EVERY_CLIENT, asks_for_plaintext
 from protocol.records.compression import NAMES, ZSTD
 
 if TYPE_CHECKING:
@@ -36,23 +38,20 @@ OPTIONS = (
     "magic",
     "keepProducers",
 )
-WITHOUT_MEANING = frozenset(
-    f"kafka.{name}"
-    for name in (
-        "acks",
-        "buffer.memory",
-        "client.id",
-        "delivery.timeout.ms",
-        "enable.idempotence",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "max.request.size",
-        "request.timeout.ms",
-        "retries",
-        "retry.backoff.ms",
-    )
-)
+WITHOUT_MEANING = frozenset({
+    "includeheaders",
+    "kafka.acks",
+    "kafka.buffer.memory",
+    "kafka.delivery.timeout.ms",
+    "kafka.enable.idempotence",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.max.request.size",
+    "kafka.metadata.max.idle.ms",
+    "kafka.retries",
+    *OF_EVERY_CLIENT,
+})  # fmt: skip
 """Every write is acknowledged by all replicas and repeated where that is safe."""
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """What Spark's own options are called that it passes on to a sink."""
@@ -74,11 +73,14 @@ class WriterOptions:
         """Names in any case. Raises WrongUse for one that is not known, and for a bad value."""
         known = {name.lower(): name for name in OPTIONS}
         given: dict[str, str] = {}
-        for name, value in options.items():
-            if name.lower() in known:
-                given[known[name.lower()]] = value
-            elif name.lower() not in OF_SPARK | WITHOUT_MEANING:
-                raise WrongUse(f"unknown option '{name}'{_nearest(name.lower(), known)}")
+        for name, value in ((name.lower(), value.strip()) for name, value in options.items()):
+            if name in OF_SPARK | WITHOUT_MEANING or asks_for_plaintext(name, value):
+                continue
+            if name not in known:
+                raise WrongUse(f"unknown option '{name}'{_nearest(name, known)}")
+            if not value:
+                raise WrongUse(f"option '{known[name]}' is empty")
+            given[known[name]] = value
         if "kafka.bootstrap.servers" not in given:
             raise WrongUse("option 'kafka.bootstrap.servers' is missing: name a broker, host:port")
         codec = _one_of(given, "kafka.compression.type", NAMES, "none")
@@ -113,6 +115,10 @@ def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...], defaul
 
 def _batch_bytes(given: Mapping[str, str]) -> int:
     value = given.get("kafka.batch.size", str(BATCH_BYTES))
-    if not value.isdecimal() or not 1 <= int(value) <= BATCH_BYTES_MAX:
-        raise WrongUse(f"option 'kafka.batch.size' is '{value}': want 1 to {BATCH_BYTES_MAX} bytes")
+    # No number that is longer than the largest is ever made of what was given.
+    is_short = value.isdecimal() and len(value) <= len(str(BATCH_BYTES_MAX))
+    if not is_short or not 1 <= int(value) <= BATCH_BYTES_MAX:
+        raise WrongUse(
+            f"option 'kafka.batch.size' is '{value[:40]}': want 1 to {BATCH_BYTES_MAX} bytes"
+        )
     return int(value)

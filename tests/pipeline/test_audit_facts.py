@@ -147,6 +147,7 @@ def test_a_setting_that_only_triglot_has_does_not_move() -> None:
         STOPS,
         "setting retention.min.timestamp, which only triglot has: remove it",
     )
+    assert said(facts(entry(0, 9)), {"retention.min.timestamp": "-1"}) == []
 
 
 def test_records_that_retention_by_time_will_take_are_counted_before() -> None:

@@ -2,95 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
-import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import cli, session
-from pipeline.console import cli_flags, cli_jobs, preflight
-from pipeline.console.cli_jobs import JOBS, Job
-from pipeline.errors import KINDS, PipelineFailure, WrongUse
-from pipeline.outcome import BatchDone, Tally
+from pipeline import cli
+from pipeline.console import cli_flags, preflight
+from pipeline.console.cli_jobs import JOBS
+from pipeline.errors import KINDS, WrongUse
+from tests.pipeline.copy_job import Capture, copy_job
 from tests.support.broker_process import CHECKOUT, BrokerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pipeline.outcome import Outcome, Watch
-
-Capture = pytest.CaptureFixture[str]
-Runs = list[dict[str, Any]]
-
-FLAGS = (
-    cli_flags.FROM,
-    cli_flags.TOPIC,
-    cli_flags.MAX_OFFSETS,
-    cli_flags.SINCE,
-    cli_flags.COMMITTED,
-    cli_flags.EVERY,
-    cli_flags.Flag("--to", "to", "where to", required=True),
-)
-
-
-@dataclasses.dataclass
-class Made:
-    """A job that does what a test wants when it is checked and run."""
-
-    given: Mapping[str, Any]
-    on_check: Callable[[], None] = lambda: None
-    on_run: Callable[[], None] = lambda: None
-
-    def check(self) -> None:
-        self.on_check()
-
-    def run(self, spark: object, watch: Watch) -> Outcome:
-        tally = Tally("copy", watch)
-        tally.total(300)
-        tally.batch(BatchDone(0, 100, 1000, 0.5, 100))
-        self.on_run()
-        tally.batch(BatchDone(1, 200, 2000, 0.5, 200))
-        return tally.outcome()
-
-
-def copy_job(
-    monkeypatch: pytest.MonkeyPatch,
-    on_check: Callable[[], None] = lambda: None,
-    on_run: Callable[[], None] = lambda: None,
-) -> Runs:
-    """A command `copy`, run without Spark; what it was given each time."""
-    runs: Runs = []
-
-    def make(given: Mapping[str, Any]) -> Made:
-        runs.append(dict(given))
-        return Made(given, on_check, on_run)
-
-    @contextlib.contextmanager
-    def no_session(**where: object) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setitem(cli_jobs.JOBS, "copy", Job("copy", "copies", "  copy it\n", FLAGS, make))
-    monkeypatch.setattr(session, "session", no_session)
-    monkeypatch.setattr(preflight, "check", lambda where: None)
-    return runs
-
-
-def failing(failure: PipelineFailure) -> Callable[[], None]:
-    def fail() -> None:
-        raise failure
-
-    return fail
-
 
 # Help and mistakes
 
@@ -141,12 +68,13 @@ def test_help_needs_neither_spark_nor_arrow() -> None:
     assert run.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_who_has_gone_is_exit_code_1_and_no_complaint() -> None:
+@pytest.mark.parametrize("words", [["doctor"], ["audit", "--json"]])
+def test_a_reader_who_has_gone_is_exit_code_1_and_no_complaint(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as gone:
         run = subprocess.run(
-            [sys.executable, "-m", "pipeline", "doctor"],
+            [sys.executable, "-m", "pipeline", *words],
             cwd=CHECKOUT,
             stdout=gone,
             stderr=subprocess.PIPE,
@@ -154,6 +82,11 @@ def test_a_reader_who_has_gone_is_exit_code_1_and_no_complaint() -> None:
             check=False,
         )
     assert (run.returncode, run.stderr) == (1, "")
+
+
+def test_where_nobody_reads_what_is_wrong_the_exit_code_tells() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m pipeline audit >&- 2>&-"
+    assert subprocess.run(command, shell=True, cwd=CHECKOUT, check=False).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -165,6 +98,8 @@ def test_a_reader_who_has_gone_is_exit_code_1_and_no_complaint() -> None:
         (["copy"], "the following arguments are required: --to (see triglot pipeline copy --help)"),
         (["copy", "--to", "x", "--every", "10"], "wanted an interval like 10s, 500ms or 2m"),
         (["copy", "--to", "x", "--every", "0s"], "wanted an interval like 10s, 500ms or 2m"),
+        (["copy", "--to", "x", "--every", "0.4ms"], "wanted an interval like 10s, 500ms or 2m"),
+        (["copy", "--to", "x", "--"], "copy does not know --: see triglot pipeline copy --help"),
         (["copy", "--to", "x", "--since", "noon"], "wanted a time like 2026-11-01T08:30Z"),
         (["copy", "--to", "x", "--max-offsets", "-1"], "wanted a whole number above 0"),
         (["copy", "--to", "x", "--conf", "a"], "wanted KEY=VALUE, found 'a'"),
@@ -199,18 +134,16 @@ def test_one_place_to_read_from_and_one_choice_of_topics_is_wanted() -> None:
     audit.refuse({"servers": "a:1"})
 
 
+def test_a_catalog_is_not_taken_for_a_table_without_a_name() -> None:
+    pytest.importorskip("pyarrow", reason="the pipeline's extra is not installed")
+    with pytest.raises(WrongUse, match="of an Iceberg table: give its --name"):
+        JOBS["archive"].make({"to": "lake", "servers": "a:1", "catalog_options": (("a", "b"),)})
+
+
 def test_what_the_data_source_says_of_its_options_is_said_of_flags() -> None:
     found = "option subscribePattern is '(', no regular expression; use kafka.bootstrap.servers"
     assert cli_flags.in_flags(found) == "--topics is '(', no regular expression; use --from"
-
-
-@pytest.mark.parametrize("name", ["archive", "mirror"])
-def test_a_job_that_cannot_run_through_spark_connect_says_what_to_use(
-    capsys: Capture, name: str
-) -> None:
-    words = "--from a:1 --topic t --to b:1 --state s --remote sc://host:15002"
-    assert cli.main([name, *words.split()]) == 2
-    assert "use --master, or spark-submit" in capsys.readouterr().err
+    assert cli_flags.in_flags("option subscribe is ''") == "--topic is ''"
 
 
 # Flags
@@ -281,117 +214,6 @@ EXAMPLES: dict[object, str] = {
 }
 #: Flags whose last choice is what is done without them.
 AS_DEFAULT: set[str] = {"on_gap"}
-
-
-# Runs
-
-
-def test_a_run_ends_with_one_line_on_standard_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    copy_job(monkeypatch)
-    assert cli.main(["copy", "--to", "x"]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("copy: 300 records, 0.0 MB in 2 micro-batches, ")
-    assert told.out.count("\n") == 1
-    assert told.err.startswith("copy  33%  ")
-
-
-def test_quiet_leaves_only_the_last_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    copy_job(monkeypatch)
-    assert cli.main(["copy", "--to", "x", "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_json_is_an_object_per_micro_batch_and_the_outcome(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    copy_job(monkeypatch)
-    assert cli.main(["copy", "--to", "x", "--json"]) == 0
-    told = capsys.readouterr()
-    events = [json.loads(line) for line in told.out.splitlines()]
-    assert [event["event"] for event in events] == ["progress", "progress", "done"]
-    assert events[1]["run"]["percent"] == 100.0
-    assert told.err == ""
-
-
-@pytest.mark.parametrize("kind", list(KINDS.values()))
-@pytest.mark.parametrize("when", ["on_check", "on_run"])
-def test_a_failure_is_one_line_with_the_exit_code_of_its_kind(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, kind: type[PipelineFailure], when: str
-) -> None:
-    copy_job(monkeypatch, **{when: failing(kind("orders-0 is\x1b[2J not so"))})
-    assert cli.main(["copy", "--to", "x", "--json"]) == kind.exit_code
-    told = capsys.readouterr()
-    assert told.err == "triglot pipeline: orders-0 is\\x1b[2J not so\n"
-    assert json.loads(told.out.splitlines()[-1]) == {
-        "event": "error",
-        "error": "orders-0 is\x1b[2J not so",
-        "code": kind.__name__,
-        "exit": kind.exit_code,
-    }
-
-
-@pytest.mark.parametrize(
-    ("error", "line", "code"),
-    [
-        (ModuleNotFoundError("No module named 'pyarrow'"), "No module named 'pyarrow': pip i", 10),
-        (OSError(28, "No space left on device", "/lake/a"), "/lake/a: No space left on device", 12),
-        (TypeError("not so"), "a defect of triglot, TypeError: not so (where it was: ", 12),
-    ],
-)
-def test_what_nobody_has_foreseen_is_one_line_too(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capture,
-    tmp_path: Path,
-    error: Exception,
-    line: str,
-    code: int,
-) -> None:
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    copy_job(monkeypatch, on_check=fail)
-    assert cli.main(["copy", "--to", "x"]) == code
-    told = capsys.readouterr()
-    assert told.err.startswith(f"triglot pipeline: {line}")
-    assert told.err.count("\n") == 1
-    assert ["Traceback" in log.read_text() for log in tmp_path.iterdir()] in ([], [True])
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_with_its_code_and_says_how_to_go_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: signal.Signals, tmp_path: Path
-) -> None:
-    before = signal.getsignal(number)
-    copy_job(monkeypatch, on_run=lambda: os.kill(os.getpid(), number))
-    report = tmp_path / "run.svg"
-    words = ["copy", "--to", "x", "--quiet", "--report", str(report)]
-    assert cli.main(words) == 128 + number
-    told = capsys.readouterr()
-    assert told.err == (
-        "triglot pipeline: copy stopped after 100 records; the same command goes on from there\n"
-    )
-    assert report.exists()
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_while_it_is_checked_ends_it_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    copy_job(monkeypatch, on_check=lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert cli.main(["copy", "--to", "x", "--json"]) == 130
-    assert json.loads(capsys.readouterr().out) == {"event": "stopped", "exit": 130}
-
-
-def test_the_report_of_a_run_that_failed_has_what_was_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
-) -> None:
-    copy_job(monkeypatch, on_run=failing(KINDS["OffsetsGone"]("gone")))
-    report = tmp_path / "run.html"
-    assert cli.main(["copy", "--to", "x", "--report", str(report)]) == 6
-    assert "<td>100</td>" in report.read_text()
 
 
 # Checks before Spark, on a broker that runs

@@ -216,15 +216,19 @@ def test_bounds_of_a_batch_are_times(connector: Connector, caller: Caller) -> No
     topic = filled(caller, 30, 20)
     since, until = NOW_MS + 4_500, NOW_MS + 18_000
 
-    both = connector.read(topic, startingTimestamp=str(since), endingTimestamp=str(until))
-    one = connector.read(
-        topic,
-        startingOffsetsByTimestamp={topic: {"0": since, "1": NOW_MS + 19_000}},
-        endingOffsetsByTimestamp={topic: {"0": until, "1": NOW_MS + 60_000}},
-    )
+    for format in ("kafka", "triglot"):
+        both = connector.read(
+            topic, format, startingTimestamp=str(since), endingTimestamp=str(until)
+        )
+        one = connector.read(
+            topic,
+            format,
+            startingOffsetsByTimestamp={topic: {"0": since, "1": NOW_MS + 19_000}},
+            endingOffsetsByTimestamp={topic: {"0": until, "1": NOW_MS + 60_000}},
+        )
 
-    assert offsets(both) == [(partition, at) for partition in (0, 1) for at in range(5, 18)]
-    assert offsets(one) == [(0, at) for at in range(5, 18)] + [(1, 19)]
+        assert offsets(both) == [(partition, at) for partition in (0, 1) for at in range(5, 18)]
+        assert offsets(one) == [(0, at) for at in range(5, 18)] + [(1, 19)]
 
 
 def test_partitions_are_assigned_and_topics_chosen_by_a_pattern(
@@ -235,11 +239,12 @@ def test_partitions_are_assigned_and_topics_chosen_by_a_pattern(
         caller.create_topic(f"{topic}-{name}")
         caller.produce(f"{topic}-{name}", batch(name.encode()))
 
-    assigned = connector.read(assign={topic: [0, 2]})
-    matching = connector.read(subscribePattern=f"{topic}-.*st")
+    for format in ("kafka", "triglot"):
+        assigned = connector.read(format=format, assign={topic: [0, 2]})
+        matching = connector.read(format=format, subscribePattern=f"{topic}-.*st")
 
-    assert offsets(assigned) == [(partition, at) for partition in (0, 2) for at in range(10)]
-    assert [row.value for row in rows(matching)] == [b"east", b"west"]
+        assert offsets(assigned) == [(partition, at) for partition in (0, 2) for at in range(10)]
+        assert [row.value for row in rows(matching)] == [b"east", b"west"]
 
 
 def test_min_partitions_splits_a_topic_into_tasks(connector: Connector, caller: Caller) -> None:
@@ -250,6 +255,21 @@ def test_min_partitions_splits_a_topic_into_tasks(connector: Connector, caller: 
     assert split.rdd.getNumPartitions() == 8
     assert rows(split) == rows(connector.read(topic))
     assert len(rows(split)) == 400
+    assert connector.read(topic, "triglot", minPartitions="8").rdd.getNumPartitions() == 8
+
+
+def test_a_limit_cuts_a_stream_into_the_same_micro_batches_as_our_own_source_does(
+    spark: SparkSession, connector: Connector, caller: Caller, tmp_path: Path
+) -> None:
+    topic = filled(caller, 100, 40, 7)
+    ends = {}
+    for format in ("kafka", "triglot"):
+        reader = spark.readStream.format(format).options(**connector.servers, subscribe=topic)
+        frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
+        query = connector.run(frame, tmp_path / format)
+        ends[format] = [json.loads(batch.sources[0].endOffset) for batch in query.recentProgress]
+    assert len(ends["kafka"]) == 3
+    assert ends["kafka"] == ends["triglot"]
 
 
 def test_a_reader_of_committed_records_sees_no_aborted_and_no_open_transaction(

@@ -64,6 +64,47 @@ def test_a_bounded_run_tells_percent_and_time_left_at_the_present_rate() -> None
     assert view.status.lag == 600
 
 
+def test_a_micro_batch_that_is_no_longer_than_others_lowers_no_rate_and_its_time_is_taken_off() -> (
+    None
+):
+    clock, view = Clock(), LastStatus()
+    progress = Progress("archive", view, clock=clock)
+    progress.started()
+    progress.total(4000)
+    for number in range(2):
+        clock.now += 20
+        progress.batch(done(number, 1000))
+    told = []
+    for _ in range(3):
+        clock.now += 10
+        progress.tick()
+        told.append((round(view.status.records_per_s), round(view.status.seconds_left or 0)))
+    assert told == [(50, 30), (50, 20), (33, 40)]
+
+
+def test_a_rate_falls_at_once_where_nothing_is_left_to_do() -> None:
+    clock, view = Clock(), LastStatus()
+    progress = Progress("archive", view, clock=clock, lag_of=lambda ends: 0)
+    progress.started()
+    clock.now += 20
+    progress.batch(done(0, 1000, end_offsets={ORDERS_0: 1000}))
+    clock.now += 20
+    progress.tick()
+    assert view.status.records_per_s == 25.0
+
+
+def test_the_tasks_of_a_long_micro_batch_are_told_while_it_runs() -> None:
+    clock, view = Clock(), LastStatus()
+    progress = Progress("archive", view, clock=clock)
+    found: list[tuple[int, int] | None] = [(3, 8), None]
+    progress.started(lambda: found.pop(0))
+    clock.now += 3
+    progress.tick()
+    assert parts(view.status) == ["archive", "working, 3 s", "3 of 8 tasks"]
+    progress.tick()
+    assert parts(view.status) == ["archive", "working, 3 s"]
+
+
 def test_offsets_and_not_records_tell_how_far_a_compacted_topic_is() -> None:
     clock, view = Clock(), LastStatus()
     progress = Progress("mirror", view, clock=clock)

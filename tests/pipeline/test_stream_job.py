@@ -14,6 +14,7 @@ import pytest
 from pipeline import errors
 from pipeline.jobs import stream as job
 from pipeline.jobs.stream import Stream, stream
+from pipeline.outcome import BatchDone
 from protocol.records.builder import build_batch
 from tests.support.caller import NOW_MS, Caller
 
@@ -80,8 +81,11 @@ def test_windows_are_counted_once_by_event_time_and_late_records_are_left_out(
 
     # The first window is closed: a record that comes for it now is left out.
     write(caller, source, (3, b"a", b"late"), (5 * MINUTE, b"b", b"12"))
-    outcome = run(job_of, spark)
+    told = Told()
+    outcome = run(job_of, spark, told)
     assert (outcome.records, outcome.details["late rows"]) == (2, 1)
+    # The first micro-batch of the failed run is done again: it was not finished.
+    assert (told.offsets, told.done) == (2, 2)
     counts = [(0, b"a", 2, 10), (0, None, 1, 2), (2 * MINUTE, b"a", 1, 2)]
     assert sorted_counts(tmp_path / "counts") == sorted_rows(counts)
 
@@ -98,9 +102,23 @@ def test_windows_are_counted_once_by_event_time_and_late_records_are_left_out(
     assert begin.timestamp() * 1000 == START + 2 * MINUTE
 
 
-def run(made: Stream, spark: SparkSession) -> Any:
+class Told:
+    """What a watch is told, added up."""
+
+    def __init__(self) -> None:
+        self.offsets: int | None = None
+        self.done = 0
+
+    def total(self, offsets: int | None) -> None:
+        self.offsets = offsets
+
+    def batch(self, done: BatchDone) -> None:
+        self.done += done.offsets
+
+
+def run(made: Stream, spark: SparkSession, watch: Told | None = None) -> Any:
     fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
-    return stream(**fields, spark=spark)
+    return stream(**fields, spark=spark, watch=watch)
 
 
 def sorted_counts(folder: Path) -> list[tuple[Any, ...]]:
