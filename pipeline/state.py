@@ -1,6 +1,7 @@
 """What a job has done so far: Spark's checkpoint, and files of ours beside it.
 
-    checkpoint/       Spark's own: which offsets each micro-batch was to have, which ones are done
+    checkpoint/       Spark's own: which offsets each micro-batch was to have, which ones are done;
+                      through Spark Connect micro_batch.json instead (`spark.micro_batches`)
     job.json          what the state is of: {"job": "archive", "topics": "orders", ...}
     NAME.json         what a job notes for itself
     lock              held while a job runs, on a local disk
@@ -8,9 +9,9 @@
 A checkpoint itself does not know which cluster it counts offsets of. Taken for another topic or
 another cluster it would skip records or fail halfway: job.json is compared before a JVM starts.
 
-Nor does Spark bring it to the disk. After a power cut its last files are empty, and a query that
-finds one so does not start. They are removed, as if they had not been written; `keep` sees to it
-that no plan is lost so of which a job has noted something.
+Nor does Spark bring it to the disk. After a power cut its last files may be empty, and a query that
+finds one does not start: they are removed, as if they had never been written. `keep` brings a plan
+to the disk before a job notes anything that follows from it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from pipeline.errors import ForeignState
 from pipeline.reading.plan import Offsets, offsets_from_json
+from pipeline.state import CHECKPOINT, COMMITS, PLANS
 
 if TYPE_CHECKING:
     from pipeline.dataframes.stream_source import StreamOffset
@@ -53,7 +54,7 @@ class MicroBatch(NamedTuple):
 def check_way(state: State, *, connected: bool) -> None:
     """Raises ForeignState for a state that was begun in the other way: neither could go on."""
     path = state.location.path
-    if connected and state.location.under("checkpoint").exists():
+    if connected and state.location.under(CHECKPOINT).exists():
         raise ForeignState(
             f"the state in {path} has a checkpoint of Spark's, which cannot be gone on with "
             "through Spark Connect: run this without it (--remote), as before, or begin anew with "
@@ -71,7 +72,7 @@ def planned(state: State, number: int) -> bool:
     last = MicroBatch.read(state)
     if last is not None:
         return number <= last.number
-    return state.location.under("checkpoint", "offsets", str(number)).exists()
+    return state.location.under(CHECKPOINT, PLANS, str(number)).exists()
 
 
 def reached(state: State) -> Offsets | None:
@@ -82,7 +83,7 @@ def reached(state: State) -> Offsets | None:
     last = MicroBatch.read(state)
     if last is not None:
         return offsets_from_json(last.end if last.done else last.start)
-    commits = state.location.under("checkpoint", "commits")
+    commits = state.location.under(CHECKPOINT, COMMITS)
     selector = fs.FileSelector(commits.path, allow_not_found=True)
     done = [
         int(info.base_name)
@@ -91,7 +92,7 @@ def reached(state: State) -> Offsets | None:
     ]
     if not done:
         return None
-    log = state.location.under("checkpoint", "offsets", str(max(done)))
+    log = state.location.under(CHECKPOINT, PLANS, str(max(done)))
     try:
         with log.filesystem.open_input_stream(log.path) as stream:
             return offsets_from_json(json.loads(stream.read().splitlines()[2]))
