@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from pipeline.archiving.archive_files import STATE
-from pipeline.errors import ForeignState, Refused, WrongUse
-from pipeline.filesystem import locate
+from pipeline.errors import ForeignState, WrongUse
+from pipeline.filesystem import locate, refusing
 from pipeline.jobs.range_runs import backlog
 from pipeline.outcome import BatchDone, Outcome, Tally
 from pipeline.reading.options import SourceOptions
@@ -133,12 +133,10 @@ class Stream:
             options.select(source)
             source.partitions([self.to_topic])
             identity = self._identity(source)
-        try:
-            State.check(self._state_path, identity)
+        State.check(self._state_path, identity)
+        with refusing(f"write to {self.to}"):
             self._check_folder()
             locate(self.to).make()
-        except OSError as failure:
-            raise Refused(f"cannot write to {self.to}: {failure}") from None
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
