@@ -145,7 +145,7 @@ test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
 
 test-pipeline: .venv/.dev-stamp .venv/.loops-stamp
-	TEST_PIPELINE_ALL=1 $(PYTEST) --timeout=600 tests/pipeline $(PYTEST_ARGS)
+	$(PYTEST) tests/pipeline $(PYTEST_ARGS)
 
 clients-grid: .venv/.dev-stamp
 	TEST_GRID_KEEP=1 $(PYTEST) tests/clients/test_grid.py $(PYTEST_ARGS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -294,7 +293,6 @@ def test_a_reader_of_committed_records_sees_no_aborted_and_no_open_transaction(
             assert rows(connector.read(format="triglot", **options)) == theirs
 
 
-@pytest.mark.skipif("TEST_PIPELINE_ALL" not in os.environ, reason="a part of make test-pipeline")
 def test_a_driver_that_asks_as_a_consumer_in_a_group_gets_the_same(
     spark: SparkSession, connector: Connector, caller: Caller
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -86,7 +85,6 @@ def test_the_notebook_runs_where_the_user_has_packages_of_our_names(
     assert "</html>" in (tmp_path / "lake" / "report.html").read_text()
 
 
-@pytest.mark.skipif("TEST_PIPELINE_ALL" not in os.environ, reason="a part of make test-pipeline")
 @pytest.mark.clients
 def test_the_demos_pipeline_archives_the_topic_and_stops_in_order(
     installation: Installation, demo: str, tmp_path: Path
@@ -119,7 +117,6 @@ def archived(folder: Path) -> int:
     return sum(file.end - file.start for file in list_files(str(folder)) if file.topic == "demo")
 
 
-@pytest.mark.skipif("TEST_PIPELINE_ALL" not in os.environ, reason="a part of make test-pipeline")
 def test_a_program_for_spark_submit_sends_what_its_executors_lack(
     installation: Installation, demo: str, tmp_path: Path
 ) -> None:
