@@ -270,7 +270,7 @@ def test_records_deleted_at_the_broker_while_they_are_read_are_a_gap(
         assert len(ahead) <= FETCHES_AHEAD + 1
         assert found[len(ahead)].start == 255
         assert found[-1].end == 300
-        assert left_out.offsets_missing == 255 - max(read[0], *(chunk.end for chunk in ahead))
+        assert left_out.offsets_missing == 255 - max([*read, *(chunk.end for chunk in ahead)])
 
 
 def test_what_is_left_out_is_added_up_and_few_of_it_described() -> None:
