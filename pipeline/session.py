@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -220,9 +221,11 @@ def _started(where: Where, name: str) -> SparkSession:
     _quieten()
     with _environment(where):
         if SparkContext._gateway is None:
-            with (scratch.folder() / LOG).open("ab") as log:
-                launch: Callable[..., Any] = launch_gateway
-                gateway = launch(conf, {"stdout": log, "stderr": log})
+            launch: Callable[..., Any] = launch_gateway
+            # Ctrl-C reaches the main thread alone. In the midst of this it would take away what
+            # the JVM is about to need, which then fails and does not end.
+            with (scratch.folder() / LOG).open("ab") as log, ThreadPoolExecutor(1) as launching:
+                gateway = launching.submit(launch, conf, {"stdout": log, "stderr": log}).result()
             SparkContext(conf=conf, gateway=gateway)
         else:
             SparkContext(conf=conf)
