@@ -27,6 +27,7 @@ from pipeline.columns.encode import encode_records
 from pipeline.console import preflight
 from pipeline.errors import CorruptData, NotInstalled, SparkFailed, WrongUse
 from pipeline.session import Where, session, tasks
+from pipeline.spark.java import find
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.compacted import wait_until
 
@@ -249,6 +250,38 @@ def test_a_run_that_ctrl_c_ends_has_told_of_its_work_and_leaves_nothing_else(
     assert (stopped["event"], stopped["records"], stopped["exit"]) == ("stopped", 100, 130)
     assert (tmp_path / "run.svg").read_text().startswith("<svg ")
     assert list(tmp_path.glob("tmp/triglot-*")) == []
+
+
+JAVA_THAT_TELLS = """\
+#!/bin/sh
+case "$*" in *launcher.Main*) ;; *SparkSubmit*) echo $$ >{told}.part; mv {told}.part {told} ;; esac
+exec {java} "$@"
+"""
+
+
+def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(
+    tmp_path: Path, broker: BrokerProcess, spark_runs: None
+) -> None:
+    fill(broker.bootstrap, "session-early", 1)
+    told, wrapper = tmp_path / "pid", tmp_path / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True)
+    java = find(os.environ).executable
+    wrapper.write_text(JAVA_THAT_TELLS.format(told=told, java=java))
+    wrapper.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "audit", "--from", broker.bootstrap],
+        cwd=CHECKOUT,
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "java")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        wait_until(told.exists, "the JVM")
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate()
+    assert (run.returncode, "audit stopped" in err) == (130, True)
+    jvm = Path("/proc", told.read_text().strip())
+    wait_until(lambda: not jvm.exists(), "the end of the JVM")
 
 
 def fill(servers: str, topic: str, records: int) -> None:
