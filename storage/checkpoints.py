@@ -6,6 +6,8 @@ Offset checkpoints (docs/formats/offset-checkpoints.md): version `0`, the number
     replication-offset-checkpoint      high watermark
     cleaner-offset-checkpoint          compaction has been up to here
     log-start-offset-checkpoint        where a log starts, if not at its first segment
+The last entry is `#crc32c 0 <CRC-32C of all before it, ten digits>`. No topic can have that name,
+so Apache Kafka passes over it, and leaves it out when it writes the file.
 
 What if one is lost: recovery reads logs from their start; the high watermark is the log's end
 anyway; deleted records come back.
@@ -16,9 +18,11 @@ that every file of the directory is whole; it is written last and removed before
 
 from __future__ import annotations
 
+import re
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from protocol.records.crc import crc32c
 from storage.errors import MalformedFile
 
 if TYPE_CHECKING:
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
 VERSION = 0
 OFFSET_MAX = 2**63 - 1
 OFFSET_DIGITS = 19
+
+CHECKSUM = "#crc32c"
+CHECKSUM_LINE = re.compile(rb"#crc32c 0 (\d{10})\n")
+CHECKSUM_LINE_SIZE = 21
 
 Partition = tuple[str, int]
 
@@ -78,17 +86,52 @@ def _number(text: str, path: str, line: int) -> int:
 
 
 def decode_offsets(data: bytes, path: str) -> dict[Partition, int]:
-    """Read an offset checkpoint. Raises MalformedFile."""
-    return {
-        (topic, int(partition)): int(offset)
+    """Read an offset checkpoint, whatever its checksum. Raises MalformedFile."""
+    return dict(decode_rows(data, path))
+
+
+def decode_rows(data: bytes, path: str) -> list[tuple[Partition, int]]:
+    """The entries as they follow each other, a partition perhaps twice. Raises MalformedFile."""
+    return [
+        ((topic, int(partition)), int(offset))
         for topic, partition, offset in read_entries(data, path, field_count=3)
-    }
+        if topic != CHECKSUM
+    ]
 
 
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
-    lines = [str(VERSION), str(len(offsets))]
+    lines = [str(VERSION), str(len(offsets) + 1)]
     lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    return ("\n".join(lines) + "\n").encode()
+    data = ("\n".join(lines) + "\n").encode()
+    return data + _checksum_line(data)
+
+
+def _checksum_line(data: bytes) -> bytes:
+    return b"%s 0 %010d\n" % (CHECKSUM.encode(), crc32c(data))
+
+
+def as_written(data: bytes, path: str) -> bytes:
+    """The content of an offset checkpoint with the one bit changed back that its checksum shows to
+    be wrong; mostly there is none. Without a checksum it is taken as it is.
+
+    Not to be asked of a file that Apache Kafka may have changed. Raises MalformedFile if more than
+    a bit is wrong.
+    """
+    content, line = data[:-CHECKSUM_LINE_SIZE], data[-CHECKSUM_LINE_SIZE:]
+    right = _checksum_line(content)
+    if (int.from_bytes(line) ^ int.from_bytes(right)).bit_count() <= 1:
+        return content + right
+    stated = CHECKSUM_LINE.fullmatch(line)
+    if stated is None:
+        return data
+    from storage.wrong_bit import with_bit_right
+
+    whole = with_bit_right(content, int(stated[1]))
+    if whole is None:
+        raise MalformedFile(
+            path, f"the checksum is {int(stated[1])}, the content has {crc32c(content)}"
+        )
+    return whole + line
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
@@ -121,6 +164,7 @@ class CheckpointFile:
             if serial <= self._stored:
                 return
             if data != self._stored_data:
+                self._stored_data = None  # nobody knows what an error leaves
                 self._files.write_atomic(self._path, data)
                 self._stored_data = data
             self._stored = serial

@@ -1,8 +1,9 @@
 """What the files of each log looked like when the broker stopped in good order.
 
-File (`.pystate.json`), our own: `{"version": 1, "partitions": {"<topic>-<partition>": [next offset,
-size of the last .log, of its .index, of its .timeindex, name of the producer snapshot]}}`. If any
-segment has aborted transactions, a list follows of the base offsets of those that do.
+File (`.pystate.json`), our own: `{"version": 2, "crc": <CRC-32C of the value of "partitions", as it
+stands there>, "partitions": {"<topic>-<partition>": [next offset, size of the last .log, of its
+.index, of its .timeindex, name of the producer snapshot]}}`. If any segment has aborted
+transactions, a list follows of the base offsets of those that do. Version 1 has no checksum.
 
 It guards against a stale clean shutdown marker: a log whose files have other sizes is looked
 through as after a crash. What if it is lost: all logs are.
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.records.crc import crc32c
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERSION = 1
+VERSION = 2
+WITHOUT_CHECKSUM = 1
 
 
 class CleanState:
@@ -55,11 +59,9 @@ class CleanState:
 def encode(states: Mapping[str, CleanState]) -> bytes:
     import json
 
-    content = {
-        "version": VERSION,
-        "partitions": {name: state.as_list() for name, state in states.items()},
-    }
-    return json.dumps(content).encode()
+    partitions = {name: state.as_list() for name, state in states.items()}
+    crc = crc32c(json.dumps(partitions).encode())
+    return json.dumps({"version": VERSION, "crc": crc, "partitions": partitions}).encode()
 
 
 def decode(data: bytes) -> dict[str, CleanState]:
@@ -67,8 +69,13 @@ def decode(data: bytes) -> dict[str, CleanState]:
     import json
 
     content = json.loads(data)
-    if content["version"] != VERSION:
-        raise ValueError(f"version {content['version']!r}, known is {VERSION}")
+    version = content["version"]
+    if version not in (WITHOUT_CHECKSUM, VERSION):
+        raise ValueError(f"version {version!r}, known is {VERSION}")
+    if version == VERSION:
+        found = crc32c(json.dumps(content["partitions"]).encode())
+        if found != content["crc"]:
+            raise ValueError(f"the checksum is {content['crc']!r}, the content has {found}")
     states = {}
     for name, fields in content["partitions"].items():
         next_offset, log_size, index_size, time_index_size, snapshot, *more = fields

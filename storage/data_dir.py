@@ -20,10 +20,11 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.closing import close_all, store_for_recovery
-from storage.deletion import finish_deletions, remove_folder, topic_id_of
+from storage.deletion import finish_deletions, remove_folder, sort_out
 from storage.errors import LockHeld, MalformedFile
 from storage.filesystem import parent_of
 from storage.identity import (
+    ZERO_UUID,
     decode_partition_metadata,
     encode_partition_metadata,
     identify,
@@ -35,23 +36,23 @@ from storage.layout import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
-    LOG_STARTS,
-    METADATA_LOG,
-    OTHER_SUFFIXES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    SYNCED_POINTS,
     TAKEN_OVER,
     deleted_directory,
-    is_deleted_directory,
     partition_directory,
     partition_of,
 )
 from storage.log import Log
 from storage.noted import Noted
+from storage.open_segments import OPEN
+from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
-from storage.removal import Removal
 from storage.reports import RecoveryReport
+from storage.start_offsets import StartOffsets
 from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
+from storage.unavailable import unavailable_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,12 +67,11 @@ if TYPE_CHECKING:
     SettingsOf = Callable[[Topic], LogSettings]
 
 STRAY_SUFFIX = "-stray"
-KNOWN_FOLDERS = (METADATA_LOG, "remote-log-index-cache")
-"""Folders that are no partitions of a topic; left alone without a word."""
 
 
 class DataDirectory:
-    """A locked data directory. `logs` holds the open partitions by (topic, partition)."""
+    """A locked data directory. `logs` holds the open partitions by (topic, partition), `starts`
+    where they start."""
 
     def __init__(
         self,
@@ -84,17 +84,19 @@ class DataDirectory:
         self.path = path
         self.identity = identity
         self.logs: dict[Partition, Log] = {}
+        self.starts = StartOffsets(files, path, self.logs)
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
-        self._leaving: set[Removal] = set()
         self._topics: TopicStore | None = None
-        self._opened_at: dict[Partition, int] = {}
+        self._reports: list[RecoveryReport] = []
         # The checkpoints on disk may name a deleted topic; a new one must not take these offsets.
         self._names_deleted = False
         self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}")
         self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
-        self._log_starts = CheckpointFile(files, f"{path}/{LOG_STARTS}")
+        self._synced_points = CheckpointFile(files, f"{path}/{SYNCED_POINTS}")
+        self._synced_before: dict[Partition, int] = {}  # as the last process noted it
+        self._synced_noted: dict[Partition, int] = {}
         self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}")
         self._taken_over = CheckpointFile(files, f"{path}/{TAKEN_OVER}")
         self._ends_taken_over: dict[Partition, int] = {}
@@ -136,6 +138,11 @@ class DataDirectory:
 
     # Opening
 
+    @property
+    def files_are_scarce(self) -> bool:
+        """Whether the log files that may be open are: each that is opened closes another."""
+        return OPEN.is_full
+
     def open_logs(
         self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
     ) -> list[RecoveryReport]:
@@ -144,7 +151,7 @@ class DataDirectory:
         reports = noted.reports
         self._topics = topics
         finish_deletions(self._files, self.path, topics, self._new_uuid)
-        names = self._sort_out(topics, reports)
+        names = sort_out(self._files, self.path, topics, reports)
         for topic in topics.topics():
             settings = settings_of(topic)
             for number in range(topic.partition_count):
@@ -161,6 +168,8 @@ class DataDirectory:
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
         self._names_deleted = not noted.is_all_of(self.logs)
         self._take_over(noted)
+        for key, log in self.logs.items():
+            log.segments.gaps_below = self._ends_taken_over.get(key, 0)
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)
         return reports
@@ -178,30 +187,6 @@ class DataDirectory:
                 for step in self.checkpoint_points():
                     step.sync()
 
-    def _sort_out(self, topics: TopicStore, reports: list[RecoveryReport]) -> set[str]:
-        """Remove what waits to be removed, and report what is nobody's. Returns all names."""
-        names = set(self._files.list_dir(self.path))
-        known = {
-            partition_directory(topic.name, number)
-            for topic in topics.topics()
-            for number in range(topic.partition_count)
-        }
-        for name in sorted(names - known):
-            path = f"{self.path}/{name}"
-            if name in KNOWN_FOLDERS or name.startswith(".") or not self._files.is_dir(path):
-                continue
-            if is_deleted_directory(name):
-                self._files.remove_tree(path)
-            elif name.endswith(OTHER_SUFFIXES):
-                reports.append(RecoveryReport(name, "put aside earlier; left alone"))
-            elif partition_of(name):
-                reports.append(RecoveryReport(name, "of no known topic; left alone"))
-            else:
-                reports.append(
-                    RecoveryReport(name, "not a partition; left alone (Kafka would not start)")
-                )
-        return names
-
     def _open_partition(
         self,
         topic: Topic,
@@ -210,11 +195,21 @@ class DataDirectory:
         known: LastKnown,
         found: bool,
         now_ms: int,
+        made: bool = False,
     ) -> list[RecoveryReport]:
+        """Open the log of a partition, whose folder was `found` or not; `made` is for one that the
+        topic has had only since this start."""
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
         reports: list[RecoveryReport] = []
-        if found and self._is_other_topic(folder, topic, number, reports):
+        owner = self._owner(folder, topic) if found else Owner.TOPIC
+        if owner is Owner.OTHER and not made:
+            return [self._withhold(folder, topic, number, settings, known)]
+        if owner is Owner.DELETED:
+            remove_folder(self._files, self.path, topic.name, number, self._new_uuid().hex())
             found, known = False, LastKnown()
+        elif made and (owner is Owner.OTHER or self._has_others_records(folder, owner)):
+            reports.append(self._put_aside(folder))
+            found = False
         owed: list[SyncStep] = []
         if not found:
             self._files.make_dir(folder)
@@ -225,50 +220,86 @@ class DataDirectory:
             folder,
             settings,
             known=known,
-            leader_epoch=self._topics.leader_epoch(topic.name, number) if self._topics else 0,
+            leader_epoch=self._leader_epoch(topic, number),
             now_ms=now_ms,
         )
         log.owe(*owed)
         if known.cleaned_to is not None and log.start_offset < known.cleaned_to <= log.next_offset:
             log.cleaned_to = known.cleaned_to
-        self.logs[topic.name, number] = log
-        self._opened_at[topic.name, number] = log.start_offset
+        self._add(topic, number, log)
+        self._synced_before[topic.name, number] = min(known.synced, log.next_offset)
         return reports + more
 
-    def _is_other_topic(
-        self, folder: str, topic: Topic, number: int, reports: list[RecoveryReport]
-    ) -> bool:
-        """Put a folder of another topic with this name aside; it may be all that is left of it."""
+    def _owner(self, folder: str, topic: Topic) -> Owner:
         found = topic_id_of(self._files, folder)
-        if found is None or found == topic.topic_id:
-            return False
-        if self._topics is not None and found in {one.topic_id for one in self._topics.deleted()}:
-            remove_folder(self._files, self.path, topic.name, number, self._new_uuid().hex())
-            return True
+        if found == topic.topic_id or self._topics is None:
+            return Owner.TOPIC
+        known = {one.topic_id for one in self._topics.topics()}
+        deleted = {one.topic_id for one in self._topics.deleted()}
+        return owner_of(found, topic.topic_id, known=known, deleted=deleted)
+
+    def _has_others_records(self, folder: str, owner: Owner) -> bool:
+        """Whether records are in the folder of a partition that is only being made."""
+        return owner is Owner.UNNAMED and has_records(self._files, folder)
+
+    def _withhold(
+        self, folder: str, topic: Topic, number: int, settings: LogSettings, known: LastKnown
+    ) -> RecoveryReport:
+        """Serve nothing of a folder that says it is another's; its offsets may be both's."""
+        found, name = topic_id_of(self._files, folder), folder.rpartition("/")[2]
+        reason = (
+            f"{PARTITION_METADATA} says topic id {uuid_text(found or ZERO_UUID)}, topic "
+            f"'{topic.name}' has {uuid_text(topic.topic_id)}: the partition is not served, and its "
+            f"files are not touched. If the records are this topic's, remove {PARTITION_METADATA}; "
+            f"if they are not, move the folder away; then start again"
+        )
+        log = unavailable_log(
+            self._files,
+            folder,
+            settings,
+            known=known,
+            leader_epoch=self._leader_epoch(topic, number),
+            reason=f"{name}: {reason}",
+        )
+        self._add(topic, number, log)
+        return RecoveryReport(name, reason)
+
+    def _put_aside(self, folder: str) -> RecoveryReport:
+        """Rename a folder that has the name of a new partition; it may be all that is left of
+        another topic."""
         aside = f"{folder}.{self._new_uuid().hex()}{STRAY_SUFFIX}"
         self._files.rename(folder, aside)
-        reports.append(
-            RecoveryReport(
-                folder.rpartition("/")[2],
-                f"belongs to topic id {uuid_text(found)}, not {uuid_text(topic.topic_id)}; "
-                f"renamed to {aside.rpartition('/')[2]}",
-            )
+        return RecoveryReport(
+            folder.rpartition("/")[2],
+            f"of another topic of this name; renamed to {aside.rpartition('/')[2]}",
         )
-        return True
+
+    def _leader_epoch(self, topic: Topic, number: int) -> int:
+        return self._topics.leader_epoch(topic.name, number) if self._topics else 0
+
+    def _add(self, topic: Topic, number: int, log: Log) -> None:
+        self.logs[topic.name, number] = log
+        self.starts.opened((topic.name, number))
 
     def _name_topic(
         self, folder: str, topic: Topic, reports: list[RecoveryReport], *, clean: bool
     ) -> list[SyncStep]:
-        """Write `partition.metadata` where it is missing or malformed; returns what to sync.
+        """Write `partition.metadata` where it is missing or damaged; returns what to sync.
 
         It reaches the disk with the first batch at the latest. Without it Kafka would not take
         the folder for a partition; we make it again.
         """
         path = f"{folder}/{PARTITION_METADATA}"
         try:
-            decode_partition_metadata(self._files.read_bytes(path), path)
-            # If only the process died, it is here to be read and may not be on the disk.
-            return [] if clean else [SyncFile(self._files, path)]
+            found = decode_partition_metadata(self._files.read_bytes(path), path)
+            if found == topic.topic_id:
+                # If only the process died, it is here to be read and may not be on the disk.
+                return [] if clean else [SyncFile(self._files, path)]
+            reason = (
+                f"{PARTITION_METADATA} says topic id {uuid_text(found)}, which no topic has, for "
+                f"{uuid_text(topic.topic_id)}: it is damaged; written again"
+            )
+            reports.append(RecoveryReport(folder.rpartition("/")[2], reason))
         except FileNotFoundError:
             pass
         except MalformedFile as error:
@@ -286,12 +317,22 @@ class DataDirectory:
     ) -> Log:
         """Make and open one more partition of a topic that is in the store already.
 
-        A folder of that name that is left of an earlier topic is put aside. Raises OSError.
+        A folder of that name that is left of an earlier topic is put aside; `taken_reports` says
+        so. Raises OSError.
         """
         self.forget_deleted()
         found = self._files.exists(f"{self.path}/{partition_directory(topic.name, number)}")
-        self._open_partition(topic, number, settings, LastKnown(), found, now_ms)
-        return self.logs[topic.name, number]
+        self._reports += self._open_partition(
+            topic, number, settings, LastKnown(), found, now_ms, made=True
+        )
+        log = self.logs[topic.name, number]
+        log.segments.gaps_below = 0
+        return log
+
+    def taken_reports(self) -> list[RecoveryReport]:
+        """What was found while partitions were made, each once."""
+        reports, self._reports = self._reports, []
+        return reports
 
     def forget_deleted(self) -> None:
         """Have no checkpoint name a deleted topic; to be called before its name is stored again.
@@ -330,10 +371,14 @@ class DataDirectory:
         for number in range(topic.partition_count):
             log = self.logs.pop((topic.name, number), None)
             self._ends_taken_over.pop((topic.name, number), None)
+            self._synced_before.pop((topic.name, number), None)
             if log is not None:
                 log.close(clean=False)
             folder = f"{self.path}/{partition_directory(topic.name, number)}"
             if not self._files.exists(folder):
+                continue
+            if log is not None and log.unavailable is not None:
+                self._reports.append(self._put_aside(folder))  # another's, perhaps
                 continue
             unique = self._new_uuid().hex()
             target = f"{self.path}/{deleted_directory(topic.name, number, unique)}"
@@ -348,35 +393,26 @@ class DataDirectory:
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Raise a log's start (-1: to its high watermark), durably. Returns the new start.
 
-        The checkpoint is on the disk before this returns, and before files are removed: losing
-        it would bring deleted records back. Raises OffsetOutOfRange, StorageError, OSError.
+        The checkpoint is on the disk before the log starts there and files are removed: losing it
+        would bring deleted records back. Raises OffsetOutOfRange, StorageError, OSError, and then
+        nothing has changed.
         """
         log = self.logs[topic, partition]
-        start = log.delete_records(offset)
+        start = log.start_after_deletion(offset)
         if log.recovery_point <= start:
             log.sync()
-        self._log_starts.holding(self._encode_starts()).sync()
-        removal = self.take_out((topic, partition))
+        starts, stored = {log: start}, False
+        try:
+            self.starts.announce(starts).sync()
+            stored = True
+        finally:
+            self.starts.settle(starts, stored=stored)
+        removal = self.starts.take_out((topic, partition))
         if removal is not None:
             removal.set_aside()
             removal.remove()
-            self.has_left(removal)
+            self.starts.has_left(removal)
         return start
-
-    def take_out(self, partition: Partition) -> Removal | None:
-        """Let a log go of the segments wholly below its start, which is in its checkpoint on the
-        disk. Their files are the caller's; None if there are none."""
-        log = self.logs[partition]
-        segments = log.take_segments_below_start()
-        if not segments:
-            return None
-        removal = Removal(partition, log, segments)
-        self._leaving.add(removal)
-        return removal
-
-    def has_left(self, removal: Removal) -> None:
-        """The files have been set aside: no start will find these segments any more."""
-        self._leaving.discard(removal)
 
     # Checkpoints
 
@@ -396,14 +432,32 @@ class DataDirectory:
         watermarks = self._high_watermarks.holding(self._encode_watermarks())
         return [*self.checkpoint_points(), watermarks]
 
-    def checkpoint_starts(self) -> list[SyncStep]:
-        """The step that notes where all logs start, likewise."""
-        return [self._log_starts.holding(self._encode_starts())]
-
     def checkpoint_points(self) -> list[SyncStep]:
-        """The step that notes the recovery points alone, before segments are replaced."""
+        """The step that notes the recovery points alone."""
         points = {key: log.covered_point for key, log in self.logs.items()}
         return [self._recovery_points.holding(encode_offsets(points))]
+
+    def checkpoint_gaps(self, log: Log, below: int) -> list[SyncStep]:
+        """The steps that note the recovery points, and that compaction may leave gaps in a log
+        below an offset, which its recovery point is past; before segments are replaced."""
+        key = partition_of(log.name)
+        if key is not None and self.logs.get(key) is log:  # else the topic was deleted meanwhile
+            self._ends_taken_over[key] = max(below, self._ends_taken_over.get(key, 0))
+        taken_over = self._taken_over.holding(encode_offsets(self._ends_taken_over))
+        return [*self.checkpoint_points(), taken_over]
+
+    def checkpoint_synced(self, *, even_if_noted: bool = False) -> list[SyncStep]:
+        """The step that notes up to where the batches of all logs are on the disk, with or without
+        their indexes; none if that is noted already."""
+        before = self._synced_before
+        points = {
+            key: max(log.recovery_point, before.get(key, 0)) for key, log in self.logs.items()
+        }
+        if points == self._synced_noted and not even_if_noted:
+            return []
+        self._synced_noted = points
+        noted = {key: point for key, point in points.items() if point}
+        return [self._synced_points.holding(encode_offsets(noted))]
 
     def checkpoint_cleaned(self) -> list[SyncStep]:
         """The step that notes how far each log is compacted (`Log.cleaned_to`).
@@ -431,8 +485,9 @@ class DataDirectory:
     def _write_offsets(self) -> None:
         every = [
             *self.checkpoint_offsets(),
-            *self.checkpoint_starts(),
+            self.starts.checkpoint(),
             *self.checkpoint_cleaned(),
+            *self.checkpoint_synced(even_if_noted=True),
             self._taken_over.holding(encode_offsets(self._ends_taken_over)),
         ]
         for _, error in take_all(every):
@@ -441,16 +496,6 @@ class DataDirectory:
 
     def _encode_watermarks(self) -> bytes:
         return encode_offsets({key: log.written_offset for key, log in self.logs.items()})
-
-    def _encode_starts(self) -> bytes:
-        leaving = {removal.partition for removal in self._leaving}
-        noted: dict[Partition, int] = {}
-        for key, log in self.logs.items():
-            # After a crash the log may end at its recovery point, and must not start above that.
-            start = min(log.start_offset, max(log.recovery_point, self._opened_at[key]))
-            if start > log.segments[0].base_offset or key in leaving:
-                noted[key] = start
-        return encode_offsets(noted)
 
     # Closing
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import MalformedFile
-from storage.identity import decode_partition_metadata
-from storage.layout import PARTITION_METADATA, deleted_directory, partition_directory
+from storage.layout import (
+    METADATA_LOG,
+    OTHER_SUFFIXES,
+    deleted_directory,
+    is_deleted_directory,
+    partition_directory,
+    partition_of,
+)
+from storage.owners import topic_id_of
+from storage.reports import RecoveryReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,12 +27,8 @@ if TYPE_CHECKING:
     from storage.topics import TopicStore
 
 
-def topic_id_of(files: Filesystem, folder: str) -> bytes | None:
-    """The id of the topic that a partition's folder says it belongs to, if it says so."""
-    try:
-        return decode_partition_metadata(files.read_bytes(f"{folder}/{PARTITION_METADATA}"), folder)
-    except (FileNotFoundError, MalformedFile):
-        return None
+KNOWN_FOLDERS = (METADATA_LOG, "remote-log-index-cache")
+"""Folders that are no partitions of a topic; left alone without a word."""
 
 
 def remove_folder(files: Filesystem, path: str, name: str, number: int, unique: str) -> None:
@@ -51,3 +54,30 @@ def finish_deletions(
             if found == topic.topic_id or (found is None and not taken):
                 remove_folder(files, path, topic.name, number, new_uuid().hex())
         topics.forget_deleted(topic.topic_id)
+
+
+def sort_out(
+    files: Filesystem, path: str, topics: TopicStore, reports: list[RecoveryReport]
+) -> set[str]:
+    """Remove what waits to be removed, and report what is nobody's. Returns all names."""
+    names = set(files.list_dir(path))
+    known = {
+        partition_directory(topic.name, number)
+        for topic in topics.topics()
+        for number in range(topic.partition_count)
+    }
+    for name in sorted(names - known):
+        folder = f"{path}/{name}"
+        if name in KNOWN_FOLDERS or name.startswith(".") or not files.is_dir(folder):
+            continue
+        if is_deleted_directory(name):
+            files.remove_tree(folder)
+        elif name.endswith(OTHER_SUFFIXES):
+            reports.append(RecoveryReport(name, "put aside earlier; left alone"))
+        elif partition_of(name):
+            reports.append(RecoveryReport(name, "of no known topic; left alone"))
+        else:
+            reports.append(
+                RecoveryReport(name, "not a partition; left alone (Kafka would not start)")
+            )
+    return names

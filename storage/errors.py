@@ -9,9 +9,13 @@ from __future__ import annotations
 import errno
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.errors import CorruptBatch
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The disk or the user's share of it is full. It need not stay so."""
+
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process, or the system, has no descriptor left. Nothing was tried, so nothing is lost."""
 
 BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
 """The disk has failed. What it says later is not to be believed."""
@@ -33,6 +37,11 @@ class OffsetOutOfRange(KafkaError):
 
     def __init__(self, offset: int, start: int, end: int) -> None:
         super().__init__(f"offset {offset} is outside {start}..{end}")
+
+
+class RecordsMissing(CorruptBatch):
+    """A segment that the log has had is not there: what it held can't be read, nor passed over as
+    if it had been compacted."""
 
 
 class StorageError(KafkaError):

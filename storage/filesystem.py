@@ -15,13 +15,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Protocol
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from storage.errors import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Bytes = bytes | bytearray | memoryview
+
+T = TypeVar("T")
 
 IOV_MAX = 1024
 """Buffers the kernel takes in one call; Linux's limit."""
@@ -57,6 +62,10 @@ class File(Protocol):
         """Return when the content and the size are on the disk."""
 
     def size(self) -> int: ...
+
+    def changed_ns(self) -> int:
+        """When the file or its names were last changed, by whomever: another number after each
+        change, as far as the file system's clock tells them apart. Raises OSError."""
 
     def fileno(self) -> int: ...
 
@@ -113,6 +122,10 @@ class Filesystem(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def now_ns(self) -> int:
+        """What the clock says by which files are stamped: a change after this call has a
+        `changed_ns` above that, unless it is within the same tick (1 to 10 ms)."""
+
     def set_modified_ms(self, path: str, ms: int) -> None:
         """Say when a file was last written to, for one that takes another's place."""
 
@@ -150,6 +163,78 @@ def write_atomic(files: Filesystem, path: str, data: bytes) -> None:
         file.close()
     files.rename(temporary, path)
     files.sync_dir(parent_of(path))
+
+
+class SpareDescriptors:
+    """Descriptors held to be given up when the process may not have another one.
+
+    What must be opened then finds a place: a folder to be synced, a checkpoint. The last one is for
+    what tells of it (`lent`). Any thread may give up; taking back is for one.
+    """
+
+    __slots__ = ("_count", "_held")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._held: list[int] = []
+
+    def hold(self, count: int) -> None:
+        """Hold so many from now on, as far as they can be had."""
+        self._count = count
+        while len(self._held) > count and self.give_up(last=True):
+            pass
+        self.refill()
+
+    def give_up(self, *, last: bool = False) -> bool:
+        """Close one; False if there is none left, or only the last one."""
+        if len(self._held) < 2 and not last:
+            return False
+        try:
+            descriptor = self._held.pop()
+        except IndexError:
+            return False
+        os.close(descriptor)
+        return True
+
+    def refill(self) -> bool:
+        """Take back what was given up; whether all are held now."""
+        while len(self._held) < self._count:
+            try:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError:
+                return False
+        return True
+
+    def is_another_left(self) -> bool:
+        """Whether the process may have one more besides."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """One is free for what happens here and opens files one after the other (an import)."""
+        self.give_up(last=True)
+        try:
+            yield
+        finally:
+            self.refill()
+
+
+SPARES = SpareDescriptors()
+"""Those of this process; a tool holds none."""
+
+
+def _opened(call: Callable[..., T], *arguments: Any) -> T:
+    """What a call returns that takes a descriptor, if need be the place of a spare one."""
+    while True:
+        try:
+            return call(*arguments)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not SPARES.give_up():
+                raise
 
 
 class DiskFile:
@@ -202,6 +287,9 @@ class DiskFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def changed_ns(self) -> int:
+        return os.fstat(self._descriptor).st_ctime_ns
 
     def fileno(self) -> int:
         return self._descriptor
@@ -283,13 +371,13 @@ class DiskFilesystem:
 
     def open_file(self, path: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(path, os.open(path, flags, 0o644))
+        return DiskFile(path, _opened(os.open, path, flags, 0o644))
 
     def open_to_read(self, path: str) -> DiskFile:
-        return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return DiskFile(path, _opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC))
 
     def list_dir(self, path: str) -> list[str]:
-        return os.listdir(path)
+        return _opened(os.listdir, path)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -316,7 +404,7 @@ class DiskFilesystem:
             return
 
     def remove_tree(self, path: str) -> None:
-        with os.scandir(path) as entries:
+        with _opened(os.scandir, path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     self.remove_tree(entry.path)
@@ -325,14 +413,15 @@ class DiskFilesystem:
         os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = _opened(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        descriptor = _opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
             return file.read()
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -344,8 +433,11 @@ class DiskFilesystem:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def now_ns(self) -> int:
+        return time.time_ns()
+
     def reserve(self, path: str, size: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _opened(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, size)
         finally:

@@ -15,6 +15,8 @@ from binascii import Error as BadBase64
 from binascii import a2b_base64, b2a_base64
 from typing import TYPE_CHECKING
 
+from config.errors import ConfigError
+from config.properties import parse_properties
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.layout import EARLIER_TOPICS, META_PROPERTIES, METADATA_LOG
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
 
 UUID_TEXT_LENGTH = 22
+PADDING = "=="
 RESERVED_IDS = 100
 """Directory ids below this number have a meaning of their own in Kafka's metadata."""
 
@@ -37,11 +40,13 @@ def uuid_text(raw: bytes) -> str:
 
 
 def uuid_of(text: str) -> bytes:
-    """Sixteen bytes of a printed id. Raises ValueError."""
-    if len(text) != UUID_TEXT_LENGTH:
-        raise ValueError(f"{text!r} has {len(text)} characters, wanted {UUID_TEXT_LENGTH}")
+    """Sixteen bytes of a printed id, with or without base64's padding, which Kafka accepts too.
+    Raises ValueError."""
+    bare = text.removesuffix(PADDING)
+    if len(bare) != UUID_TEXT_LENGTH:
+        raise ValueError(f"{text!r} has {len(bare)} characters, wanted {UUID_TEXT_LENGTH}")
     try:
-        raw = a2b_base64(text.replace("-", "+").replace("_", "/") + "==")
+        raw = a2b_base64(bare.replace("-", "+").replace("_", "/") + PADDING)
     except (BadBase64, ValueError) as error:
         raise ValueError(f"{text!r} is not base64") from error
     if len(raw) != 16:
@@ -59,44 +64,12 @@ def new_directory_id(new_uuid: Callable[[], bytes]) -> str:
 
 
 def decode_properties(data: bytes, path: str) -> dict[str, str]:
-    """Keys and values of a simple Java properties file. Raises MalformedFile.
-
-    Comments, the three separators and backslash escapes are understood; continued lines are not,
-    since no writer of these files makes them.
-    """
+    """Keys and values of a Java properties file. Raises MalformedFile."""
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MalformedFile(path, f"byte {error.start} is not UTF-8") from error
-    properties: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        at = next((i for i, c in enumerate(stripped) if c in "=: \t" and not _escaped(stripped, i)),
-                  len(stripped))  # fmt: skip
-        key, rest = stripped[:at], stripped[at:].lstrip()
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip()
-        properties[_unescaped(key)] = _unescaped(rest)
-    return properties
-
-
-def _escaped(text: str, index: int) -> bool:
-    return index > 0 and text[index - 1] == "\\"
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    characters, escaping = [], False
-    for character in text:
-        if character == "\\" and not escaping:
-            escaping = True
-            continue
-        characters.append(character)
-        escaping = False
-    return "".join(characters)
+        return {entry.name: entry.text for entry in parse_properties(data, path)}
+    except ConfigError as error:
+        reasons = "; ".join(f"{one.key}: {one.reason}" for one in error.problems)
+        raise MalformedFile(path, reasons) from error
 
 
 class MetaProperties:
@@ -120,7 +93,10 @@ class MetaProperties:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> MetaProperties:
-        """Read the file; `directory_id` is empty if it has none. Raises MalformedFile."""
+        """Read the file; `directory_id` is as we print it, empty if there is none.
+
+        Raises MalformedFile.
+        """
         properties = decode_properties(data, path)
         version = properties.get("version", "0")
         if version not in ("0", "1"):
@@ -133,11 +109,12 @@ class MetaProperties:
             number = int(node_id)
         except ValueError:
             raise MalformedFile(path, f"{node_key} is {node_id!r}, not a number") from None
-        return cls(
-            node_id=number,
-            cluster_id=cluster_id,
-            directory_id=properties.get("directory.id", ""),
-        )
+        directory_id = properties.get("directory.id", "")
+        try:
+            directory_id = directory_id and uuid_text(uuid_of(directory_id))
+        except ValueError as error:
+            raise MalformedFile(path, f"directory.id: {error}") from error
+        return cls(node_id=number, cluster_id=cluster_id, directory_id=directory_id)
 
 
 def identify(

@@ -31,6 +31,7 @@ from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageError
 from storage.filesystem import IOV_MAX
 from storage.layout import LEADER_EPOCHS
+from storage.offset_index import RELATIVE_OFFSET_MAX
 from storage.producers import ProducerStates
 from storage.receive_times import ReceiveTimes
 from storage.rolling import (
@@ -41,7 +42,7 @@ from storage.rolling import (
     remove_left_overs,
     store_snapshot,
 )
-from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.segment import UNKNOWN, Segment
 from storage.segments import Segments
 from storage.settings import LogSettings
 from storage.syncing import PutFile, SyncFolder, SyncQueue
@@ -108,6 +109,7 @@ class Log(TransactionalLog):
         self.producers = producers
         self.clean_state: CleanState | None = None
         self.cleaned_to: int | None = None  # compaction has been up to here
+        self.unavailable: str | None = None
         self.files = files
         self.received = ReceiveTimes(files, folder, next_offset)
         self._queue: list[memoryview] = []
@@ -231,8 +233,11 @@ class Log(TransactionalLog):
         if not queue:
             return
         segment = self.active
+        verified = segment.verified
         try:
+            verified.notice_changes()  # after this write they could not be told from it
             segment.file.write_at(queue, segment.written_size)
+            verified.wrote(self.next_offset)
         except OSError as error:
             raise self._take_back(error) from error
         self._settle()
@@ -292,17 +297,30 @@ class Log(TransactionalLog):
                 size=size,
                 last_offset=last_offset,
                 max_timestamp=max_timestamp,
-                now_ms=now_ms,
+                age_ms=now_ms - self.active_since_ms(now_ms) if segment.first_timestamp < 0 else 0,
             ):
                 self.roll(now_ms=now_ms)
         except OSError as error:
             raise self.refuse(self.name, error) from error
         if self.active.size == 0:
             self.active.first_timestamp = max_timestamp
+            self.active.opened_ms = now_ms
         if now_ms > self.received.last_ms:
             self.received.note(self.next_offset, now_ms)
         self._begin_epoch()
         self._set_room()
+
+    def active_since_ms(self, now_ms: int) -> int:
+        """When the active segment's first record came in by our clock, as exactly as is known.
+
+        A segment that was found at a start knows only what the receive times tell of it, which
+        have gone on counting while the log was closed.
+        """
+        active = self.active
+        if active.opened_ms == UNKNOWN:
+            active.opened_ms = self.received.since_ms(self, active.base_offset, now_ms=now_ms)
+        active.opened_ms = min(active.opened_ms, now_ms)  # our clock may have been put back
+        return active.opened_ms
 
     def _write_early(self) -> None:
         """Write amid a round of appends, so that all of the round learn of a failure."""
@@ -388,7 +406,7 @@ class Log(TransactionalLog):
         except OSError as error:
             remove_left_overs(self.files, self.folder, base_offset)
             raise self.refuse(f"{self.name}: rolling at {base_offset}", error) from error
-        self._syncs.add(old.file, *indexes, snapshot, SyncFolder(self.files, self.folder))
+        self._syncs.add(old, *indexes, snapshot, SyncFolder(self.files, self.folder))
         self._syncs.add(self.received.store(self))
         self.segments.append(new)
         self.active = new
@@ -411,20 +429,28 @@ class Log(TransactionalLog):
 
     # The start of the log
 
-    def delete_records(self, offset: int) -> int:
-        """Raise the log start; -1 means to the high watermark. Returns the log start.
-
-        It must be in the checkpoint, on the disk, before it is told to anybody and before
-        `take_segments_below_start` (`DataDirectory.delete_records` does all of it).
-        """
+    def start_after_deletion(self, offset: int) -> int:
+        """Where the log would start without the records below `offset`; -1 means below the high
+        watermark. Raises OffsetOutOfRange, LogFailed. Nothing changes: see
+        `storage.start_offsets`."""
+        self.require_available()
         target = self.written_offset if offset == -1 else offset
         if target < 0 or target > self.written_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.written_offset)
-        if target > self.start_offset:
-            self.start_offset = target
+        return max(target, self.start_offset)
+
+    def raise_start(self, offset: int) -> None:
+        """Start at an offset that `start_after_deletion` gave and that is noted on the disk."""
+        if offset > self.start_offset:
+            self.start_offset = offset
             self.clean_state = None
             # The epochs below stay: a crash may take the new start back, but not what was stored
             # of them. The next start cuts them.
+
+    def delete_records(self, offset: int) -> int:
+        """Start as `start_after_deletion` says, where nobody is told of it before it is noted.
+        Returns the log start. Raises OffsetOutOfRange."""
+        self.raise_start(self.start_after_deletion(offset))
         return self.start_offset
 
     def take_segments_below_start(self) -> list[Segment]:

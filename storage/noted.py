@@ -4,8 +4,9 @@ They are the offset checkpoints, the state at a clean stop, and one of our own:
 
 File (`taken-over-checkpoint`), an offset checkpoint with an entry `__cluster_metadata 0 <epoch>`:
 the first epoch of the metadata log in which this directory was led by us alone. The others say
-where each log ended when it was taken over from another broker; that of a log without an entry
-was made by us.
+below which offset of a log offsets may be missing between two segments: where it ended when it was
+taken over from another broker, or how far compaction has been since, whichever is more. In a log
+without an entry, or above it, a segment ends where the next one begins.
 
 It is believed only while `quorum-state` names that same epoch. Once Apache Kafka has run here it
 does not, and at our next start the file is written anew, before anything is appended.
@@ -15,6 +16,8 @@ point (`storage.replacing` sees to that). Above it, a gap means that the end of 
 reached the disk while the next segment did. Apache Kafka compacts without moving its checkpoints
 first, and a follower of a compacted log has gaps anywhere: what it wrote has to be believed.
 
+And with every log: a gap that nobody made is a segment that somebody removed (`storage.segments`).
+
 What if it is lost: every gap is believed, as if the directory came from Apache Kafka.
 """
 
@@ -23,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage import clean_state
-from storage.checkpoints import decode_offsets
+from storage.checkpoints import as_written, decode_offsets
 from storage.errors import MalformedFile
 from storage.layout import (
     CLEAN_SHUTDOWN,
@@ -34,6 +37,7 @@ from storage.layout import (
     LOG_STARTS,
     METADATA_LOG,
     RECOVERY_POINTS,
+    SYNCED_POINTS,
     TAKEN_OVER,
     partition_directory,
     partition_of,
@@ -67,8 +71,9 @@ class Noted:
         self._files = files
         self._path = path
         self._led_since = led_since
+        self._led_alone = True  # no other broker writes the one that comes first
         self.taken_over = self._read_offsets(TAKEN_OVER) or {}
-        led_alone = self.taken_over.get(METADATA) == led_since
+        led_alone = self._led_alone = self.taken_over.get(METADATA) == led_since
         clean = self._take_clean_state(led_alone=led_alone)
         points = self._read_offsets(RECOVERY_POINTS)
         self.clean = {} if points is None else clean
@@ -76,6 +81,9 @@ class Noted:
         self.watermarks = self._read_offsets(HIGH_WATERMARKS) or {}
         self.starts = self._read_offsets(LOG_STARTS) or {}
         self.cleaned = self._read_offsets(CLEANER_OFFSETS) or {}
+        synced = self._read_offsets(SYNCED_POINTS) or {}
+        # Another broker may have cut a log, or made it again, and does not know of this file.
+        self.synced = synced if led_alone else {}
         self.has_points = points is not None and self._has_content(RECOVERY_POINTS)
         # Without the recovery points the gaps that compaction left would all lie above them.
         self.is_ours = self.has_points and led_alone
@@ -89,19 +97,28 @@ class Noted:
             clean=self.clean.get(partition_directory(*partition)),
             cleaned_to=self.cleaned.get(partition),
             gaps_below=self.taken_over.get(partition, 0) if self.is_ours else LARGEST_OFFSET,
+            synced=self.synced.get(partition, 0),
         )
 
     def is_all_of(self, partitions: Iterable[Partition]) -> bool:
         """Whether no other partition is named."""
-        named = (self.points, self.watermarks, self.starts, self.cleaned, self.taken_over)
+        named = (
+            self.points, self.watermarks, self.starts, self.cleaned, self.taken_over, self.synced,
+        )  # fmt: skip
         return set().union(*named) <= {METADATA, *partitions}
 
     def ends_of(self, logs: Mapping[Partition, Log]) -> dict[Partition, int]:
         """What `taken-over-checkpoint` is to say, now that all logs are open and nothing has been
         appended."""
-        ends = {key: log.next_offset for key, log in logs.items()}
+        ends = {
+            key: LARGEST_OFFSET if log.unavailable else log.next_offset  # nobody has looked
+            for key, log in logs.items()
+        }
         if self.is_ours:  # a log may have lost some of what was taken over
-            ends = {key: min(end, self.taken_over.get(key, 0)) for key, end in ends.items()}
+            ends = {
+                key: min(end, max(self.taken_over.get(key, 0), self.cleaned.get(key, 0)))
+                for key, end in ends.items()
+            }
         return {METADATA: self._led_since} | {key: end for key, end in ends.items() if end}
 
     def _take_clean_state(self, *, led_alone: bool) -> dict[str, CleanState]:
@@ -123,10 +140,16 @@ class Noted:
         return states
 
     def _read_offsets(self, name: str) -> dict[Partition, int] | None:
-        """A checkpoint's content; None if the file is malformed."""
+        """A checkpoint's content; None if the file is malformed. What another broker may have
+        changed is not compared with its checksum."""
         path = f"{self._path}/{name}"
         try:
-            return decode_offsets(self._files.read_bytes(path), path)
+            data = self._files.read_bytes(path)
+            if self._led_alone:
+                found, data = data, as_written(data, path)
+                if found != data:
+                    self._report(name, "one bit is wrong, as the checksum shows; it is set right")
+            return decode_offsets(data, path)
         except FileNotFoundError:
             return {}
         except MalformedFile as error:

@@ -21,6 +21,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 ENTRY_SIZE = 8
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""An offset in an index is an int32 counted from the segment's base."""
+
+DROPPED_MAX = 4
+DROPPED_SHARE = 8
+"""Entries of a file that may be wrong before it is taken for another file's: so many, and not more
+than one in eight. An index of a few entries is made anew in no time."""
 SWAPPED = sys.byteorder == "little"
 
 assert array("i").itemsize == 4
@@ -69,6 +76,25 @@ class OffsetIndex:
         index = bisect_left(self._positions, position)
         return self._offsets[index] if index < len(self._offsets) else None
 
+    def count_positions_below(self, position: int) -> int:
+        """How many entries lie below a position."""
+        return bisect_left(self._positions, position)
+
+    def position_of(self, number: int, otherwise: int) -> int:
+        """The position of an entry by its number; `otherwise` if there are not so many."""
+        return self._positions[number] if number < len(self._positions) else otherwise
+
+    def relative_of(self, number: int) -> int:
+        """The relative offset of an entry by its number."""
+        return self._offsets[number]
+
+    def drop(self, position: int) -> None:
+        """Take out the entry with this position, which leads nowhere."""
+        number = bisect_left(self._positions, position)
+        if number < len(self._positions) and self._positions[number] == position:
+            del self._positions[number], self._offsets[number]
+            self.stored = min(self.stored, number)
+
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""
         del self._offsets[count:]
@@ -106,7 +132,38 @@ class OffsetIndex:
         index._offsets, index._positions = words[0::2], words[1::2]
         index._drop_zeros()
         index.stored = len(index)
+        if index._rises(log_size):
+            return index
+        index._drop_wrong(log_size)
         return index if index._rises(log_size) else None
+
+    def _drop_wrong(self, log_size: int) -> None:
+        """Take out a few entries that do not stand between the two beside them: the others are as
+        good as before. Of two that contradict each other it is the one without which the rest
+        rises."""
+        for _ in range(min(len(self) // DROPPED_SHARE, DROPPED_MAX)):
+            number = self._first_wrong(log_size)
+            if number < 0:
+                return
+            del self._offsets[number], self._positions[number]
+            self.stored = min(self.stored, number)
+
+    def _first_wrong(self, log_size: int) -> int:
+        """The number of an entry that does not rise, -1 without one."""
+        before, offsets, positions = (-1, -1), self._offsets, self._positions
+        for number, entry in enumerate(zip(offsets, positions, strict=True)):
+            if entry[1] >= log_size:
+                return number
+            if not (before[0] < entry[0] and before[1] < entry[1]):
+                if number > 1:
+                    earlier = offsets[number - 2], positions[number - 2]
+                    if earlier[0] < entry[0] and earlier[1] < entry[1]:
+                        return number - 1  # fits without the one before, which was too high
+                elif number == 1 and entry[0] >= 0 and entry[1] >= 0:
+                    return 0
+                return number
+            before = entry
+        return -1
 
     def _drop_zeros(self) -> None:
         count = len(self._offsets)

@@ -1,13 +1,18 @@
-"""Which sealed segments have file and indexes at hand: few, counted over all logs together.
+"""Which segments of all logs together have their files open, and sealed ones their indexes at hand.
 
-A log's active segment is always open once it was needed. A sealed one costs a descriptor and up to
-5 MB of indexes, so those that were not used for longest are let go of when there are too many.
+An open file costs a descriptor, of which the process may have few, so files that were opened
+longest ago are closed when there are too many; whoever needs one again opens it. A sealed segment
+costs up to 5 MB of indexes besides: of these those go that were not used for longest. The indexes
+of an active one are not in its files yet, and stay.
+
+A file may be closed before what was written to it is synced: see `Segment.sync`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage.filesystem import SPARES
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
@@ -21,50 +26,80 @@ OPEN_MAX = 1024
 INDEX_BYTES_MAX = 32 * 1024 * 1024
 """Memory of their indexes; the last one used stays whatever it takes."""
 
+FILES_MAX = 1_000_000
+"""Open files in all, where nobody has said how many there may be."""
+
 
 class OpenSegments:
-    """The least recently used go first. Belongs to the thread that all logs belong to."""
+    """Belongs to the thread that all logs belong to.
 
-    __slots__ = ("_bytes", "_segments", "_sizes")
+    A busy active segment is not spared: its file is closed once while all others are opened, which
+    costs less than to note each use.
+    """
+
+    __slots__ = ("_active", "_bytes", "_sealed", "files_max")
 
     def __init__(self) -> None:
-        self._segments: dict[File, Segment] = {}
-        self._sizes: dict[File, int] = {}
+        self._active: dict[Segment, None] = {}
+        """Those that were not `use`d, in the order in which they were opened."""
+        self._sealed: dict[Segment, int] = {}
+        """Memory of their indexes in bytes; the least recently used first."""
         self._bytes = 0
+        self.files_max = FILES_MAX
 
     def __len__(self) -> int:
-        return len(self._segments)
+        return len(self._active) + len(self._sealed)
 
     @property
     def index_bytes(self) -> int:
         """Memory that the indexes take."""
         return self._bytes
 
+    @property
+    def is_full(self) -> bool:
+        """Whether opening another file closes one."""
+        return len(self) >= self.files_max
+
+    def opened(self, segment: Segment) -> None:
+        """A segment has opened its file."""
+        if segment not in self._sealed:
+            self._active[segment] = None
+        # A spare descriptor that was given up for it is taken back in the place of another file.
+        while len(self) > 1 and (len(self) > self.files_max or not SPARES.refill()):
+            self._close_one()
+
     def use(self, segment: Segment) -> None:
-        """Keep a sealed segment open, as the one used last."""
-        file = segment.file
-        segments, sizes = self._segments, self._sizes
-        segments.pop(file, None)
-        segments[file] = segment
+        """Keep what is open of a sealed segment, as the one used last."""
+        sealed = self._sealed
+        self._active.pop(segment, None)
         size = len(segment.offsets) * INDEX_ENTRY_SIZE + len(segment.times) * TIME_INDEX_ENTRY_SIZE
-        self._bytes += size - sizes.get(file, 0)
-        sizes[file] = size
-        while len(segments) > 1 and (len(segments) > OPEN_MAX or self._bytes > INDEX_BYTES_MAX):
-            oldest = next(iter(segments))
-            segments.pop(oldest).unload()
-            self._bytes -= sizes.pop(oldest)
+        self._bytes += size - sealed.pop(segment, 0)
+        sealed[segment] = size
+        while len(sealed) > 1 and (len(sealed) > OPEN_MAX or self._bytes > INDEX_BYTES_MAX):
+            next(iter(sealed)).unload()
 
     def forget(self, *gone: Segment) -> None:
-        """Of segments that go away: their files would stay open, and keep their room."""
-        serials = {segment.serial for segment in gone}
-        for file in [file for file, known in self._segments.items() if known.serial in serials]:
-            del self._segments[file]
-            self._bytes -= self._sizes.pop(file)
+        """Of segments that go away, or have given back their files."""
+        for segment in gone:
+            self._active.pop(segment, None)
+            self._bytes -= self._sealed.pop(segment, 0)
+
+    def close_half(self) -> None:
+        """Give back half of the descriptors."""
+        for _ in range(len(self) // 2):
+            self._close_one()
+
+    def _close_one(self) -> None:
+        sealed = self._sealed
+        if len(sealed) > len(self._active):
+            next(iter(sealed)).unload()
+        else:
+            next(iter(self._active)).release_file()
 
     def of_file(self, file: File) -> Segment | None:
-        """The segment that has this file open."""
-        segment = self._segments.get(file)
-        return segment if segment is not None and segment.holds(file) else None
+        """The sealed segment that has this file open."""
+        lately = reversed(self._sealed)
+        return next((segment for segment in lately if segment.holds(file)), None)
 
 
 OPEN = OpenSegments()

@@ -6,6 +6,9 @@ shown to readers of committed records.
 
 Of aborted transactions the files of the segments tell, up to the recovery point; what is above may
 not have reached the disk, or comes from batches that were cut. It is made anew from the markers.
+
+Whatever may not have been synced is read from the disk: the last process may have ended because a
+sync failed, and then the kernel's cache shows what no later sync will put there.
 """
 
 from __future__ import annotations
@@ -49,8 +52,9 @@ class Remade:
         self.start = point
         self.index = TransactionIndex(decode_whole(data or b"", segment.base_offset))
         whole = len(self.index) * ENTRY_SIZE == len(data or b"")
-        if not whole and self.index.count_below(point) == len(self.index):
-            # What cannot be an entry may stand in the place of one below the point.
+        if not whole or self.index.count_below(point) < len(self.index):
+            # What cannot be an entry may stand in the place of one below the point, and one above
+            # it may belong below: a wrong bit moves a marker.
             self.start = segment.base_offset
         self.index.cut_from(self.start)
 
@@ -83,8 +87,10 @@ class ProducerRecovery:
         """Take what a segment's transaction index says of offsets below `point`, and make the rest
         anew; the first marker at or above it is at `markers_from`."""
         data: bytes | None = None
+        path = segment.path(TRANSACTION_INDEX)
         with suppress(FileNotFoundError):
-            data = self._files.read_bytes(segment.path(TRANSACTION_INDEX))
+            self._forget_cached(path)
+            data = self._files.read_bytes(path)
         remade = self._remade[segment.base_offset] = Remade(segment, data, point)
         if remade.start < point:
             markers_from = remade.start
@@ -100,17 +106,21 @@ class ProducerRecovery:
     def run(self, names: list[str], start_offset: int, next_offset: int) -> ProducerStates:
         """The producers as of `next_offset`; transaction indexes are stored. Raises OSError."""
         offsets = {offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None}
+        unsynced = self._unsynced_of(offsets, next_offset)
+        for offset in unsynced:
+            with suppress(FileNotFoundError):  # the names are of before the tail was cut
+                self._forget_cached(self._snapshot_path(offset))
         # A snapshot may outlive its segment in a crash. What came after it has gone with the
         # segment: markers that ended its transactions, batches that its producers went on from.
         first, last = self._segments[0].base_offset, min(next_offset, self._needed_from)
         useful = [offset for offset in offsets if first <= offset <= last]
         producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
-        self._look_through(offsets, offset, next_offset)
+        self._look_through(unsynced, offset)
         if offset < 0:
             offset = start_offset
         if offset < next_offset:
             bases = {segment.base_offset for segment in self._segments[-SNAPSHOTS_MADE:]}
-            bases -= offsets
+            bases -= {base for base in offsets if self._files.exists(self._snapshot_path(base))}
 
             def entered(segment: Segment) -> None:
                 if segment.base_offset in bases and segment.base_offset > start_offset:
@@ -125,17 +135,31 @@ class ProducerRecovery:
                 self.unsynced.append(remade.segment.path(TRANSACTION_INDEX))
         return producers
 
-    def _look_through(self, offsets: set[int], newest: int, next_offset: int) -> None:
+    def _unsynced_of(self, offsets: set[int], next_offset: int) -> list[int]:
+        """The offsets of the snapshots that may not be on the disk."""
+        unsynced_from = min(self._remade, default=LARGEST_OFFSET)
+        return sorted(offset for offset in offsets if unsynced_from <= offset <= next_offset)
+
+    def _look_through(self, unsynced: list[int], newest: int) -> None:
         """Remove snapshots that a crash tore, for a later start would stumble over them, and have
         the others synced: the recovery point is about to pass them."""
-        unsynced_from = min(self._remade, default=LARGEST_OFFSET)
-        for offset in sorted(offsets):
-            if unsynced_from <= offset <= next_offset:
-                name = file_name(offset, SNAPSHOT)
-                if offset != newest:
-                    newest_snapshot(self._files, self._folder, [offset], self._spoilt)
-                if self._files.exists(f"{self._folder}/{name}"):
-                    self.unsynced.append(f"{self._folder}/{name}")
+        for offset in unsynced:
+            if offset != newest:
+                newest_snapshot(self._files, self._folder, [offset], self._spoilt)
+            path = self._snapshot_path(offset)
+            if self._files.exists(path):
+                self.unsynced.append(path)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._folder}/{file_name(offset, SNAPSHOT)}"
+
+    def _forget_cached(self, path: str) -> None:
+        """Have a file read from the disk. Raises OSError."""
+        file = self._files.open_to_read(path)
+        try:
+            file.reread(0)
+        finally:
+            file.close()
 
     def _enter(self, aborted: AbortedTransaction) -> None:
         bases = [segment.base_offset for segment in self._segments]
@@ -150,5 +174,5 @@ class ProducerRecovery:
 
     def _store_snapshot(self, offset: int, producers: ProducerStates) -> None:
         with suppress(OSError):  # a full disk: the next start will read as much as this one
-            store_snapshot(self._files, self._folder, offset, producers).close()
-            self.unsynced.append(f"{self._folder}/{file_name(offset, SNAPSHOT)}")
+            store_snapshot(self._files, self._folder, offset, producers)
+            self.unsynced.append(self._snapshot_path(offset))

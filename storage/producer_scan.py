@@ -10,7 +10,6 @@ from protocol.records.markers import decode_marker
 from storage.errors import MalformedFile
 from storage.layout import SNAPSHOT, file_name, offset_of
 from storage.producers import ProducerStates
-from storage.scan import Scan
 from storage.transaction_index import AbortedTransaction, TransactionIndex
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def scan_producers(
         if entered is not None and segment.base_offset >= offset:
             entered(segment)
         segment.load()
-        position = segment.offsets.floor(offset - segment.base_offset)
-        for entry in Scan(segment.file, position, segment.written_size):
+        for entry in segment.verified.entries_from(offset):
             header = entry.header
             if header is None or entry.last_offset < offset or header[PRODUCER_ID] < 0:
                 continue

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from protocol.records.crc import crc32c
 from protocol.records.layout import (
@@ -45,6 +46,9 @@ from storage.errors import (
     OutsideTransaction,
     ProducerFenced,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = Struct(">hIi")
@@ -103,6 +107,10 @@ class ProducerStates:
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
+
+    def known(self) -> Iterable[tuple[int, Producer]]:
+        """Every producer by its id."""
+        return self._producers.items()
 
     def check(self, header: Header) -> Duplicate | None:
         """Whether a batch may be appended. To be asked before `Log.append`, for batches with a

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from protocol.records.batch import MAX_DECOMPRESSED_BYTES
 from protocol.records.errors import CorruptBatch
-from storage.errors import OffsetOutOfRange
+from storage.errors import LogFailed, OffsetOutOfRange
 from storage.scan import Scan, read_headers
 from storage.slices import EntrySlice, FileSlice
 from storage.timestamps import (
@@ -33,7 +33,7 @@ class ReadableLog:
 
     __slots__ = (
         "active", "epochs", "leader_epoch", "next_offset", "segments", "start_offset",
-        "written_offset",
+        "unavailable", "written_offset",
     )  # fmt: skip
 
     active: Segment
@@ -42,7 +42,14 @@ class ReadableLog:
     next_offset: int
     segments: Segments
     start_offset: int
+    unavailable: str | None
+    """Why nothing of the log may be read (`storage.unavailable`); None for any other."""
     written_offset: int
+
+    def require_available(self) -> None:
+        """Raises LogFailed if nothing of the log may be read."""
+        if self.unavailable is not None:
+            raise LogFailed(self.unavailable)
 
     @property
     def written_max_timestamp(self) -> int:
@@ -65,20 +72,25 @@ class ReadableLog:
         does not mean that there is no more. None if there is nothing (that fits).
 
         Raises OffsetOutOfRange outside start_offset..written_offset, CorruptBatch if there is no
-        batch where one should be.
+        batch where one should be, LogFailed if nothing may be read.
         """
         place = self._place(offset, end_offset)
         if place is None:
             return None
         segment, position = place
         file = segment.file
-        stop, end = segment.whole_to(position), self.written_offset
+        stop, end = segment.written_size, self.written_offset
         if end_offset is not None and end_offset < end:
             beyond = segment.find(end_offset)
             if beyond is not None:
                 stop = min(stop, beyond.position)
+        stop = self._readable(segment, position, stop, max_bytes)
         if stop - position > max_bytes:
-            stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
+            try:
+                stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
+            except CorruptBatch:
+                stop = self._looked_at_again(segment, position, stop, max_bytes)
+                stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
         elif segment is self.active and stop == segment.written_size:
             self.segments.remember(end, segment, stop)
         if stop <= position:
@@ -107,11 +119,12 @@ class ReadableLog:
         entries = read_headers(
             segment.file,
             position,
-            segment.whole_to(position),
+            self._readable(segment, position, segment.written_size, max_bytes),
             max_bytes=max_bytes,
             end_offset=end if end_offset is None else min(end, end_offset),
         )
         if not entries:
+            self._looked_at_again(segment, position, segment.written_size, max_bytes)
             self._expect_entry(segment, position)
             return None
         last = entries[-1]
@@ -122,6 +135,8 @@ class ReadableLog:
     def _place(self, offset: int, end_offset: int | None) -> Place | None:
         """Where the entry is that holds `offset`, or the next there is, below `end_offset`."""
         end = self.written_offset
+        if self.unavailable is not None:
+            raise LogFailed(self.unavailable)
         if offset >= end or offset < self.start_offset:
             if offset == end:
                 return None
@@ -133,6 +148,28 @@ class ReadableLog:
         if place is not None:
             segments.keep_open(place[0])
         return place
+
+    def _readable(self, segment: Segment, position: int, stop: int, max_bytes: int) -> int:
+        """Where to stop instead of at `stop`, if that is within `max_bytes`: before damage, or what
+        has not been looked at yet. Raises CorruptBatch for damage at `position`."""
+        wanted = min(stop, position + max(max_bytes, 1))
+        if position >= wanted:
+            return stop
+        was_loaded = segment.loaded
+        ahead = segment.verified.readable_to(position, wanted)
+        if segment.loaded and not was_loaded:
+            self.segments.keep_open(segment)  # its indexes count now
+        if ahead == wanted:
+            return stop
+        next_offset = segment.verified.next_offset_at(ahead)
+        if next_offset is not None:
+            self.segments.remember(next_offset, segment, ahead)
+        return ahead
+
+    def _looked_at_again(self, segment: Segment, position: int, stop: int, max_bytes: int) -> int:
+        """The same where no entry was found, though one was there when it was looked at."""
+        segment.verified.forget()
+        return self._readable(segment, position, stop, max_bytes)
 
     def _expect_entry(self, segment: Segment, position: int) -> None:
         scan = Scan(segment.file, position, segment.written_size)

@@ -135,6 +135,14 @@ class ReceiveTimes:
         self._trim(log.start_offset)
         return self._all
 
+    def since_ms(self, log: Log, offset: int, *, now_ms: int) -> int:
+        """The earliest moment at which the record of this offset can have come in; `now_ms` where
+        nothing is known of it."""
+        for stretch in reversed(self.stretches(log, now_ms=now_ms)):
+            if stretch.offset <= offset:
+                return stretch.first_ms
+        return now_ms
+
     def _trim(self, start_offset: int) -> None:
         gone, stretches = 0, self._all
         while gone + 1 < len(stretches) and stretches[gone + 1].offset <= start_offset:

@@ -3,10 +3,10 @@
 After a clean stop nothing is scanned: the facts noted when the log was closed are compared with
 the sizes of its last files, and that is all.
 
-Otherwise the log is read from its recovery point on: headers and checksums of
-every batch, to the first that is not whole, not intact, or repeats offsets. The log ends there.
-Below the recovery point everything was synced once; damage there is not a crash's doing. It is
-never cut: the log is opened as failed, serves what comes before the damage and says so.
+Otherwise the log is read from its recovery point on: headers and checksums of every batch, to the
+first that a crash has left unfinished. The log ends there, and what is cut off is kept beside it
+(`storage.cut_tails`). What was synced once is never cut: where it is damaged, that is not a crash's
+doing, and costs the damaged batch and nothing behind it (`storage.segment_recovery`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.layout import ATTRIBUTES, CONTROL_BIT
-from storage.epochs import LeaderEpochs
-from storage.errors import MalformedFile
+from storage.cut_tails import Cut
+from storage.epochs import LeaderEpochs, as_written
+from storage.errors import MalformedFile, is_disk_full
 from storage.layout import (
     INDEX,
     LARGEST_OFFSET,
@@ -31,9 +32,10 @@ from storage.layout import (
 )
 from storage.log import Log
 from storage.producer_recovery import ProducerRecovery
-from storage.reports import HEAD_BYTES, RecoveryReport
-from storage.scan import Entry, Scan
-from storage.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.reports import RecoveryReport
+from storage.scan import Entry
+from storage.segment import Segment
+from storage.segment_recovery import End, SegmentRecovery
 from storage.segments import Segments
 from storage.swaps import finish_renames
 from storage.syncing import SyncFile, SyncFolder
@@ -52,8 +54,9 @@ QUARANTINED = ".damaged"
 class LastKnown(NamedTuple):
     """What the checkpoints say of one partition.
 
-    `recovery_point` and `high_watermark`; `start_offset`, if the log does not start at its first
-    segment; `clean`, the state in which the last stop left it, if that was in good order.
+    `recovery_point`, below which batches and indexes were synced, `synced`, below which batches
+    were, and `high_watermark`; `start_offset`, if the log does not start at its first segment;
+    `clean`, the state in which the last stop left it, if that was in good order.
 
     `cleaned_to` is the offset up to which compaction has been, None if it has not.
 
@@ -70,6 +73,7 @@ class LastKnown(NamedTuple):
     clean: CleanState | None = None
     cleaned_to: int | None = None
     gaps_below: int = LARGEST_OFFSET
+    synced: int = 0
 
 
 def open_log(
@@ -129,6 +133,9 @@ class Opening:
             self.next_offset = self.known.clean.next_offset
         elif not created:
             self._recover()
+        if not created:
+            active = self.segments[-1]
+            active.verified.inherit(active.byte_size(), self.next_offset)
         start_offset = self._start_offset()
         if without_epochs and self.next_offset > start_offset:
             self._rebuild_epochs()
@@ -138,7 +145,7 @@ class Opening:
         log = Log(
             self.files,
             self.folder,
-            Segments(self.segments),
+            Segments(self.segments, self.epochs),
             self.settings,
             start_offset=start_offset,
             next_offset=self.next_offset,
@@ -160,7 +167,7 @@ class Opening:
         if self.clean:
             log.clean_state = self.known.clean
         else:
-            sealed = [segment.file for segment in self.scanned if segment is not log.active]
+            sealed = [segment for segment in self.scanned if segment is not log.active]
             log.owe(*sealed, *self.stored, SyncFolder(self.files, self.folder))
             if len(log.epochs) and not log.epochs_stored:
                 log.store_epochs()
@@ -178,7 +185,6 @@ class Opening:
             self.folder,
             base_offset,
             interval_bytes=self.settings.index_interval_bytes,
-            opened_ms=self.now_ms,
         )
 
     def _find_segments(self, names: list[str]) -> None:
@@ -254,7 +260,7 @@ class Opening:
     # Reading what a crash may have spoilt
 
     def _recover(self) -> None:
-        """Read from the recovery point to the end and cut what is not whole."""
+        """Read from the recovery point to the end and cut what a crash left unfinished."""
         point = self.known.recovery_point
         bases = [segment.base_offset for segment in self.segments]
         # The segment that ends just at the recovery point may have been sealed after it was
@@ -262,35 +268,59 @@ class Opening:
         first = max(bisect_right(bases, point - 1) - 1, 0)
         self.next_offset = bases[first]
         kept = self.segments[:first]
+        is_closed = is_damaged = False
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
             if index > first and segment.base_offset < self.next_offset:
                 self._quarantine(segment)
                 continue
-            trouble = self._gap_before(segment, kept[-1]) if index > first else None
-            if trouble is not None:
+            end = self._gap_before(segment, kept[-1]) if index > first else None
+            if end is not None:
                 segment = kept[-1]
             else:
                 kept.append(segment)
                 self.scanned.append(segment)
                 self.next_offset = max(self.next_offset, segment.base_offset)
-                trouble = self._recover_segment(segment, point)
-            if trouble is not None:
+                next_base = bases[index + 1] if index + 1 < len(bases) else None
+                end, is_closed, is_damaged = self._recover_segment(segment, next_base)
+            if end is not None:
                 later = [other for other in self.segments[index:] if other not in kept]
-                if self.next_offset < point:
-                    self._damaged(segment, trouble)
-                else:
-                    self._cut(segment, trouble, later)
+                self._cut(segment, end, later)
                 break
             if index + 1 < len(self.segments):
                 segment.finish_times()
-                self._store_indexes(segment)
+                if not is_damaged:  # else the files may know more
+                    self._store_indexes(segment)
+        self.segments = kept
+        if is_closed:
+            self._begin_behind_damage()
         # The active segment's index files may go on with entries of batches that were cut. They
         # must be gone before the recovery point passes their offsets, or they will be believed.
         self._store_indexes(kept[-1])
-        self.segments = kept
-        if self.next_offset < point and self.damage is None:
+        if self.next_offset < point:
             self._report(f"the recovery point {point} is above the log's end")
+
+    def _begin_behind_damage(self) -> None:
+        """Begin a segment: the one before ends in damaged records, and how many is not known but
+        for those that had been synced."""
+        self.next_offset = max(self.next_offset, self.known.high_watermark)
+        sealed = self.segments[-1]
+        sealed.finish_times()
+        self._store_indexes(sealed)
+        try:
+            segment = Segment.create(
+                self.files,
+                self.folder,
+                self.next_offset,
+                interval_bytes=self.settings.index_interval_bytes,
+                opened_ms=self.now_ms,
+            )
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self.damage = f"{self.name}: no room to go on behind damaged records: {error}"
+            return
+        self.segments.append(segment)
 
     def _store_indexes(self, segment: Segment) -> None:
         below = self.known.recovery_point - segment.base_offset
@@ -299,8 +329,9 @@ class Opening:
         else:
             self.stored += segment.store_indexes()
 
-    def _gap_before(self, segment: Segment, previous: Segment) -> Scan | None:
-        """The trouble with a segment that does not begin where the one before it ends."""
+    def _gap_before(self, segment: Segment, previous: Segment) -> End | None:
+        """Where to end instead of going on to a segment that does not begin where the one before
+        it ends."""
         base, known = segment.base_offset, self.known
         if base <= max(
             self.next_offset,
@@ -309,100 +340,49 @@ class Opening:
             known.start_offset or 0,  # of the segments below, any may have gone
         ):
             return None
-        scan = Scan(previous.file, previous.written_size, previous.written_size)
-        scan.trouble = f"offsets {self.next_offset}..{base - 1} are missing"
-        return scan
+        reason = f"offsets {self.next_offset}..{base - 1} are missing"
+        return End(previous.written_size, reason)
 
-    def _recover_segment(self, segment: Segment, point: int) -> Scan | None:
-        """Read one segment; returns the scan that met trouble, None if it is whole to its end."""
-        file = segment.file
-        position = segment.trust_below(point)
-        last_offset = segment.base_offset - 1
-        below = Scan(file, position, segment.written_size, last_offset=last_offset)
-        for entry in below:
-            if entry.last_offset >= point:
-                position = entry.position
-                break
-            segment.note(entry)
-            self.next_offset = entry.last_offset + 1
-            last_offset, position = entry.last_offset, entry.end
-        else:
-            if below.trouble is not None and self.next_offset < point:
-                return below
-        file.reread(position)  # the last process may have ended because a sync failed
-        above = Scan(file, position, segment.written_size, last_offset=last_offset, checked=True)
-        for entry in above:
-            if entry.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-                above.trouble = f"offset {entry.last_offset} is too far from the segment's base"
-                above.position = entry.position
-                break
+    def _recover_segment(
+        self, segment: Segment, next_base: int | None
+    ) -> tuple[End | None, bool, bool]:
+        """Read one segment; returns where it has to end, whether it takes no more appends, and
+        whether there are damaged records in it."""
+        reading = SegmentRecovery(
+            segment,
+            self.known,
+            epochs=self.epochs,
+            leader_epoch=self.leader_epoch,
+            next_base=next_base,
+        )
+        for entry in reading:
             segment.note(entry)
             self._note_epoch(entry)
             if entry.header is not None and entry.header[ATTRIBUTES] & CONTROL_BIT:
                 self.markers_from = min(self.markers_from, entry.last_offset)
-            self.next_offset = entry.last_offset + 1
-        return above if above.trouble is not None else None
+        self.next_offset = max(self.next_offset, reading.next_offset)
+        for damage in reading.damages:
+            self.reports.append(
+                RecoveryReport(
+                    self.name,
+                    f"damaged records, which are not served: {damage.reason}",
+                    file=file_name(segment.base_offset, LOG),
+                    position=damage.position,
+                    next_offset=self.next_offset,
+                    offsets_lost=damage.next_offset - damage.first_offset,
+                )
+            )
+        return reading.end, reading.is_closed, bool(reading.damages)
 
     def _note_epoch(self, entry: Entry) -> None:
         if entry.leader_epoch > self.epochs.latest:
             self.epochs.assign(entry.leader_epoch, entry.first_offset)
             self.epochs_stored = False
 
-    def _cut(self, segment: Segment, scan: Scan, later: list[Segment]) -> None:
-        """End the log where the scan stopped.
-
-        Segments after that go first, and durably: if they outlived the cut, the next start would
-        take it for a gap and serve them, with offsets that were given out again meanwhile.
-        """
-        if scan.position < segment.byte_size() or not later:
-            self._note_loss(segment, scan.trouble or "", scan.position)
-        reason = f"follows a cut: {scan.trouble}"
-        for other in later:
-            if other.byte_size():
-                self._note_loss(other, reason, 0)
-            for suffix in SEGMENT_SUFFIXES:
-                self.files.remove(other.path(suffix))
-        if later:
-            self.files.sync_dir(self.folder)
-        segment.file.truncate(scan.position)
-        # Durably too: new batches of the same sizes as the old would end where an old one begins,
-        # and after another crash that old one would follow them as if it belonged there.
-        segment.file.sync()
-        segment.size = segment.written_size = scan.position
-
-    def _note_loss(self, segment: Segment, reason: str, position: int) -> None:
-        self.reports.append(
-            RecoveryReport(
-                self.name,
-                reason,
-                file=file_name(segment.base_offset, LOG),
-                position=position,
-                bytes_cut=segment.byte_size() - position,
-                next_offset=self.next_offset,
-                offsets_lost=max(self.known.high_watermark - self.next_offset, 0),
-                head=segment.file.pread(HEAD_BYTES, position),
-            )
-        )
-
-    def _damaged(self, segment: Segment, scan: Scan) -> None:
-        """Damage where the disk once said that all was well: touch nothing, serve what is whole."""
-        file = file_name(segment.base_offset, LOG)
-        point = self.known.recovery_point
-        self.damage = (
-            f"{self.name}: {file} is damaged at position {scan.position}, below the recovery "
-            f"point {point}: {scan.trouble}"
-        )
-        segment.size = segment.written_size = scan.position
-        self.reports.append(
-            RecoveryReport(
-                self.name,
-                f"damaged below the recovery point {point}, nothing cut: {scan.trouble}",
-                file=file,
-                position=scan.position,
-                next_offset=self.next_offset,
-                offsets_lost=max(point - self.next_offset, 0),
-            )
-        )
+    def _cut(self, segment: Segment, end: End, later: list[Segment]) -> None:
+        """End the log there. What is taken off is kept beside it, and named."""
+        cut = Cut(self.files, self.folder, self.next_offset, self.known.high_watermark)
+        self.reports += cut.run(segment, end.position, end.reason, later)
 
     def _quarantine(self, segment: Segment) -> None:
         """Put aside a file whose offsets the segment before it holds already.
@@ -429,12 +409,18 @@ class Opening:
         if LEADER_EPOCHS not in names:
             return False
         path = f"{self.folder}/{LEADER_EPOCHS}"
+        data = self.files.read_bytes(path)
         try:
-            self.epochs = LeaderEpochs.decode(self.files.read_bytes(path), path)
+            whole = as_written(data, path)
+            self.epochs = LeaderEpochs.decode(whole, path)
         except MalformedFile as error:
             self._report(f"{error}; epochs are taken from the batches", file=LEADER_EPOCHS)
             return False
-        return not self.epochs.cut_above(self.leader_epoch)
+        if whole != data:
+            self._report(
+                "one bit is wrong, as the checksum shows; it is set right", file=LEADER_EPOCHS
+            )
+        return not self.epochs.cut_above(self.leader_epoch) and whole == data
 
     def _rebuild_epochs(self) -> None:
         """Read all headers of the log: only they know when which epoch began. Recovery has done
@@ -443,9 +429,9 @@ class Opening:
             return
         self.epochs = LeaderEpochs()
         for segment in self.segments:
-            size = segment.byte_size()
-            for entry in Scan(segment.file, 0, size):
-                if entry.leader_epoch <= self.leader_epoch:
+            segment.byte_size()
+            for entry in segment.verified.entries(0):
+                if isinstance(entry, Entry) and entry.leader_epoch <= self.leader_epoch:
                     self._note_epoch(entry)
             if segment is not self.segments[-1]:
                 segment.release_file()

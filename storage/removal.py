@@ -1,9 +1,9 @@
 """Segments that have left their log, and the way their files go.
 
     1  the log start above them is in its checkpoint, on the disk
-    2  the segments are taken out of the log, on its own thread (`DataDirectory.take_out`)
+    2  the segments are taken out of the log, on its own thread (`StartOffsets.take_out`)
     3  their files are renamed to `.deleted`, oldest first, and the folder is synced
-    4  the checkpoint need not tell of that log start any more (`DataDirectory.has_left`)
+    4  the checkpoint need not tell of that log start any more (`StartOffsets.has_left`)
     5  later the files are removed; if nobody does, the next start will
 
 So whatever a crash leaves, no deleted record comes back. The oldest go first, each with its `.log`

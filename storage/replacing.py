@@ -13,7 +13,8 @@ the log has its old segments in memory and new ones on the disk.
 
 Offsets that are missing between two segments are believed only below the recovery point of the
 checkpoint (`storage.recovery.LastKnown`). So that has to be past the sources, on the disk, before
-they are replaced: `cover_sealed`, a sync of the log, and `DataDirectory.checkpoint_points`.
+they are replaced: `cover_sealed`, a sync of the log, and `DataDirectory.checkpoint_gaps`, which
+also notes up to where a gap is compaction's doing and not a segment that somebody removed.
 """
 
 from __future__ import annotations
@@ -95,12 +96,15 @@ class Replacing:
         self._deleted: list[str] = []
 
     def is_possible(self) -> bool:
-        """Whether all sources are still there, one after the other and all of them sealed."""
+        """Whether all sources are still there, one after the other and all of them sealed, and the
+        log keeps its first offset."""
         bases, sources = self._log.segments.base_offsets, self._group.sources
         if self._log.failed is not None or sources[0] not in bases:
             return False
         first = bases.index(sources[0])
         end = first + len(sources)
+        if self._group.empty and first == 0 and not self._is_head:
+            return False  # what was before it has gone meanwhile: it has to leave a segment now
         return end < len(bases) and bases[first:end] == sources
 
     def _path(self, suffix: str) -> str:

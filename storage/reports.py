@@ -11,12 +11,13 @@ class RecoveryReport:
     `bytes_cut` bytes were removed from `file`, from `position` on; the log now ends at
     `next_offset`. Nothing was removed if it is 0. `offsets_lost` counts offsets that the last
     high watermark checkpoint shows to have existed; there may have been more after it. `head` is
-    how what was cut began, HEAD_BYTES at most, for those who can tell what it was.
+    how what was cut began, HEAD_BYTES at most, for those who can tell what it was. `kept_as` names
+    the file beside the log that has what was cut.
     """
 
     __slots__ = (
-        "bytes_cut", "file", "head", "next_offset", "offsets_lost", "partition", "position",
-        "reason",
+        "bytes_cut", "file", "head", "kept_as", "next_offset", "offsets_lost", "partition",
+        "position", "reason",
     )  # fmt: skip
 
     def __init__(
@@ -30,6 +31,7 @@ class RecoveryReport:
         next_offset: int = -1,
         offsets_lost: int = 0,
         head: bytes = b"",
+        kept_as: str = "",
     ) -> None:
         self.partition = partition
         self.reason = reason
@@ -39,8 +41,10 @@ class RecoveryReport:
         self.next_offset = next_offset
         self.offsets_lost = offsets_lost
         self.head = head
+        self.kept_as = kept_as
 
     def __repr__(self) -> str:
         where = f", {self.file} at {self.position}" if self.file else ""
         cut = f", {self.bytes_cut} bytes cut" if self.bytes_cut else ""
-        return f"RecoveryReport({self.partition}: {self.reason}{where}{cut})"
+        kept = f", kept as {self.kept_as}" if self.kept_as else ""
+        return f"RecoveryReport({self.partition}: {self.reason}{where}{cut}{kept})"

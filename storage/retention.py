@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import KafkaError
-from storage.scan import Scan
 from storage.timestamps import first_outside
 
 if TYPE_CHECKING:
@@ -142,15 +141,12 @@ def _within(log: Log, start: int, end: int, stretch: Stretch, since_ms: int) -> 
 def _within_segment(segment: Segment, start: int, end: int, stretch: Stretch, since_ms: int) -> int:
     """And in one segment: how far the records from `start` on, up to `end`, are too old."""
     believed_ms = stretch.first_ms - SLOW_MS
-    latest = segment.times.last_below(since_ms)
+    latest = segment.verified.time_floor(since_ms - 1)
     if latest is not None and latest[0] >= believed_ms:
         # It was received after all that lies before it, so these are too old like it.
-        start = max(start, min(segment.base_offset + latest[1] + 1, end))
+        start = max(start, min(latest[1] + 1, end))
     looked_at = 0
-    scan = Scan(
-        segment.file, segment.offsets.floor(start - segment.base_offset), segment.written_size
-    )
-    for entry in scan:
+    for entry in segment.verified.entries_from(start):
         if entry.last_offset < start:
             continue
         if entry.first_offset >= end:
@@ -161,7 +157,7 @@ def _within_segment(segment: Segment, start: int, end: int, stretch: Stretch, si
         looked_at += 1
         if looked_at >= HEADERS_MAX:
             return start
-    return start if scan.trouble is not None else end
+    return end
 
 
 def _inside(segment: Segment, entry: Entry, start: int, stretch: Stretch, since_ms: int) -> int:

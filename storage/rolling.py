@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from protocol.records.crc import crc32c
 from storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name, offset_of
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from storage.offset_index import RELATIVE_OFFSET_MAX
 from storage.scan import first_entry
-from storage.segment import RELATIVE_OFFSET_MAX
+from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.filesystem import File, Filesystem
+    from storage.filesystem import Filesystem
     from storage.producers import ProducerStates
     from storage.segment import Segment
     from storage.settings import LogSettings
@@ -27,13 +28,13 @@ def must_roll(
     size: int,
     last_offset: int,
     max_timestamp: int,
-    now_ms: int,
+    age_ms: int,
 ) -> bool:
     """Whether a set of `size` bytes, up to `last_offset`, belongs into a new segment.
 
     As in docs/formats/log.md: bytes, age, a full index, or an offset that would not fit an
     index. Age is counted in the batches' own timestamps, from the first set's largest one; only
-    a segment without timestamps ages by the clock, from the time it was opened.
+    a segment without timestamps ages by the clock, and is then `age_ms` old.
     """
     if segment.size <= 0:
         return False
@@ -41,8 +42,6 @@ def must_roll(
         return True
     if segment.first_timestamp >= 0:
         age_ms = max_timestamp - segment.first_timestamp
-    else:
-        age_ms = now_ms - segment.opened_ms
     if age_ms > age_limit_ms(segment, settings) or not index_entries_left(segment, settings):
         return True
     return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
@@ -86,13 +85,18 @@ def index_entries_left(segment: Segment, settings: LogSettings) -> int:
     )
 
 
-def store_snapshot(files: Filesystem, folder: str, offset: int, producers: ProducerStates) -> File:
-    """Write the producers' state as of `offset`; the file is not synced yet. Raises OSError."""
+def store_snapshot(
+    files: Filesystem, folder: str, offset: int, producers: ProducerStates
+) -> SyncFile:
+    """Write the producers' state as of `offset`; returns what is to be synced. Raises OSError."""
     path = f"{folder}/{file_name(offset, SNAPSHOT)}"
     files.remove(path)  # an older file of that name may be longer
     file = files.open_file(path, create=True)
-    file.write_at([producers.encode()], 0)
-    return file
+    try:
+        file.write_at([producers.encode()], 0)
+    finally:
+        file.close()
+    return SyncFile(files, path)
 
 
 def thin_snapshots(

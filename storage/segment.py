@@ -3,7 +3,7 @@
 The last segment of a log takes appends; the others are sealed. A segment is opened in name only:
 its file and its indexes are read when first needed, so a log with thousands of segments starts
 as quickly as one with a single one. An index that cannot be the one of this file is built again
-from the headers.
+from the headers; of a closed segment it is never replaced by one that knows less.
 
 The indexes of the active segment live in memory and are appended to their files when the log is
 checkpointed, rolled or closed; files on disk are never longer than their content.
@@ -26,23 +26,27 @@ from storage.layout import (
     TRANSACTION_INDEX,
     file_name,
 )
+from storage.offset_index import DROPPED_MAX, DROPPED_SHARE, RELATIVE_OFFSET_MAX, OffsetIndex
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
-from storage.offset_index import OffsetIndex
+from storage.open_segments import OPEN
 from storage.preallocated import read_entries
-from storage.scan import Entry, Scan, first_entry, read_headers
+from storage.resync import is_intact
+from storage.scan import Entry, first_entry, read_headers
 from storage.syncing import SyncFile
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 from storage.time_index import TimeIndex
 from storage.transaction_index import ENTRY_SIZE as TRANSACTION_INDEX_ENTRY_SIZE
 from storage.transaction_index import NOTHING, TransactionIndex
+from storage.verified import START_TRIES, Verified
 
 if TYPE_CHECKING:
+    from storage.chain import Damage
     from storage.filesystem import File, Filesystem
 
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""An offset in an index is an int32 counted from the segment's base."""
-
 ANY_OFFSET = 2**63 - 1
+
+UNKNOWN = -1
+"""A moment that `storage.receive_times` has to be asked for."""
 
 LOOK_MAX = 2048
 """Headers looked at in one go for the sake of a reader: some 2 ms."""
@@ -82,7 +86,7 @@ class Segment:
         "_without_zstd",
         "aborted",
         "base_offset",
-        "damaged_at",
+        "dated_by_log",
         "first_timestamp",
         "indexed_position",
         "interval_bytes",
@@ -95,6 +99,7 @@ class Segment:
         "serial",
         "size",
         "times",
+        "verified",
         "written_size",
     )
 
@@ -105,7 +110,7 @@ class Segment:
         base_offset: int,
         *,
         interval_bytes: int,
-        opened_ms: int = 0,
+        opened_ms: int = UNKNOWN,
     ) -> None:
         self._files = files
         self._folder = folder
@@ -116,8 +121,11 @@ class Segment:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self.opened_ms = opened_ms
+        """When its first record came in by our clock; when it was made, as long as it has none."""
         self.size = self.written_size = -1
         self.loaded = False
+        self.dated_by_log = False
+        """Whether the largest timestamp has been compared with the log, and not only been read."""
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
         self.aborted: TransactionIndex | None = None
@@ -129,8 +137,7 @@ class Segment:
         """Max timestamp of the first batch; by it the segment ages."""
         self.scrubbed_ms = 0
         """When all of the file was last read and compared with its checksums (by this process)."""
-        self.damaged_at: int | None = None
-        """Position of an entry that was found damaged then."""
+        self.verified = Verified(self)
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(self.base_offset, suffix)}"
@@ -157,7 +164,8 @@ class Segment:
         for suffix in (INDEX, TIME_INDEX, LOG):
             files.open_file(segment.path(suffix), create=True).close()
         segment.size = segment.written_size = 0
-        segment.loaded = segment._dated = True
+        segment.loaded = segment._dated = segment.dated_by_log = True
+        segment.verified.inherit(0, base_offset)
         segment.aborted = NOTHING
         return segment
 
@@ -169,13 +177,26 @@ class Segment:
             file = self._file = self._files.open_file(self.path())
             if self.size < 0:
                 self.size = self.written_size = file.size()
+            OPEN.opened(self)
         return file
+
+    def sync(self) -> None:
+        """Return when what was written is on the disk. Any thread. Raises OSError.
+
+        If the file was closed meanwhile, and the kernel could not write it, the next open is told.
+        """
+        file = self._file
+        (SyncFile(self._files, self.path()) if file is None else file).sync()
 
     def byte_size(self) -> int:
         """Bytes of the log file, without opening it."""
         if self.size < 0:
             self.size = self.written_size = self._files.size_of(self.path())
         return self.size
+
+    def now_ns(self) -> int:
+        """What the clock of the file system says."""
+        return self._files.now_ns()
 
     def modified_ms(self) -> int:
         """When the log file was last written to. Raises OSError."""
@@ -223,6 +244,22 @@ class Segment:
             return
         self.offsets, self.times = offsets, times
         self._settle()
+        if len(times) and not self._ends_with_time(times, offsets):
+            self._find_last_time()
+        self.dated_by_log = True
+
+    def _find_last_time(self) -> None:
+        """The time index ends with what the log does not say: look for the largest timestamp
+        behind the entry before it. The file stays as it is."""
+        self.times.cut(len(self.times) - 1)
+        self._settle()
+        for found in self.verified.entries(self.offsets.floor(self.times.last_relative_offset)):
+            if isinstance(found, Entry) and found.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = (
+                    found.max_timestamp,
+                    found.last_offset,
+                )
+        self.finish_times()
 
     def _settle(self) -> None:
         """Take the state of the segment's end from its indexes."""
@@ -244,11 +281,15 @@ class Segment:
         if index is None or not len(index):
             return index
         # Rising numbers may still be another file's. There must be an entry where the last one
-        # points, and it must not begin above the offset it is said to hold.
-        entry = first_entry(file, index.last_position, self.written_size)
-        if entry is None or entry.first_offset > self.base_offset + index.last_relative_offset:
-            return None
-        return index
+        # points, and it must not begin above the offset it is said to hold. One that does may be
+        # damaged, and so may be the index entry; the index is as good without it.
+        for _ in range(1 + min(len(index) // DROPPED_SHARE, DROPPED_MAX)):
+            entry = first_entry(file, index.last_position, self.written_size)
+            last = self.base_offset + index.last_relative_offset
+            if entry is not None and entry.first_offset <= last:
+                return index
+            index.cut(len(index) - 1)
+        return None
 
     def _read_time_index(self, file: File) -> TimeIndex | None:
         try:
@@ -267,20 +308,26 @@ class Segment:
         return first is not None and first.max_timestamp > NO_TIMESTAMP
 
     def rebuild(self) -> None:
-        """Make both indexes from the headers of the written part of the file."""
+        """Make both indexes from the headers of the written part of the file, as far as they are
+        right. Raises CorruptBatch where the file was changed while it was open."""
         self.offsets, self.times = OffsetIndex(), TimeIndex()
         self.indexed_position = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp = NO_TIMESTAMP
-        for entry in Scan(self.file, 0, self.written_size):
-            self.note(entry)
+        self.loaded = True
+        for found in self.verified.entries(0):
+            if isinstance(found, Entry):
+                self.note(found)
         self.finish_times()
-        self.loaded = self._dated = True
+        self._dated = self.dated_by_log = True
 
     def _make_indexes_again(self) -> None:
+        """Rebuild them, also in their files; but not while something in the log is damaged, of
+        which the files may know more."""
         self.rebuild()
-        with suppress(OSError):  # what is in memory serves; the next start builds it again
-            self.replace_indexes()
+        if not self.verified.damages:
+            with suppress(OSError):  # what is in memory serves; the next start builds it again
+                self.replace_indexes()
 
     def trust_below(self, offset: int) -> int:
         """Load what the index files say of batches wholly below `offset`, and nothing else.
@@ -298,11 +345,7 @@ class Segment:
         if offsets is None or times is None:
             offsets, times = OffsetIndex(), TimeIndex()
         offsets.cut(offsets.count_below(offset - self.base_offset, self.written_size))
-        if len(offsets):
-            entry = first_entry(file, offsets.last_position, self.written_size)
-            last = self.base_offset + offsets.last_relative_offset
-            if entry is None or entry.first_offset > last:
-                offsets.cut(0)
+        offsets.cut(self._count_agreed(offsets))
         # With every offset entry a time entry was tried, so up to the last offset entry the time
         # index knows the largest timestamp. A later time entry comes from a clean stop.
         times.cut(times.count_below(offsets.last_relative_offset + 1))
@@ -317,16 +360,44 @@ class Segment:
         self._settle()
         return offsets.last_position
 
+    def _count_agreed(self, offsets: OffsetIndex) -> int:
+        """How many entries there are up to one that says what the log says, or could."""
+        possible = 0
+        for number in range(len(offsets) - 1, max(len(offsets) - 1 - START_TRIES, -1), -1):
+            entry = first_entry(self.file, offsets.position_of(number, 0), self.written_size)
+            last = self.base_offset + offsets.relative_of(number)
+            if entry is None or entry.first_offset > last:
+                continue
+            if entry.last_offset == last:
+                return number + 1
+            possible = possible or number + 1
+        return possible
+
     def _is_time_of_an_entry(self, times: TimeIndex, offsets: OffsetIndex) -> bool:
-        """Whether the batch that a time index ends with is there and has that timestamp."""
+        """Whether a time index ends with the last offset of a batch, and that has the timestamp."""
+        entry = self._entry_dated_last(times, offsets)
+        return (
+            entry is not None
+            and entry.last_offset == self.base_offset + times.last_relative_offset
+            and entry.max_timestamp == times.last_timestamp
+        )
+
+    def _ends_with_time(self, times: TimeIndex, offsets: OffsetIndex) -> bool:
+        """The same for any offset of a batch: Apache Kafka may name the record itself. Of a damaged
+        batch it is the index that knows."""
+        entry = self._entry_dated_last(times, offsets)
+        return entry is not None and (
+            entry.max_timestamp == times.last_timestamp or not is_intact(self.file, entry)
+        )
+
+    def _entry_dated_last(self, times: TimeIndex, offsets: OffsetIndex) -> Entry | None:
         last_offset = self.base_offset + times.last_relative_offset
         position = offsets.floor(times.last_relative_offset)
         while (entry := first_entry(self.file, position, self.written_size)) is not None:
             if entry.last_offset >= last_offset:
-                named = entry.last_offset == last_offset
-                return named and entry.max_timestamp == times.last_timestamp
+                return entry
             position = entry.end
-        return False
+        return None
 
     def note(self, entry: Entry) -> None:
         """Enter an entry that is in the file already.
@@ -405,37 +476,27 @@ class Segment:
 
     # Lookups
 
-    def find(self, offset: int) -> Entry | None:
-        """The first entry whose last offset is at or above `offset`; None if there is none.
+    def find(self, offset: int) -> Entry | Damage | None:
+        """The first entry whose last offset is at or above `offset`, or the damage in which it may
+        have been; None if there is neither.
 
-        The index is not believed blindly: an entry of it leads to one that ends at or below what
-        is looked for. If it does not, both indexes are made again from the log. Raises CorruptBatch
-        if the way there is blocked by something that is no batch.
+        The index is not believed blindly: what it leads to has to agree with it, or the search
+        begins further ahead.
         """
         self.load()
-        position = self.offsets.floor(offset - self.base_offset)
-        if 0 < position < self.written_size:
-            entry = first_entry(self.file, position, self.written_size)
-            if entry is None or entry.last_offset > offset:
-                self._make_indexes_again()
-                position = self.offsets.floor(offset - self.base_offset)
-        scan = Scan(self.file, position, self.written_size)
-        for entry in scan:
-            if entry.last_offset >= offset:
-                return entry
-        if scan.trouble is not None:
-            raise CorruptBatch(f"{self.path()}, position {scan.position}: {scan.trouble}")
-        return None
+        try:
+            return self._search(offset)
+        except CorruptBatch:  # what was believed is forgotten now
+            return self._search(offset)
 
-    def whole_to(self, position: int) -> int:
-        """Up to where a reader may be sent what lies at `position`: the end of what is written, or
-        an entry that is known to be damaged. Raises CorruptBatch if that is the one asked for."""
-        damaged_at = self.damaged_at
-        if damaged_at is None or position > damaged_at:
-            return self.written_size
-        if position == damaged_at:
-            raise CorruptBatch(f"{self.path()}, position {position}: found damaged")
-        return damaged_at
+    def _search(self, offset: int) -> Entry | Damage | None:
+        for found in self.verified.entries(self.verified.start_below(offset)):
+            if isinstance(found, Entry):
+                if found.last_offset >= offset:
+                    return found
+            elif found.holds(offset):
+                return found
+        return None
 
     def end_without_zstd(self, position: int, end: int) -> int:
         """Up to where file[position:end], which begins and ends with an entry, is known to hold no
@@ -468,7 +529,8 @@ class Segment:
 
         The descriptor is closed when the last slice or sync that holds the file is done.
         """
-        self._file = None
+        self.release_file()
+        self.verified.forget()
         self.offsets, self.times = OffsetIndex(), TimeIndex()
         if self.aborted:
             self.aborted = None
@@ -479,8 +541,9 @@ class Segment:
         return self._file is file
 
     def release_file(self) -> None:
-        """Give back the file alone; used when the log is closed."""
+        """Give back the file alone; it is opened again when it is needed."""
         self._file = None
+        OPEN.forget(self)
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"

@@ -7,7 +7,7 @@ was seen when the last slice was cut, and is remembered; only a jump costs a sea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from protocol.records.errors import CorruptBatch
@@ -19,13 +19,16 @@ from protocol.records.layout import (
     LENGTH_POSITION,
     MIN_ENTRY_LENGTH,
 )
+from storage.errors import RecordsMissing
+from storage.layout import LARGEST_OFFSET
 from storage.open_segments import OPEN
-from storage.scan import PIECE_BYTES
+from storage.scan import PIECE_BYTES, Entry
 from storage.transaction_index import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from storage.epochs import LeaderEpochs
     from storage.filesystem import File
     from storage.segment import Segment
     from storage.slices import FileSlice
@@ -46,14 +49,24 @@ Place = tuple["Segment", int]
 class Segments:
     """Never empty. The last segment is the active one; of the sealed ones few are kept open."""
 
-    __slots__ = ("_aborting", "_all", "_bases", "_latest", "active", "places")
+    __slots__ = (
+        "_aborting", "_all", "_bases", "_epochs", "_latest", "active", "gaps_below", "places",
+    )  # fmt: skip
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], epochs: LeaderEpochs) -> None:
         self._all = segments
+        self._epochs = epochs
+        for segment, following in pairwise(segments):
+            segment.verified.sealed_before(following.base_offset)
+        for segment in segments:
+            segment.verified.epochs = epochs
         self._bases = [segment.base_offset for segment in segments]
         self._latest: list[int] | None = None
         self._aborting: list[Segment] | None = None
         self.active = segments[-1]
+        self.gaps_below = LARGEST_OFFSET
+        """Below this offset, offsets may be missing between two segments: compaction has been
+        there, or another broker. Above it, they are missing because a segment is."""
         self.places: dict[int, Place] = {}
         """Where the first batch at or above an offset is, for offsets asked for lately."""
 
@@ -87,20 +100,40 @@ class Segments:
         Which is the first is known without a look at those before it.
         """
         sealed = self._all[:-1]
-        latest = self._latest
-        if latest is None:
-            # The largest up to each, which rises although the segments' own need not.
-            latest = list(accumulate((segment.latest_ms() for segment in sealed), max))
-            self._latest = latest
-        for segment in sealed[bisect_left(latest, timestamp_ms) :]:
+        for segment in sealed[self._first_reaching(timestamp_ms) :]:
             if segment.latest_ms() >= timestamp_ms:
                 yield self.loaded_one(segment)
         if self.loaded_one(self.active).max_timestamp >= timestamp_ms:
             yield self.active
 
+    def _first_reaching(self, timestamp_ms: int) -> int:
+        """The number of the first sealed segment with this timestamp or a later one.
+
+        The end of a time index has no checksum. If it is too low, it is most likely the segment
+        before that has the timestamp, so that is compared with its log, once.
+        """
+        sealed = self._all[:-1]
+        while True:
+            latest = self._latest
+            if latest is None:
+                # The largest up to each, which rises although the segments' own need not.
+                latest = list(accumulate((segment.latest_ms() for segment in sealed), max))
+                self._latest = latest
+            first = bisect_left(latest, timestamp_ms)
+            if not first:
+                return 0
+            before = sealed[first - 1]
+            if not before.dated_by_log:
+                self.loaded_one(before)
+            if before.latest_ms() < timestamp_ms:
+                return first
+            self._latest = None  # it has become larger
+
     def append(self, segment: Segment) -> None:
         """Add a new active segment; the one before it is sealed."""
         OPEN.use(self.active)
+        self.active.verified.sealed_before(segment.base_offset)
+        segment.verified.epochs = self._epochs
         self._all.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -124,9 +157,13 @@ class Segments:
         """Put one segment, or none, in the place of those with these bases, which follow each other
         and are sealed. Returns those that were replaced; their files are the caller's."""
         first = self._bases.index(bases[0])
+        self.gaps_below = max(self.gaps_below, self._bases[first + len(bases)])
         replaced = self._all[first : first + len(bases)]
         assert [segment.base_offset for segment in replaced] == bases
         assert self.active not in replaced
+        if replacement is not None:
+            replacement.verified.epochs = self._epochs
+            replacement.verified.sealed_before(self._bases[first + len(bases)])
         self._all[first : first + len(bases)] = [] if replacement is None else [replacement]
         self._bases = [segment.base_offset for segment in self._all]
         for segment in replaced:
@@ -136,7 +173,6 @@ class Segments:
 
     def let_go(self) -> None:
         """Give back all files: the log is closed."""
-        OPEN.forget(*self._all)
         for segment in self._all:
             segment.release_file()
 
@@ -157,21 +193,28 @@ class Segments:
         places[offset] = (segment, position)
 
     def locate(self, offset: int) -> Place | None:
-        """The segment and position of the first batch whose last offset is at or above `offset`.
+        """The segment and position of the first batch whose last offset is at or above `offset`, or
+        of the damage in which it may have been.
 
         After compaction a segment may end before the next one begins, so the search goes on.
+        Raises RecordsMissing if it ends there for another reason.
         """
         first = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._all[first:]:
+            if segment.base_offset > max(offset, self.gaps_below) and segment is not self._all[0]:
+                raise RecordsMissing(
+                    f"{segment.path()}: the segment before it is missing, or its end is"
+                )
             self.keep_open(segment)
             if not segment.byte_size():
                 continue
             if offset <= segment.base_offset:
                 return segment, 0
-            entry = segment.find(offset)
-            if entry is not None:
-                self.remember(offset, segment, entry.position)
-                return segment, entry.position
+            found = segment.find(offset)
+            if isinstance(found, Entry):
+                self.remember(offset, segment, found.position)
+            if found is not None:
+                return segment, found.position
         return None
 
     def with_aborted(self, offset: int) -> list[Segment]:
@@ -196,6 +239,9 @@ class Segments:
         segment = self.of_file(piece.file)
         if segment is None:
             return end_offset
+        known = segment.verified.offset_above(piece.end)
+        if known is not None:
+            return known
         relative = self.loaded_one(segment).offsets.offset_from(piece.end)
         if relative is not None:
             return segment.base_offset + relative

@@ -76,10 +76,18 @@ class Replacement:
         return cls([int(one) for one in sources], dict(zip(suffixes, map(int, sizes), strict=True)))
 
     def finish(self, files: Filesystem, folder: str) -> None:
-        """Do what is left of it, whatever was done before. Raises OSError."""
+        """Do what is left of it, whatever was done before. Raises OSError.
+
+        It is undone instead where the new .log is gone, and where it would raise the log start:
+        DeleteRecords or retention removed what was before a group that leaves no segment.
+        """
         if not self._is_whole(files, folder):
-            self._put_back(files, folder)
-            forget_replacement(files, folder)
+            self._undo(files, folder, self.sources)
+            return
+        head = _head(files, folder)
+        if not self.sizes and head in self.sources:
+            # What lies below, if set aside as well, was removed from the log and not replaced.
+            self._undo(files, folder, [base for base in self.sources if base >= head])
             return
         for base in self.sources:
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
@@ -103,13 +111,20 @@ class Replacement:
         found = next((one for one in (path + CLEANED, path + SWAP, path) if files.exists(one)), "")
         return bool(found) and files.size_of(found) == self.sizes[LOG]
 
-    def _put_back(self, files: Filesystem, folder: str) -> None:
-        """Give the sources their names again."""
-        for base in self.sources:
+    def _undo(self, files: Filesystem, folder: str, sources: Sequence[int]) -> None:
+        """Give these sources their names again, and forget the replacement."""
+        for base in sources:
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
                 path = f"{folder}/{file_name(base, suffix)}"
                 if files.exists(path + DELETED) and not files.exists(path):
                     files.rename(path + DELETED, path)
+        forget_replacement(files, folder)
+
+
+def _head(files: Filesystem, folder: str) -> int:
+    """The base offset of the first segment; -1 if there is none."""
+    bases = (offset_of(name, LOG) for name in files.list_dir(folder))
+    return min((base for base in bases if base is not None), default=-1)
 
 
 def forget_replacement(files: Filesystem, folder: str) -> None:

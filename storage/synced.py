@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import BROKEN, LogFailed, StorageError
+from storage.errors import BROKEN, NO_DESCRIPTORS, LogFailed, StorageError
 from storage.reading import ReadableLog
 from storage.syncing import NotPut
 
@@ -62,7 +62,7 @@ class SyncedLog(ReadableLog):
         if up_to == self.recovery_point and not len(self._syncs):
             return [], up_to
         steps = self._syncs.begin(up_to)
-        steps.append(self.active.file)
+        steps.append(self.active)
         return steps, up_to
 
     def owe(self, *steps: SyncStep) -> None:
@@ -82,10 +82,11 @@ class SyncedLog(ReadableLog):
         """A step could not be taken: what it covers is not on the disk, and may never be.
 
         The kernel forgets what it could not write, so the next sync would report success for bytes
-        that are gone. The log fails, unless the step was one that starts afresh (`NotPut`).
+        that are gone. The log fails, unless the step was one that starts afresh (`NotPut`), or was
+        not begun for want of a file descriptor.
         Returns the error to answer with.
         """
-        if isinstance(error, NotPut):
+        if isinstance(error, NotPut) or error.errno in NO_DESCRIPTORS:
             return StorageError(f"{self.name}: {error}")
         self.fail(f"{self.name}: sync failed: {error}")
         return LogFailed(self._failure or "")

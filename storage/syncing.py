@@ -1,7 +1,8 @@
 """What has to reach the disk before an acknowledgement, as steps that any thread may take.
 
 The loop's thread collects the steps of a log (`Log.unsynced`), a worker runs them, and the loop's
-thread reports back (`Log.synced`). Each step holds what it needs: the open file, or the bytes.
+thread reports back (`Log.synced`). Each step holds what it needs, a path or the bytes, and no file
+open: thousands of logs may wait for the same sync.
 """
 
 from __future__ import annotations

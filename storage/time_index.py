@@ -18,8 +18,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
 
 from storage.offset_index import SWAPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENTRY_SIZE = 12
 
@@ -56,15 +60,19 @@ class TimeIndex:
             self._timestamps.append(timestamp)
             self._offsets.append(relative_offset)
 
-    def floor(self, timestamp: int) -> int:
-        """The relative offset of the last entry at or below a timestamp; 0 if there is none."""
+    def floors(self, timestamp: int, max_count: int) -> Iterator[tuple[int, int]]:
+        """The last entries at or below a timestamp, newest first, as (timestamp, relative
+        offset)."""
         index = bisect_right(self._timestamps, timestamp)
-        return self._offsets[index - 1] if index else 0
+        for number in range(index - 1, max(index - 1 - max_count, -1), -1):
+            yield self._timestamps[number], self._offsets[number]
 
-    def last_below(self, timestamp: int) -> tuple[int, int] | None:
-        """The last entry below a timestamp, as (timestamp, relative offset); None without one."""
-        index = bisect_left(self._timestamps, timestamp)
-        return (self._timestamps[index - 1], self._offsets[index - 1]) if index else None
+    def offset_of(self, timestamp: int) -> int | None:
+        """The relative offset of the entry with this timestamp, None without one."""
+        number = bisect_left(self._timestamps, timestamp)
+        if number < len(self._timestamps) and self._timestamps[number] == timestamp:
+            return self._offsets[number]
+        return None
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""

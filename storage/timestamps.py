@@ -24,7 +24,7 @@ from protocol.records.transcode import (
     scan_messages,
 )
 from protocol.records.walk import walk
-from storage.scan import Scan
+from storage.resync import is_right_sum
 
 if TYPE_CHECKING:
     from protocol.records.transcode import MessageScan
@@ -42,30 +42,42 @@ EARLIEST = -2
 def first_at_or_after(log: ReadableLog, timestamp_ms: int, limit: int) -> TimestampOffset | None:
     """The first record with this timestamp or a later one; None if there is none.
 
-    `limit` is what one entry may expand to in bytes; InvalidRecord is raised beyond it.
+    Entries whose checksum is wrong are passed over: what they say of their times may be what is
+    wrong with them, and their records cannot be read. Raises CorruptBatch if there were such and
+    nothing else was found. `limit` is what one entry may expand to in bytes; InvalidRecord is
+    raised beyond it.
     """
+    damages: list[CorruptBatch] = []
     for segment in log.segments.reaching(max(timestamp_ms, 0)):
-        found = _first_in(log, segment, timestamp_ms, limit)
+        found = _first_in(log, segment, timestamp_ms, limit, damages)
         if found is not None:
             return found
+    if damages:
+        raise damages[0]
     return None
 
 
 def _first_in(
-    log: ReadableLog, segment: Segment, timestamp_ms: int, limit: int
+    log: ReadableLog,
+    segment: Segment,
+    timestamp_ms: int,
+    limit: int,
+    damages: list[CorruptBatch],
 ) -> TimestampOffset | None:
     """As above, in one segment. The time index says where no earlier record can match."""
-    relative = max(
-        segment.times.floor(timestamp_ms), min(log.start_offset - segment.base_offset, 2**31 - 1)
-    )
-    position = segment.offsets.floor(relative)
-    for entry in Scan(segment.file, position, segment.written_size):
+    floor = segment.verified.time_floor(timestamp_ms)
+    start = segment.base_offset if floor is None else floor[1]
+    for entry in segment.verified.entries_from(max(start, log.start_offset)):
         if entry.max_timestamp < timestamp_ms or entry.last_offset < log.start_offset:
             continue
         if entry.max_timestamp == NO_TIMESTAMP:
             continue
-        run = _run_of(segment, entry, log.start_offset, limit)
-        index = _scan(run, before_ms=timestamp_ms).bad_time_index
+        try:
+            run = _run_of(segment, entry, log.start_offset, limit)
+            index = _scan(run, before_ms=timestamp_ms).bad_time_index
+        except CorruptBatch as error:
+            damages.append(error)
+            continue
         if index >= 0:
             return *_message_at(run, index), entry.leader_epoch
     return None
@@ -96,11 +108,13 @@ def first_outside(
 
 def _run_of(segment: Segment, entry: Entry, start_offset: int, limit: int) -> bytes:
     """The records of one entry from `start_offset` on as plain messages of format 1, which are
-    quicker to go through than anything else that has offset and timestamp."""
+    quicker to go through than anything else that has offset and timestamp. Raises CorruptBatch."""
     data = segment.file.pread(entry.size, entry.position)
     if len(data) != entry.size:
         raise CorruptBatch(f"{segment.path()}, position {entry.position}: cut while being read")
     view = memoryview(data)
+    if not is_right_sum(view, entry):
+        raise CorruptBatch(f"{segment.path()}, position {entry.position}: wrong checksum")
     if entry.magic == 2:
         batch = Batch(view)
         stamped = batch.timestamp_type == LOG_APPEND_TIME
@@ -117,8 +131,6 @@ def _run_of(segment: Segment, entry: Entry, start_offset: int, limit: int) -> by
     message = Message(view)
     if not message.codec:
         return data
-    if not message.is_intact():
-        raise CorruptBatch(f"{segment.path()}, position {entry.position}: wrong checksum")
     payload = message.payload(limit=limit)
     # A wrapper has the offset of its last message; inside they count from anywhere (KIP-31).
     base_offset = message.offset - _scan(payload).last_offset if message.offset else 0
@@ -155,13 +167,22 @@ def _message_at(run: bytes, index: int) -> tuple[int, int]:
 
 def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
     """The first record that has the log's largest timestamp; None if there are no timestamps."""
+    best = _largest_of_all(log, limit)
+    for segment in log.segments:
+        if segment.latest_ms() == best and not segment.dated_by_log:
+            log.segments.loaded_one(segment)  # compares what the time index ends with
+            best = _largest_of_all(log, limit)
+    return None if best == NO_TIMESTAMP else first_at_or_after(log, best, limit)
+
+
+def _largest_of_all(log: ReadableLog, limit: int) -> int:
     best = NO_TIMESTAMP
     for segment in log.segments:
         if segment is not log.active and log.start_offset <= segment.base_offset:
             best = max(best, segment.latest_ms())
         else:
             best = max(best, _largest_in(log, log.segments.loaded_one(segment), limit))
-    return None if best == NO_TIMESTAMP else first_at_or_after(log, best, limit)
+    return best
 
 
 def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
@@ -169,9 +190,8 @@ def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
         return log.written_max_timestamp if segment is log.active else segment.max_timestamp
     # The log starts inside this segment: what it holds below that does not count.
     best = NO_TIMESTAMP
-    position = segment.offsets.floor(log.start_offset - segment.base_offset)
     reached = False
-    for entry in Scan(segment.file, position, segment.written_size):
+    for entry in segment.verified.entries_from(log.start_offset):
         if entry.last_offset < log.start_offset or entry.max_timestamp <= best:
             continue
         if reached:

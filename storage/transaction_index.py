@@ -48,12 +48,14 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("entries", "stored")
+    __slots__ = ("doubted", "entries", "stored")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self.entries = list(entries)
         self.stored = 0
         """Entries that are in the file already."""
+        self.doubted: set[int] = set()
+        """Numbers of entries that only a file says, which the log has not borne out yet."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -25,7 +25,7 @@ from storage.cleaning.output import Output
 from storage.cleaning.rewrite import Rewriter, keys_in, records_of_batch
 from storage.cleaning.transactions import AbortedTransactions, Transactions
 from storage.layout import LOG, file_name
-from storage.segment import RELATIVE_OFFSET_MAX
+from storage.offset_index import RELATIVE_OFFSET_MAX
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ class Cleaning:
                 plan.folder,
                 base_offset,
                 interval_bytes=plan.rules.index_interval_bytes,
+                index_bytes=plan.rules.segment_index_bytes,
             )
             try:
                 joiner = Joiner(

@@ -31,8 +31,8 @@ from protocol.records.layout import (
     MIN_BATCH_LENGTH,
 )
 from storage.layout import LOG, file_name
+from storage.offset_index import RELATIVE_OFFSET_MAX
 from storage.scan import entry_size
-from storage.segment import RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,7 +36,7 @@ from protocol.records.layout import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
-from storage.segment import RELATIVE_OFFSET_MAX
+from storage.offset_index import RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

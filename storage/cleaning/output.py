@@ -1,13 +1,21 @@
 """The segment that takes the place of others, while it is written under `.cleaned` names.
 
-Its indexes are those that a segment builds from the headers of the file (`Segment.note`).
+Its indexes are those that a segment builds from the headers of the file (`Segment.note`), and have
+an entry for each batch with missing offsets beside it: where no neighbour bears out an offset, the
+index does (`storage.chain`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.records.layout import NO_TIMESTAMP
+from protocol.records.layout import (
+    CODEC_MASK,
+    INT64,
+    MAGIC_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
+    NO_TIMESTAMP,
+)
 from storage.errors import StorageError
 from storage.layout import (
     CLEANED,
@@ -18,7 +26,7 @@ from storage.layout import (
     TRANSACTION_INDEX,
     file_name,
 )
-from storage.offset_index import OffsetIndex
+from storage.offset_index import ENTRY_SIZE, OffsetIndex
 from storage.time_index import TimeIndex
 from storage.transaction_index import encode
 
@@ -39,12 +47,24 @@ SIZE_MAX = 2**31 - 1
 horizon makes the timestamps of a batch take more bytes."""
 
 
+BESIDE_HOLES_SHARE = 4
+"""One in so many bytes of `segment.index.bytes` at the most is for batches beside holes, so that
+small segments can still become one."""
+
+
 class Output:
     """One new segment. Entries are added in order; nothing is made before there is one."""
 
     def __init__(
-        self, files: Filesystem, folder: str, base_offset: int, *, interval_bytes: int
+        self,
+        files: Filesystem,
+        folder: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        index_bytes: int,
     ) -> None:
+        """`index_bytes` is the largest size of an index (`segment.index.bytes`)."""
         self.size = 0
         """Bytes of the log file, with what is not written yet."""
         self.entries = 0
@@ -59,6 +79,8 @@ class Output:
         self._from = self._to = 0
         self._offsets, self._times = OffsetIndex(), TimeIndex()
         self._indexed_position = 0
+        self._beside_holes = index_bytes // BESIDE_HOLES_SHARE // ENTRY_SIZE  # entries left
+        self._before = -1, base_offset - 1  # position and last offset of the entry before
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, base_offset
         self._aborted: list[AbortedTransaction] = []
 
@@ -67,7 +89,7 @@ class Output:
         gets too large for its index."""
         self._end_copy()
         self._buffers.append(entry)
-        self._note(len(entry), last_offset, max_timestamp)
+        self._note(len(entry), first_offset(entry, 0, last_offset), last_offset, max_timestamp)
 
     def copy(self, data: bytes, start: int, end: int, last_offset: int, max_timestamp: int) -> None:
         """Add data[start:end] as it is; what follows each other there is written as one."""
@@ -75,26 +97,44 @@ class Output:
             self._end_copy()
             self._source, self._from = data, start
         self._to = end
-        self._note(end - start, last_offset, max_timestamp)
+        self._note(end - start, first_offset(data, start, last_offset), last_offset, max_timestamp)
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
         """Enter an aborted transaction whose marker is in this segment."""
         self._aborted.append(entry)
 
-    def _note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+    def _note(self, size: int, first: int | None, last_offset: int, max_timestamp: int) -> None:
         position = self.size
+        is_beside_hole = first != self._before[1] + 1
+        if is_beside_hole:
+            self._index_beside_hole()
+        self._before = position, last_offset
         if max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
         if position - self._indexed_position > self._interval_bytes:
-            self._offsets.add(last_offset - self._base_offset, position)
-            self._finish_times()
+            self._index(position, last_offset)
             self._indexed_position = position
+        elif is_beside_hole:
+            self._index_beside_hole()
         self.size = position + size
         self.entries += 1
         if self.size > SIZE_MAX:
             raise StorageError(
                 f"{self.path(LOG)}: more than {SIZE_MAX} bytes, which no index can point into"
             )
+
+    def _index(self, position: int, last_offset: int) -> None:
+        self._offsets.add(last_offset - self._base_offset, position)
+        self._finish_times()
+
+    def _index_beside_hole(self) -> None:
+        """Enter what was added last, unless it has an entry. An entry of nothing but zeros would be
+        taken for the end of the file."""
+        position, last_offset = self._before
+        is_new = not len(self._offsets) or self._offsets.last_position < position
+        if is_new and last_offset > self._base_offset and self._beside_holes > 0:
+            self._index(position, last_offset)
+            self._beside_holes -= 1
 
     def _finish_times(self) -> None:
         self._times.add(self._max_timestamp, self._max_timestamp_offset - self._base_offset)
@@ -137,6 +177,7 @@ class Output:
             return
         self._file.sync()
         self._file.close()
+        self._index_beside_hole()  # nobody knows here where the next segment begins
         self._finish_times()
         contents = {INDEX: self._offsets.encode(), TIME_INDEX: self._times.encode()}
         if self._aborted:
@@ -156,3 +197,12 @@ class Output:
                 self._files.remove(self.path(suffix))
             except OSError:
                 continue
+
+
+def first_offset(data: bytes, start: int, last_offset: int) -> int | None:
+    """The first offset of the entry at `start`; None of a compressed message, which has but its
+    last."""
+    if data[start + MAGIC_POSITION] == 2:
+        offset: int = INT64.unpack_from(data, start)[0]
+        return offset
+    return None if data[start + MESSAGE_ATTRIBUTES_POSITION] & CODEC_MASK else last_offset

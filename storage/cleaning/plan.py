@@ -155,7 +155,7 @@ def plan_cleaning(
     if ratio <= lag.min_dirty_ratio and not _waits_too_long(log, dirty, now_ms - lag.max_ms):
         return None
     sources = [
-        Source(segment.base_offset, segment.byte_size(), segment.modified_ms())
+        Source(segment.base_offset, segment.byte_size(), min(segment.modified_ms(), now_ms))
         for segment in sealed
         if segment.base_offset < end
     ]

@@ -35,6 +35,7 @@ from storage.inspection.producer_watch import MARKER_BYTES_MAX, marker_of, read_
 from storage.inspection.text_rows import text_rows
 from storage.layout import (
     CLEANED,
+    CUT,
     DELETED,
     INDEX,
     LOG,
@@ -166,6 +167,8 @@ def bare_name(name: str) -> str:
     """The name of a file before it was renamed to be put aside or deleted."""
     head, aside, _ = name.partition(DAMAGED)
     name = head if aside else name
+    head, cut, _ = name.partition(LOG + CUT)
+    name = head + LOG if cut else name
     for suffix in (DELETED, CLEANED, SWAP, ".part"):
         name = name.removesuffix(suffix)
     return name

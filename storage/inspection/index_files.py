@@ -3,7 +3,7 @@
 An index is compared with the log while the log is gone through, so nothing of it is kept in
 memory, whatever its size. What is wanted of an entry is that lookups through it are right:
 
-Offset index: both columns rise, positions from above 0; an entry of the log starts at the position;
+Offset index: both columns rise; an entry of the log starts at the position;
 the offset is the last one of that entry, or of one that follows before the next index entry (what
 was appended as one set may have one index entry: docs/formats/offset-index.md).
 
@@ -154,7 +154,7 @@ class OffsetIndexCheck(IndexCheck):
         self.wanted = NOWHERE
         """The offset with which an entry has to end before the next index entry."""
         self._wanted_at = 0
-        self._before = (-1, 0)
+        self._before = (-1, -1)
         self.last_indexed = 0
         self._advance()
 

@@ -30,6 +30,7 @@ from storage.inspection.producer_watch import (
 )
 from storage.inspection.segment_check import SegmentCheck
 from storage.layout import (
+    LARGEST_OFFSET,
     LOG,
     METADATA_LOG,
     SNAPSHOT,
@@ -59,13 +60,14 @@ class Context:
 
     `clean` tells that the last stop promised whole files. `recovery_point` is None where nobody
     knows. `cleaned_to` is how far compaction has been; `compacted` tells that it may have been
-    anywhere. `epoch_max` is the highest leader epoch that there has been, -1 where nobody knows.
-    `ours` tells that triglot may have written it, and `old` that it is of an Apache Kafka with
-    ZooKeeper: `partition.metadata` came late there, and time indexes with 0.10.1.
+    anywhere. Below `gaps_below` a start believes that offsets are missing between segments.
+    `epoch_max` is the highest leader epoch that there has been, -1 where nobody knows. `ours` tells
+    that triglot may have written it, and `old` that it is of an Apache Kafka with ZooKeeper:
+    `partition.metadata` came late there, and time indexes with 0.10.1.
     """
 
     __slots__ = (
-        "clean", "cleaned_to", "compacted", "epoch_max", "log_start", "old", "ours",
+        "clean", "cleaned_to", "compacted", "epoch_max", "gaps_below", "log_start", "old", "ours",
         "recovery_point",
     )  # fmt: skip
 
@@ -77,6 +79,7 @@ class Context:
         log_start: int = -1,
         cleaned_to: int = -1,
         compacted: bool = False,
+        gaps_below: int = LARGEST_OFFSET,
         epoch_max: int = -1,
         old: bool = False,
         ours: bool = False,
@@ -89,6 +92,7 @@ class Context:
         self.log_start = log_start
         self.cleaned_to = cleaned_to
         self.compacted = compacted
+        self.gaps_below = gaps_below
 
     def excused_from(self) -> int:
         """The offset from which files beside the log may lag behind it. Apache Kafka's do not."""
@@ -134,7 +138,7 @@ class PartitionCheck:
         self.gap_end = -1
         self.overlaps: list[int] = []
         self.log_start = max(self.first_base, self.context.log_start)
-        self.watch = ProducerWatch(self.log_start)
+        self.watch = ProducerWatch(self.log_start, gaps_below=self.context.gaps_below)
         topic = partition_of(self.name)
         self.of_metadata = topic is not None and topic[0] == METADATA_TOPIC
         self.compacted = self.context.compacted or (
@@ -232,7 +236,10 @@ class PartitionCheck:
         except (MalformedFile, OSError) as error:
             if not quiet:
                 reason = str(error).removeprefix(f"{name}: ")
-                self.report.error("snapshot", reason, file=name)
+                # One that a crash cut short; the next start does without it.
+                torn = offset > self.context.excused_from()
+                tell = self.report.warn if torn else self.report.error
+                tell("snapshot", reason, file=name)
             return None
 
     def _compare_snapshot(self) -> None:
@@ -365,9 +372,12 @@ class PartitionCheck:
                 offset=first,
             )
             return
-        self.report.warn(
+        unserved = position < 0 and until > self.context.gaps_below
+        tell = self.report.error if unserved else self.report.warn
+        tell(
             "gap",
-            f"offsets {first}..{until - 1} are missing",
+            f"offsets {first}..{until - 1} are missing"
+            + ("; a broker answers CORRUPT_MESSAGE for them" if unserved else ""),
             file=file,
             position=position,
             offset=first,

@@ -72,8 +72,10 @@ class PartitionRepair:
         *,
         apply: bool,
         topic_id: bytes | None,
+        wrong_id: bool = False,
         progress: Progress = no_progress,
     ) -> None:
+        """`topic_id` is the right one; `wrong_id` that partition.metadata says a damaged one."""
         self.files = files
         self.folder = folder
         self.name = folder.rpartition("/")[2]
@@ -81,6 +83,7 @@ class PartitionRepair:
         self.check = PartitionCheck(files, folder, context=context, progress=progress)
         self.changed = False
         self._topic_id = topic_id
+        self._wrong_id = wrong_id
         self._findings: list[Finding] = []
 
     def examine(self) -> None:
@@ -309,7 +312,7 @@ class PartitionRepair:
             yield self._change(name, "made from the log")
 
     def _metadata(self) -> Iterator[Change]:
-        if not self._found("partition-metadata", file=PARTITION_METADATA):
+        if not self._wrong_id and not self._found("partition-metadata", file=PARTITION_METADATA):
             return
         if self._topic_id is None:
             yield self._left(PARTITION_METADATA, "nothing says which topic id it has had")

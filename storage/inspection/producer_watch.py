@@ -22,7 +22,7 @@ from protocol.records.layout import (
 from protocol.records.markers import decode_marker
 from storage.errors import MalformedFile
 from storage.inspection.index_files import IndexEntries
-from storage.layout import SNAPSHOT, TRANSACTION_INDEX, file_name
+from storage.layout import LARGEST_OFFSET, SNAPSHOT, TRANSACTION_INDEX, file_name
 from storage.producers import (
     SEQUENCE_MASK,
     SNAPSHOT_CHECKED_POSITION,
@@ -126,11 +126,13 @@ class ProducerWatch:
 
     `open` has the open transactions, producer id to first offset, the oldest first. A start does
     not look at what lies below `log_start`: so a broker may know nothing of a transaction whose
-    data is all down there, and of another only what is above.
+    data is all down there, and of another only what is above. Below `gaps_below` compaction may
+    have been, as in `Context`.
     """
 
-    def __init__(self, log_start: int = -1) -> None:
+    def __init__(self, log_start: int = -1, *, gaps_below: int = LARGEST_OFFSET) -> None:
         self.log_start = log_start
+        self.gaps_below = gaps_below
         self.states: dict[int, Known] = {}
         self.open: dict[int, int] = {}
         self.complete = True
@@ -346,10 +348,10 @@ class SnapshotCheck:
             return
         for producer_id, stored in self.states.items():
             known = watch.states.get(producer_id)
-            if known is None:
+            # Compaction joins batches of producers that nobody needs any more, and its checkpoint
+            # may not tell that it was there.
+            if known is None or known.last_offset < stored.last_offset < watch.gaps_below:
                 if watch.complete and max(stored.last_offset, stored.opened) >= log_start:
-                    # Compaction joins batches of producers that nobody needs any more, and its
-                    # checkpoint may not tell that it was there.
                     report.note(
                         "snapshot",
                         f"producer {producer_id} with offset {stored.last_offset} is not in the "
@@ -372,11 +374,13 @@ class SnapshotCheck:
 
 
 def _difference(stored: Known, known: Known, log_start: int) -> str:
-    pairs = [
-        ("epoch", stored.epoch, known.epoch),
-        ("last sequence", stored.sequence, known.sequence),
-        ("last offset", stored.last_offset, known.last_offset),
-    ]
+    pairs = [("epoch", stored.epoch, known.epoch)]
+    # Of a producer whose batches lie below the log start a broker may know the marker alone.
+    if stored.last_offset >= 0 or known.last_offset >= log_start:
+        pairs += [
+            ("last sequence", stored.sequence, known.sequence),
+            ("last offset", stored.last_offset, known.last_offset),
+        ]
     # Of a transaction that began below the log start a broker may know the rest alone, or nothing.
     if not 0 <= known.opened < log_start or 0 <= stored.opened < known.opened:
         pairs.append(("open transaction from", stored.opened, known.opened))

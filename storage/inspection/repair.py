@@ -29,15 +29,18 @@ from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
+    CLOCK,
     HIGH_WATERMARKS,
     META_PROPERTIES,
     METADATA_LOG,
     OTHER_SUFFIXES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    SYNCED_POINTS,
     TAKEN_OVER,
     partition_of,
 )
+from storage.owners import Owner, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,27 +77,30 @@ class DirectoryRepair:
         self._marked = CLEAN_SHUTDOWN in names
         self._ends: dict[Partition, int] = {}
         self._raised: set[Partition] = set()
+        self._gaps_below: dict[Partition, int] = {}
 
     def run(self) -> Iterator[Change]:
         """Yields each change after it was made, or before it would be."""
         self.top.check()
         yield from self._left_alone()
         planned = [name for name in self.names if self._is_ours(name)]
-        stray = [name for name in planned if self._other_topic(name) is not None]
+        owners = {name: self._owner(name) for name in planned}
+        stray = [name for name in planned if owners[name] is Owner.OTHER]
         for name in stray:
             yield from self._unmark("a partition is put aside")
             yield from self._put_partition_aside(name)
         for name in planned:
             if name not in stray:
-                yield from self._partition(name)
+                yield from self._partition(name, wrong_id=owners[name] is Owner.DAMAGED)
         self.top.finish()
         found = self.report.taken()
         for finding in found:
-            if finding.kind == "topic-id" and finding.file not in stray:
+            if finding.kind == "topic-id" and owners[finding.file] is Owner.UNNAMED:
                 yield Change(finding.file, PARTITION_METADATA, finding.reason, left=True)
         if any(finding.kind == "marker" and finding.severity != NOTE for finding in found):
             yield from self._unmark("it promises what is not so")
         yield from self._own_files()
+        yield from self._believe_gaps()
         for name in CHECKPOINTS:
             yield from self._checkpoint(name)
 
@@ -129,12 +135,17 @@ class DirectoryRepair:
 
     def _own_files(self) -> Iterator[Change]:
         """Files of ours that a start can do without."""
-        for file in (CLEAN_STATE, TAKEN_OVER):
+        for file in (CLEAN_STATE, CLOCK, SYNCED_POINTS, TAKEN_OVER):
             if file in self.top.malformed:
                 name = file + ".damaged"
                 if self.apply:
                     name = put_aside(self.files, f"{self.path}/{file}")
                 yield Change("", file, f"malformed; put aside as {name}")
+            elif file in self.top.set_right:
+                if self.apply:
+                    content = encode_offsets(self.top.offsets[file])
+                    self.files.write_atomic(f"{self.path}/{file}", content)
+                yield Change("", file, "the wrong bit is set right")
 
     # Partitions
 
@@ -160,16 +171,19 @@ class DirectoryRepair:
         except MalformedFile:
             return None
 
-    def _other_topic(self, name: str) -> bytes | None:
-        """The id of the folder's topic if the metadata log has another topic of that name."""
-        if self.top.metadata is None:
-            return None
-        stated, wanted = self._stated_id(name), self._topic_id(name)
-        return stated if stated is not None and wanted not in (None, stated) else None
+    def _owner(self, name: str) -> Owner:
+        """Whose a folder is, as far as the metadata log tells."""
+        wanted = self._topic_id(name)
+        if self.top.metadata is None or wanted is None:
+            return Owner.UNNAMED
+        # What is left of a deleted topic is another's here as well.
+        known = self.top.metadata.topics_by_id
+        return owner_of(self._stated_id(name), wanted, known=known, deleted=())
 
     def _put_partition_aside(self, name: str) -> Iterator[Change]:
-        """As a broker does that finds it: the records may be all that is left of that topic."""
-        topic_id = self._other_topic(name) or b""
+        """The records may be all that is left of that topic. A broker would not serve them, and
+        the partition begins anew."""
+        topic_id = self._stated_id(name) or b""
         target = f"{name}.{topic_id.hex()}-stray"
         if self.files.exists(f"{self.path}/{target}"):
             yield Change(name, "", f"another topic's, and there is a {target}", left=True)
@@ -179,13 +193,14 @@ class DirectoryRepair:
             self.files.sync_dir(self.path)
         yield Change(name, "", f"of topic id {uuid_text(topic_id)}; renamed to {target}")
 
-    def _partition(self, name: str) -> Iterator[Change]:
+    def _partition(self, name: str, *, wrong_id: bool) -> Iterator[Change]:
         work = PartitionRepair(
             self.files,
             f"{self.path}/{name}",
             context_of(self.top, name),
             apply=self.apply,
             topic_id=self._topic_id(name),
+            wrong_id=wrong_id,
             progress=self.progress,
         )
         work.examine()
@@ -203,6 +218,22 @@ class DirectoryRepair:
         if work.changed or point < work.check.gap_end:
             self._raised.add(partition)
             work.sync()
+        if work.changed or self.top.gaps_below(partition) < work.check.gap_end:
+            self._gaps_below[partition] = self._ends[partition]
+
+    def _believe_gaps(self) -> Iterator[Change]:
+        """Have starts believe that offsets are missing where they are: what is lost was told, and
+        readers may go past it."""
+        known = self.top.offsets.get(TAKEN_OVER, {})
+        wanted = known | {
+            partition: max(below, known.get(partition, 0))
+            for partition, below in self._gaps_below.items()
+        }
+        if not self.top.led_alone or wanted == known:
+            return
+        if self.apply:
+            self.files.write_atomic(f"{self.path}/{TAKEN_OVER}", encode_offsets(wanted))
+        yield Change("", TAKEN_OVER, "missing offsets are noted, so that readers go past them")
 
     # What the top says of partitions
 
@@ -225,7 +256,8 @@ class DirectoryRepair:
         for partition in raised:
             if wanted.get(partition, 0) < self._ends[partition]:
                 wanted[partition] = self._ends[partition]
-        if wanted == known and not malformed and name not in self.top.repeated:
+        damaged = malformed or name in self.top.repeated or name in self.top.set_right
+        if wanted == known and not damaged:
             return
         path = f"{self.path}/{name}"
         lost = malformed or any(

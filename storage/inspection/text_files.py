@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.epochs import LeaderEpochs
+from storage.epochs import LeaderEpochs, as_written
 from storage.errors import MalformedFile
 from storage.identity import decode_partition_metadata
 from storage.inspection.folder_names import KNOWN_TEXTS, QUORUM_STATE
@@ -55,7 +55,12 @@ def check_partition_metadata(files: Filesystem, folder: str, report: Report) -> 
 def read_epochs(files: Filesystem, folder: str, report: Report) -> LeaderEpochs | None:
     """The content of the epoch file, None if it is malformed."""
     try:
-        return LeaderEpochs.decode(read_small(files, f"{folder}/{LEADER_EPOCHS}"), LEADER_EPOCHS)
+        data = read_small(files, f"{folder}/{LEADER_EPOCHS}")
+        whole = as_written(data, LEADER_EPOCHS)
+        if whole != data:
+            reason = "one bit is wrong, as the checksum shows"
+            report.error("epochs", reason, file=LEADER_EPOCHS)
+        return LeaderEpochs.decode(whole, LEADER_EPOCHS)
     except MalformedFile as error:
         report.error("epochs", reason_of(error, LEADER_EPOCHS), file=LEADER_EPOCHS)
         return None
@@ -249,7 +254,7 @@ def check_other(files: Filesystem, folder: str, name: str, report: Report) -> No
     try:
         data = read_small(files, f"{folder}/{name}")
         if name == RECEIVE_TIMES:
-            decode_times(data, name)
+            _check_receive_times(data, report)
         elif name == REPLACEMENT:
             Replacement.decode(data, name)
             report.warn("left-over", "segments are being replaced; a start finishes it", file=name)
@@ -257,6 +262,19 @@ def check_other(files: Filesystem, folder: str, name: str, report: Report) -> No
             _check_quorum_state(data, name)
     except MalformedFile as error:
         report.error("malformed", reason_of(error, name), file=name)
+
+
+def _check_receive_times(data: bytes, report: Report) -> None:
+    """The file is not synced while a broker runs, so a power cut may tear it."""
+    try:
+        decode_times(data, RECEIVE_TIMES)
+    except MalformedFile as error:
+        reason = reason_of(error, RECEIVE_TIMES)
+        report.warn(
+            "receive-times",
+            f"{reason}; retention goes by the times of the segments' files",
+            file=RECEIVE_TIMES,
+        )
 
 
 def _check_quorum_state(data: bytes, name: str) -> None:

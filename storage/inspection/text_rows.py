@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.checkpoints import read_entries
+from storage.checkpoints import decode_rows, read_entries
 from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.identity import decode_partition_metadata, decode_properties, uuid_text
@@ -14,6 +14,7 @@ from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
+    CLOCK,
     EARLIER_TOPICS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
@@ -23,9 +24,11 @@ from storage.layout import (
     RECEIVE_TIMES,
     RECOVERY_POINTS,
     REPLACEMENT,
+    SYNCED_POINTS,
     TAKEN_OVER,
 )
 from storage.swaps import Replacement
+from storage.trusted_time import ClockState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
 
     Fields = dict[str, str | int]
 
-OFFSET_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS, TAKEN_OVER)
+OFFSET_FILES = (
+    RECOVERY_POINTS, SYNCED_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS, TAKEN_OVER,
+)  # fmt: skip
 JSON_FILES = (CLEAN_SHUTDOWN, CLEAN_STATE, EARLIER_TOPICS, QUORUM_STATE)
 
 
@@ -49,11 +54,8 @@ def text_rows(files: Filesystem, path: str, name: str) -> Iterator[tuple[str, Fi
 
 def _rows(data: bytes, name: str) -> Iterator[tuple[str, Fields]]:
     if name in OFFSET_FILES:
-        for topic, partition, offset in read_entries(data, name, field_count=3):
-            yield (
-                "checkpoint",
-                {"topic": topic, "partition": int(partition), "offset": int(offset)},
-            )
+        for (topic, partition), noted in decode_rows(data, name):
+            yield "checkpoint", {"topic": topic, "partition": partition, "offset": noted}
     elif name == LEADER_EPOCHS:
         for epoch, start in LeaderEpochs.decode(data, name).entries():
             yield "epoch", {"epoch": epoch, "start_offset": start}
@@ -63,6 +65,8 @@ def _rows(data: bytes, name: str) -> Iterator[tuple[str, Fields]]:
                 "received",
                 {"from_offset": int(offset), "first_ms": int(first), "last_ms": int(last)},
             )
+    elif name == CLOCK:
+        yield "clock", ClockState.decode(data, name)._asdict()
     elif name == REPLACEMENT:
         found = Replacement.decode(data, name)
         sizes = " ".join(f"{suffix} {size}" for suffix, size in found.sizes.items())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage import clean_state
-from storage.checkpoints import decode_offsets, read_entries
+from storage.checkpoints import as_written, decode_rows
 from storage.errors import DataDirectoryError, MalformedFile
-from storage.identity import MetaProperties, decode_properties, uuid_of, uuid_text
+from storage.identity import MetaProperties, decode_properties, uuid_text
 from storage.inspection.findings import no_progress
 from storage.inspection.metadata_rows import check_snapshot
 from storage.inspection.partition_check import Context
@@ -16,8 +16,10 @@ from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
+    CLOCK,
     HIGH_WATERMARKS,
     INDEX,
+    LARGEST_OFFSET,
     LOCK,
     LOG,
     LOG_STARTS,
@@ -26,6 +28,7 @@ from storage.layout import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     RESERVE,
+    SYNCED_POINTS,
     TAKEN_OVER,
     TIME_INDEX,
     TRANSACTION_INDEX,
@@ -35,6 +38,10 @@ from storage.layout import (
 )
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.loading import load
+from storage.metadata.lost_topics import lost_partitions
+from storage.metadata.quorum_state import read_quorum_state
+from storage.noted import METADATA
+from storage.trusted_time import ClockState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +51,13 @@ if TYPE_CHECKING:
     from storage.inspection.findings import Report
     from storage.inspection.partition_check import PartitionCheck
     from storage.metadata.image import MetadataImage
+    from storage.metadata.loading import Loaded
 
     Partition = tuple[str, int]
 
 BOOTSTRAP = "bootstrap.checkpoint"
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
+OWN_CHECKPOINTS = (SYNCED_POINTS, TAKEN_OVER)
 AT_THE_END = (RECOVERY_POINTS, HIGH_WATERMARKS)
 """Checkpoints that have an entry for every log after a clean stop."""
 EMPTY_FILES = (LOCK, RESERVE)
@@ -70,9 +79,17 @@ class TopFiles:
         self.malformed: set[str] = set()
         self.repeated: set[str] = set()
         """Checkpoints that name a partition twice."""
+        self.set_right: set[str] = set()
+        """Checkpoints with one wrong bit; `offsets` has what they said before."""
+        self._contents: dict[str, bytes] = {}
         self.states: dict[str, CleanState] = {}
+        """What our last stop noted, if no other broker has run since."""
+        self.stopped_by_us = CLEAN_STATE in names
+        self.led_alone = False
+        """No other broker has led this directory since `taken-over-checkpoint` was written."""
         self.metadata: MetadataImage | None = None
         self._seen: set[str] = set()
+        self._lost: list[str] = []
         self._topic_ids: dict[str, tuple[bytes, str]] = {}
 
     def check(self) -> bool:
@@ -81,7 +98,8 @@ class TopFiles:
         readers: dict[str, Callable[[bytes], None]] = {
             META_PROPERTIES: self._meta_properties,
             CLEAN_SHUTDOWN: self._marker,
-            **{name: self._checkpoint(name) for name in (*CHECKPOINTS, TAKEN_OVER)},
+            **{name: self._checkpoint(name) for name in (*CHECKPOINTS, *OWN_CHECKPOINTS)},
+            CLOCK: self._clock,
         }
         for name in sorted(self.names):
             if name in readers:
@@ -114,6 +132,9 @@ class TopFiles:
         self._missing()
         return known
 
+    def _clock(self, data: bytes) -> None:
+        ClockState.decode(data, CLOCK)
+
     def _stranger(self, name: str) -> None:
         if name.endswith(".tmp"):
             self.report.note("left-over", "was being written", file=name)
@@ -140,12 +161,7 @@ class TopFiles:
         if decode_properties(data, META_PROPERTIES).get("version", "0") == "0" and self.old:
             return  # every property is optional there
         self.old = False
-        identity = MetaProperties.decode(data, META_PROPERTIES)
-        try:
-            if identity.directory_id:
-                uuid_of(identity.directory_id)
-        except ValueError as error:
-            raise MalformedFile(META_PROPERTIES, f"directory.id: {error}") from error
+        MetaProperties.decode(data, META_PROPERTIES)
 
     def _marker(self, data: bytes) -> None:
         import json
@@ -184,16 +200,56 @@ class TopFiles:
             return
         if not loaded.empty:
             self.metadata = loaded.image
+            self._lost = lost_partitions(self.files, self.path, loaded.image)
+        self._compare_leader(loaded)
+
+    def _compare_leader(self, loaded: Loaded) -> None:
+        """Believe what our last stop noted as a start does: unless Apache Kafka has run since."""
+        self._compare_checksum(TAKEN_OVER)
+        state = read_quorum_state(self.files, loaded.folder)
+        since = state.led_alone_since(loaded.epoch)
+        self.stopped_by_us = self.led_alone = (
+            since > 0 and self.offsets.get(TAKEN_OVER, {}).get(METADATA) == since
+        )
+        if self.led_alone:
+            for name in (*CHECKPOINTS, SYNCED_POINTS):
+                self._compare_checksum(name)
+        if self.states and not self.stopped_by_us:
+            self.states = {}
+            self.report.note(
+                "marker",
+                "of a stop before another broker ran here; a start passes over it",
+                file=CLEAN_STATE,
+            )
 
     def _checkpoint(self, name: str) -> Callable[[bytes], None]:
         def read(data: bytes) -> None:
-            self.offsets[name] = decode_offsets(data, name)
-            entries = read_entries(data, name, field_count=3)
-            if len(entries) != len(self.offsets[name]):
+            self._contents[name] = data
+            rows = decode_rows(data, name)
+            self.offsets[name] = dict(rows)
+            if len(rows) != len(self.offsets[name]):
                 self.repeated.add(name)
                 self.report.warn("checkpoint", "names a partition twice", file=name)
 
         return read
+
+    def _compare_checksum(self, name: str) -> None:
+        """See that a checkpoint which only we have written is as it was written."""
+        data = self._contents.get(name, b"")
+        try:
+            before = as_written(data, name)
+        except MalformedFile as error:
+            if name not in self.malformed:
+                self.malformed.add(name)
+                self.report.error("malformed", reason_of(error, name), file=name)
+            return
+        if before == data:
+            return
+        if name not in self.malformed:
+            self.report.error("malformed", "one bit is wrong, by the checksum", file=name)
+        self.malformed.discard(name)
+        self.set_right.add(name)
+        self.offsets[name] = dict(decode_rows(before, name))
 
     # Partitions
 
@@ -214,11 +270,16 @@ class TopFiles:
             recovery_point=self._offset(RECOVERY_POINTS, partition, 0),
             log_start=self._offset(LOG_STARTS, partition, -1),
             cleaned_to=self._offset(CLEANER_OFFSETS, partition, -1),
+            gaps_below=self.gaps_below(partition),
             compacted="compact" in policy,
             old=self.old,
             ours=METADATA_LOG in self.names,
             epoch_max=epoch_max,
         )
+
+    def gaps_below(self, partition: Partition) -> int:
+        """Where a start ceases to believe that offsets are missing between segments."""
+        return self._offset(TAKEN_OVER, partition, 0) if self.led_alone else LARGEST_OFFSET
 
     def _offset(self, name: str, partition: Partition, absent: int) -> int:
         return self.offsets.get(name, {}).get(partition, absent)
@@ -274,7 +335,7 @@ class TopFiles:
     def _is_end(self, name: str) -> bool:
         """Whether a clean stop notes the log's end there. With several replicas, which only
         Apache Kafka has, the high watermark may be lower."""
-        return name == RECOVERY_POINTS or (name == HIGH_WATERMARKS and CLEAN_STATE in self.names)
+        return name == RECOVERY_POINTS or (name == HIGH_WATERMARKS and self.stopped_by_us)
 
     def _compare_topic(self, check: PartitionCheck, partition: Partition) -> None:
         name, number = partition
@@ -283,9 +344,12 @@ class TopFiles:
         if self.metadata is not None:
             topic = self.metadata.topics.get(name)
             if topic is None or number not in topic.partitions:
-                report.warn(
-                    "unknown-partition", f"{folder} is of no topic there", file=METADATA_LOG
-                )
+                if folder in self._lost:
+                    reason = f"{folder} is of no topic there and has records; no broker starts"
+                    report.error("unknown-partition", reason, file=METADATA_LOG)
+                else:
+                    reason = f"{folder} is of no topic there"
+                    report.warn("unknown-partition", reason, file=METADATA_LOG)
                 return
             known = (topic.topic_id, METADATA_LOG)
             epoch = topic.partitions[number].leader_epoch

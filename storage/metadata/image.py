@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+CLIENT_METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
 METADATA_VERSION_FEATURE = "metadata.version"
 LEVEL_OF_AN_UNMARKED_LOG = 1
 """A log that never named its metadata.version is one of Kafka 3.0."""

@@ -42,7 +42,7 @@ from storage.layout import LOG, METADATA_LOG, offset_of
 from storage.metadata.image import MetadataError, MetadataImage
 from storage.metadata.snapshot_names import LARGEST_EPOCH
 from storage.metadata.snapshots import DamagedSnapshot, Snapshots, read_snapshot, snapshot_id_of
-from storage.metadata.torn import is_torn
+from storage.metadata.torn import is_torn, lacks_beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from storage.metadata.snapshots import SnapshotId
 
 READ_BYTES = 4 * 1024 * 1024
+AFTER_FIRST_LEADER = 1
+"""A log may begin at this offset, as it may for Apache Kafka: what every log has at offset 0 is the
+record of its first leader, which says nothing of topics or settings."""
 
 
 class MetadataRefused(DataDirectoryError):
@@ -282,7 +285,12 @@ class _Loading:
                     self._end_or_damage(file, path, position, expected, fault)
                     return
                 header: Header = HEADER.unpack_from(view)
+                if expected == 0 and header[BASE_OFFSET] == AFTER_FIRST_LEADER:
+                    expected = AFTER_FIRST_LEADER
                 if header[BASE_OFFSET] != expected:
+                    if self._is_last(path) and lacks_beginning(file, position, expected):
+                        self._note_torn(file, path, position)
+                        return
                     raise MetadataRefused(
                         f"{path}, position {position}: a batch of offset {header[BASE_OFFSET]}, "
                         f"wanted {expected}: restore the file from a copy"
@@ -296,16 +304,22 @@ class _Loading:
         self, file: File, path: str, position: int, expected: int, fault: str
     ) -> None:
         """Note the torn end of the log, or refuse what is no such end."""
-        name, size = path.rpartition("/")[2], file.size() - position
-        if offset_of(name, LOG) == self.bases[-1] and is_torn(file, position, expected):
-            self.loaded.torn = Torn(name, position, size)
+        if self._is_last(path) and is_torn(file, position, expected):
+            self._note_torn(file, path, position)
             return
         raise MetadataRefused(
             f"{path}, position {position}: the batch of offset {expected} is damaged ({fault}), "
             f"and it is not the end of an append that a crash cut off: restore the file from a "
-            f"copy. To go on without it and what follows, cut the file there ({size} bytes); "
-            f"topics and settings changed since are then forgotten"
+            f"copy. To go on without it and what follows, cut the file there "
+            f"({file.size() - position} bytes); topics and settings changed since are then "
+            f"forgotten"
         )
+
+    def _is_last(self, path: str) -> bool:
+        return offset_of(path.rpartition("/")[2], LOG) == self.bases[-1]
+
+    def _note_torn(self, file: File, path: str, position: int) -> None:
+        self.loaded.torn = Torn(path.rpartition("/")[2], position, file.size() - position)
 
     def _replay(self, view: memoryview, where: str) -> None:
         loaded = self.loaded

@@ -162,9 +162,7 @@ class MetadataLog:
             raise DataDirectoryError(
                 f"{self.folder}: no epoch is left after {epoch - 1}; start with an empty directory"
             )
-        # A file that is older than the log says nothing of who wrote that.
-        since = noted.since if noted.epoch >= self.epoch else 0
-        self.led_since = since or epoch
+        self.led_since = noted.led_alone_since(self.epoch) or epoch
         state = encode_quorum_state(
             leader_id, epoch, since=self.led_since, kraft_version=self.kraft_version
         )

@@ -23,6 +23,7 @@ from storage.metadata.earlier_topics import read_earlier_topics, set_aside
 from storage.metadata.elsewhere import require_all_here
 from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.loading import load
+from storage.metadata.lost_topics import require_none_lost
 from storage.metadata.metadata_log import MetadataLog, MetadataLogSettings
 from storage.metadata.snapshots import BOOTSTRAP
 from storage.metadata.store import RECORDS_OF_A_BATCH, MetadataStore
@@ -68,8 +69,10 @@ def open_metadata(
         if earlier is None:
             _require_no_partitions(files, path)
         beginning = _bootstrap(files, path, now_ms()) + (earlier or [])
-    elif earlier is not None:
-        _require_migrated(image, earlier, path)
+    else:
+        require_none_lost(files, path, image)
+        if earlier is not None:
+            _require_migrated(image, earlier, path)
     log, reports = MetadataLog.open(
         files, path, loaded, settings or MetadataLogSettings(), now_ms=now_ms()
     )

@@ -33,6 +33,11 @@ class QuorumState(NamedTuple):
     since: int = 0
     fault: str = ""
 
+    def led_alone_since(self, log_epoch: int) -> int:
+        """`since`, 0 also if the file is older than the end of the log, which is of `log_epoch`: it
+        says nothing then of who wrote that."""
+        return self.since if self.epoch >= log_epoch else 0
+
 
 def encode_quorum_state(leader_id: int, epoch: int, *, since: int, kraft_version: int) -> bytes:
     """The file of a quorum of one, in which nobody needs to vote."""

@@ -7,6 +7,9 @@ that is whole comes after it. A power cut leaves the first bytes of an append, o
 right length with zeros or old bytes of the disk in it: more than one byte is wrong then. A batch of
 which one byte is wrong was whole, and its checksum tells that (by chance, of one in a thousand
 others of 16 KB; large ones have sectors of zeros, and those are looked for first).
+
+An append may begin just before the end of a sector, or end just behind one. If that sector was not
+written, a few bytes of zeros are all that is wrong, perhaps one byte that should not be one.
 """
 
 from __future__ import annotations
@@ -54,8 +57,33 @@ def is_torn(file: File, position: int, expected: int) -> bool:
     stated = INT32.unpack_from(rest, LENGTH_POSITION)[0] if size >= ENTRY_OVERHEAD else None
     if stated is None or size < HEADER_SIZE or stated + ENTRY_OVERHEAD > size:
         # Cut short, unless it is only the length that is wrong.
-        return not _checks_with(rest, size)
-    return _has_blank_sector(rest, position) or not _is_one_byte_wrong(rest)
+        return not _checks_with(rest, size) or _lacks_first_sector(rest, position, expected)
+    if _has_blank_sector(rest, position) or _lacks_first_sector(rest, position, expected):
+        return True
+    wrong = _wrong_byte(rest)
+    if wrong is None:
+        return True
+    last_sector = size - (position + size) % SECTOR_BYTES
+    return wrong >= last_sector > 0 and not any(rest[last_sector:])
+
+
+def lacks_beginning(file: File, position: int, expected: int) -> bool:
+    """Whether file[position:] is a batch that is whole but for its first bytes, in a sector that
+    was not written. No checksum covers those bytes."""
+    size = file.size() - position
+    if size > TORN_BYTES_MAX:
+        return False
+    rest = file.pread(size, position)
+    return _checks_with(rest, size) and _lacks_first_sector(rest, position, expected)
+
+
+def _lacks_first_sector(rest: bytes, position: int, expected: int) -> bool:
+    """Whether nothing was written of the sector in which a batch of offset `expected` begins, and
+    the next one begins inside its header."""
+    unwritten = -position % SECTOR_BYTES
+    if not 0 < unwritten < HEADER_SIZE or any(rest[:unwritten]):
+        return False
+    return any(INT64.pack(expected)[:unwritten])
 
 
 def _whole_batch_in(rest: bytes, expected: int) -> bool:
@@ -94,9 +122,9 @@ def _has_blank_sector(rest: bytes, position: int) -> bool:
     return False
 
 
-def _is_one_byte_wrong(rest: bytes) -> bool:
-    """Whether another value of one byte, of the checksum or of what it is of, would make the
-    checksum right.
+def _wrong_byte(rest: bytes) -> int | None:
+    """The byte of which another value would make the checksum right, of the checksum or of what it
+    is of; None if there is none.
 
     What a wrong byte adds to a checksum depends on its place only: it is the byte's entry in the
     table of the checksum, then taken through as many zeros as bytes follow. So the difference of
@@ -104,16 +132,17 @@ def _is_one_byte_wrong(rest: bytes) -> bool:
     """
     checked = memoryview(rest)[CHECKED_POSITION:]
     difference = crc32c(checked) ^ UINT32.unpack_from(rest, CRC_POSITION)[0]
-    if any(difference & ~(0xFF << shift) == 0 for shift in (0, 8, 16, 24)):
-        return True
+    for index, shift in enumerate((24, 16, 8, 0)):
+        if difference & ~(0xFF << shift) == 0:
+            return CRC_POSITION + index
     table = [_entry(byte) for byte in range(256)]
     entries, by_top = frozenset(table), {entry >> 24: byte for byte, entry in enumerate(table)}
-    for _ in range(len(checked)):
+    for place in range(len(rest) - 1, CHECKED_POSITION - 1, -1):
         if difference in entries:
-            return True
+            return place
         byte = by_top[difference >> 24]
         difference = (difference ^ table[byte]) << 8 & 0xFFFFFFFF | byte
-    return False
+    return None
 
 
 def _entry(byte: int) -> int:

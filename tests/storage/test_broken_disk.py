@@ -10,6 +10,7 @@ import pytest
 from storage import closing
 from storage.closing import Cover
 from storage.data_dir import DataDirectory
+from storage.epochs import LeaderEpochs
 from storage.errors import LogFailed, StorageError
 from storage.syncing import SyncStep, take_all
 from tests.storage.logs import NOW_MS, Settings, append, batch, batches_in, everything, produce
@@ -169,7 +170,8 @@ def test_an_epoch_file_that_fails_is_tried_again(start: Start) -> None:
 
     assert start.bad.failed is None
     assert start.bad.recovery_point == 5
-    assert b"\n7 4\n" in start.files.read_bytes(f"{BAD}/leader-epoch-checkpoint")
+    stored = LeaderEpochs.decode(start.files.read_bytes(f"{BAD}/leader-epoch-checkpoint"), BAD)
+    assert (7, 4) in stored.entries()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.checkpoints import (
     CheckpointFile,
+    as_written,
     decode_offsets,
     encode_clean_shutdown,
     encode_offsets,
@@ -38,8 +41,8 @@ TOPIC_ID = "nRMOekHIQQeeynIFtdFb-Q"
 
 
 def test_offset_checkpoints_are_kafkas() -> None:
-    assert encode_offsets({}) == b"0\n0\n"
-    assert encode_offsets({("cmp", 0): 10}) == b"0\n1\ncmp 0 10\n"
+    assert encode_offsets({}) == b"0\n1\n#crc32c 0 0957751413\n"
+    assert encode_offsets({("cmp", 0): 10}) == b"0\n2\ncmp 0 10\n#crc32c 0 1346373844\n"
     text = b"0\n3\norders 0 20\norders 1  20\n__consumer_offsets\t42 3\n"
     assert decode_offsets(text, "x") == {
         ("orders", 0): 20,
@@ -57,6 +60,30 @@ def test_offset_checkpoints_are_kafkas() -> None:
 )
 def test_offset_checkpoints_come_back(offsets: dict[tuple[str, int], int]) -> None:
     assert decode_offsets(encode_offsets(offsets), "x") == offsets
+
+
+def test_a_checkpoint_with_a_wrong_bit_says_what_it_said_before() -> None:
+    offsets = {("orders", 0): 27, ("orders", 1): 9, ("sales", 0): 2**40}
+    data = encode_offsets(offsets)
+
+    for position in range(len(data)):
+        for bit in range(8):
+            spoilt = bytearray(data)
+            spoilt[position] ^= 1 << bit
+            assert as_written(bytes(spoilt), "x") == data, (position, bit)
+
+
+def test_a_checkpoint_with_more_wrong_than_a_bit_is_refused() -> None:
+    data = encode_offsets({("orders", 0): 27})
+
+    with pytest.raises(MalformedFile, match=r"^some/path: the checksum is \d+, the content has"):
+        as_written(data.replace(b"27", b"34"), "some/path")
+
+
+def test_a_checkpoint_without_a_checksum_is_taken_as_it_is() -> None:
+    text = b"0\n1\norders 0 20\n"
+
+    assert as_written(text, "x") == text, "Apache Kafka wrote it, or an earlier release"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +136,7 @@ def test_partition_metadata_is_kafkas() -> None:
     assert encode_partition_metadata(topic_id) == data
     assert decode_partition_metadata(data, "x") == topic_id
     assert decode_partition_metadata(data + b"\n", "x") == topic_id
+    assert decode_partition_metadata(data + b"==", "x") == topic_id, "with base64's padding"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +189,21 @@ def test_meta_properties_in_javas_other_spellings_are_read() -> None:
     assert (found.node_id, found.cluster_id, found.directory_id) == (3, "a:b", "")
 
 
+@pytest.mark.parametrize("written", [TOPIC_ID, f"{TOPIC_ID}\\=\\=", f"{TOPIC_ID}=="])
+def test_a_directory_id_is_read_with_and_without_padding(written: str) -> None:
+    data = f"version=1\nnode.id=1\ncluster.id=c\ndirectory.id={written}\n".encode()
+
+    assert MetaProperties.decode(data, "x").directory_id == TOPIC_ID
+
+
+def test_meta_properties_in_javas_rarer_spellings_are_read() -> None:
+    data = b"version=1\r\nnode.id=\\\r\n   7\rcluster.id=caf\xe9\\u0021\n"
+
+    found = MetaProperties.decode(data, "x")
+
+    assert (found.node_id, found.cluster_id) == (7, "caf\u00e9!")
+
+
 def test_meta_properties_of_an_old_broker_are_read() -> None:
     found = MetaProperties.decode(b"version=0\nbroker.id=5\ncluster.id=c\n", "x")
 
@@ -171,7 +214,10 @@ def test_meta_properties_of_an_old_broker_are_read() -> None:
     "data",
     [
         b"", b"version=2\nnode.id=1\ncluster.id=c", b"version=1\nnode.id=one\ncluster.id=c",
-        b"version=1\nnode.id=1", b"version=1\ncluster.id=c", b"\xff",
+        b"version=1\nnode.id=1", b"version=1\ncluster.id=c", b"\xff", b"\\u12",
+        b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short",
+        b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=nRMOekHIQQeeynIFtdFb!Q",
+        b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=nRMOekHIQQeeynIFtdFb-Q=",
     ],
 )  # fmt: skip
 def test_malformed_meta_properties_are_refused(data: bytes) -> None:
@@ -188,11 +234,35 @@ def epochs_of(*entries: tuple[int, int]) -> LeaderEpochs:
 
 def test_the_leader_epoch_checkpoint_is_kafkas() -> None:
     assert LeaderEpochs().encode() == b"0\n0\n"
-    assert epochs_of((0, 0)).encode() == b"0\n1\n0 0\n"
+    assert re.sub(rb"[ \t]+", b" ", epochs_of((0, 0), (5, 20)).encode()) == b"0\n2\n0 0\n5 20\n"
     assert LeaderEpochs.decode(b"0\n2\n0 0\n5 20\n", "x").entries() == [(0, 0), (5, 20)]
     for data in (b"0\n2\n5 0\n4 9\n", b"0\n2\n5 9\n6 8\n", b"0\n1\n5\n", b"0\n1\n5 x\n"):
         with pytest.raises(MalformedFile):
             LeaderEpochs.decode(data, "x")
+
+
+def test_a_leader_epoch_checkpoint_with_a_wrong_bit_never_tells_other_epochs() -> None:
+    epochs = epochs_of((0, 0), (1, 12), (5, 20))
+    data = epochs.encode()
+
+    for position in range(len(data)):
+        for bit in range(8):
+            spoilt = bytearray(data)
+            spoilt[position] ^= 1 << bit
+            try:
+                read = LeaderEpochs.decode(bytes(spoilt), "x")
+            except MalformedFile:
+                blanks = data.index(b"5") + 1
+                assert blanks - 1 <= position <= blanks + 32, "else the checksum is whole"
+            else:
+                assert read.entries() == epochs.entries(), (position, bit)
+
+
+def test_a_leader_epoch_checkpoint_with_more_wrong_than_a_bit_is_refused() -> None:
+    data = epochs_of((0, 0), (5, 27)).encode()
+
+    with pytest.raises(MalformedFile, match=r"^some/path: the checksum is \d+, the content has"):
+        LeaderEpochs.decode(data.replace(b"27", b"34"), "some/path")
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def hex_of(block: str) -> bytes:
         ("producer-snapshot.md", "orders-0/00000000000000000004.snapshot"),
         ("metadata-log.md", "__cluster_metadata-0/00000000000000000000.log"),
         ("bootstrap-checkpoint.md", "bootstrap.checkpoint"),
+        ("leader-epochs.md", "orders-0/leader-epoch-checkpoint"),
     ],
 )
 def test_the_bytes_on_a_page_are_those_in_the_file(
@@ -71,7 +72,6 @@ def test_the_bytes_on_a_page_are_those_in_the_file(
 @pytest.mark.parametrize(
     ("page", "name"),
     [
-        ("leader-epochs.md", "orders-0/leader-epoch-checkpoint"),
         ("receive-times.md", "orders-0/receive-times-checkpoint"),
         ("offset-checkpoints.md", "recovery-point-offset-checkpoint"),
         ("meta-properties.md", "meta.properties"),

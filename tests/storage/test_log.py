@@ -8,6 +8,7 @@ import pytest
 
 from storage import log as log_module
 from storage import open_segments
+from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, OffsetOutOfRange
 from storage.filesystem import DiskFilesystem
 from storage.segments import PLACES_MAX
@@ -425,7 +426,8 @@ def test_the_epoch_of_new_batches_is_known_before_they_are_on_disk() -> None:
     produce(log, b"b")
     log.sync()
 
-    assert files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n2\n3 0\n5 1\n"
+    stored = LeaderEpochs.decode(files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint"), FOLDER)
+    assert stored.entries() == [(3, 0), (5, 1)]
     assert log.end_offset_for(3) == (3, 1)
     assert log.end_offset_for(5) == (5, 2)
     assert log.end_offset_for(6) == (-1, -1)

@@ -166,7 +166,7 @@ def test_headers_agree_with_the_bytes_of_a_plain_read(seed: int) -> None:
                 *times, magic=magic, codec=rng.choice((0, GZIP)), base_offset=log.next_offset,
                 value=bytes(size),
             )  # fmt: skip
-            log.append_messages(made)
+            log.append_messages(made, now_ms=NOW_MS)
             log.write()
     whole = everything(log)
 

@@ -75,6 +75,45 @@ def test_a_restart_goes_on_where_the_file_ends() -> None:
     assert told(stretches) == [(0, NOW_MS, NOW_MS), (1, NOW_MS + 1, NOW_MS + 1)]
 
 
+def test_a_segment_without_timestamps_goes_on_ageing_over_restarts() -> None:
+    settings = Settings(segment_ms=10 * DAY_MS)
+    files, log = new_log(settings)
+    put(log, NOW_MS)
+
+    for day in range(4, 20, 4):
+        log.close(clean=True)
+        log = opened(files, settings, now_ms=NOW_MS + day * DAY_MS)
+        put(log, NOW_MS + day * DAY_MS)
+
+    # The one of day 12 is the first for which the segment is too old.
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+
+def test_a_segment_without_timestamps_ages_after_a_crash_by_when_its_file_was_last_written() -> (
+    None
+):
+    settings = Settings(segment_ms=10 * DAY_MS)
+    files, log = new_log(settings)
+    put(log, NOW_MS)
+    log.close(clean=False)
+    files.set_modified_ms(f"{FOLDER}/00000000000000000000.log", NOW_MS)
+
+    log = opened(files, settings, now_ms=NOW_MS + 11 * DAY_MS)
+    put(log, NOW_MS + 11 * DAY_MS)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+def test_a_clock_that_was_put_back_does_not_make_a_segment_older() -> None:
+    _, log = new_log(Settings(segment_ms=DAY_MS))
+    put(log, NOW_MS + 3650 * DAY_MS)
+    put(log, NOW_MS)
+    put(log, NOW_MS + 1)
+    put(log, NOW_MS + DAY_MS + 2)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+
 def test_what_the_file_does_not_tell_of_came_in_before_the_log_file_was_last_changed() -> None:
     files, log = new_log(Settings(segment_bytes=2 * len(batch())))
     put(log, NOW_MS)

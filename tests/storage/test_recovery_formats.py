@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.records.errors import CorruptBatch
 from protocol.records.walk import walk
 from storage.log import Log
 from storage.offset_index import OffsetIndex
@@ -20,6 +21,7 @@ from tests.storage.logs import (
     Vector,
     append,
     batch,
+    batches_in,
     decoded,
     everything,
     file_of,
@@ -151,7 +153,7 @@ def test_a_cut_wrapper_goes_as_a_whole(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, 0), (1, 0), (0, GZIP), (1, GZIP)])
-def test_a_flipped_bit_in_a_message_ends_the_log_before_it(magic: int, codec: int) -> None:
+def test_a_flipped_bit_in_a_message_costs_the_message(magic: int, codec: int) -> None:
     files, log = new_log(SETTINGS)
     produce_messages(log, 1, 2, magic=magic, codec=codec)
     size = log.active.size
@@ -163,8 +165,11 @@ def test_a_flipped_bit_in_a_message_ends_the_log_before_it(magic: int, codec: in
 
     log, reports = recovered(files)
 
-    assert (log.next_offset, len(file_of(files, ".log"))) == (2, size)
+    assert (log.next_offset, len(file_of(files, ".log"))) == (4, len(data))
     assert "checksum" in reports[0].reason
+    with pytest.raises(CorruptBatch):
+        log.read(2, 1)
+    assert batches_in(taken(log.read(3, 1))) == [(3, 3)]
 
 
 @pytest.mark.parametrize("point", [50, 101])

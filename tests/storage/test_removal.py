@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from storage.checkpoints import encode_offsets
 from tests.storage.test_data_dir import SIX, Start, offsets, used
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
 
@@ -20,15 +21,14 @@ def drop(start: Start, told: list[str]) -> None:
     """What the broker does, step by step, with the other duties in between."""
     log = start.directory.logs[KEY]
     log.delete_records(NEW_START)
-    for step in start.directory.checkpoint_starts():
-        step.sync()
+    start.directory.starts.checkpoint().sync()
     told.append("dropped")
-    removal = start.directory.take_out(KEY)
+    removal = start.directory.starts.take_out(KEY)
     assert removal is not None
     start.directory.write_checkpoints()
     removal.set_aside()
     start.directory.write_checkpoints()
-    start.directory.has_left(removal)
+    start.directory.starts.has_left(removal)
     start.directory.write_checkpoints()
     removal.remove()
     start.fill(count=1)
@@ -62,20 +62,19 @@ def test_the_checkpoint_tells_of_a_log_start_until_the_files_are_set_aside() -> 
     start = Start(files)
     directory, log = start.directory, start.directory.logs[KEY]
     log.delete_records(log.segments[1].base_offset)
-    told = f"0\n1\norders 0 {log.start_offset}\n".encode()
+    told = encode_offsets({KEY: log.start_offset})
 
     def stored() -> bytes:
-        for step in directory.checkpoint_starts():
-            step.sync()
+        directory.starts.checkpoint().sync()
         return files.read_bytes(LOG_STARTS)
 
     assert stored() == told
-    removal = directory.take_out(KEY)
+    removal = directory.starts.take_out(KEY)
     assert removal is not None
     assert stored() == told
     removal.set_aside()
-    directory.has_left(removal)
-    assert stored() == b"0\n0\n"
+    directory.starts.has_left(removal)
+    assert stored() == encode_offsets({})
 
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["journal", "any order"])
@@ -111,13 +110,12 @@ def test_a_start_forgets_the_segments_that_were_left_below_the_log_start() -> No
     start = Start(files)
     log = start.directory.logs[KEY]
     log.delete_records(NEW_START)
-    for step in start.directory.checkpoint_starts():
-        step.sync()
+    start.directory.starts.checkpoint().sync()
     start = Start(files.power_cut(random.Random(1)))
     log = start.directory.logs[KEY]
     assert log.segments[0].base_offset == 0
 
-    removal = start.directory.take_out(KEY)
+    removal = start.directory.starts.take_out(KEY)
 
     assert removal is not None
     assert removal.count == log.segments[0].base_offset // 4

@@ -125,6 +125,25 @@ def test_a_wrapper_whose_content_is_damaged_is_told() -> None:
         log.offset_for_timestamp(15)
 
 
+@pytest.mark.parametrize(("magic", "codec"), EVERY_FORM)
+def test_a_timestamp_that_a_checksum_denies_does_not_hide_a_later_record(
+    magic: int, codec: int
+) -> None:
+    files, log = new_log()
+    for time in (100, 110, 120):
+        put(log, time, magic=magic, codec=codec)
+    log.sync()
+    entries = list(log.segments[0].verified.entries_from(0))
+    path = f"{FOLDER}/{0:020d}.log"
+    data = bytearray(files.read_bytes(path))
+    at = entries[1].position + (35 if magic == 2 else 18)  # of its (largest) timestamp
+    data[at + 6] ^= 1
+    files.write_bytes(path, bytes(data))
+    log.active.unload()
+
+    assert log.offset_for_timestamp(115) == (120, 2, 0 if magic == 2 else -1)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_times_agree_with_a_walk_over_all_records(seed: int) -> None:
     rng = random.Random(seed)

@@ -166,6 +166,13 @@ class Run:
             upper = max(last[2] + 1, offset + 1)
             expected = [a for a in aborted if a.last_offset >= offset and a.first_offset < upper]
             assert [a for a in told if a.first_offset < upper] == expected, when
+            # As Kafka: not beyond the next index entry, though more is known of the file.
+            segment = log.segments.of_file(piece.file)
+            assert segment is not None
+            relative = log.segments.loaded_one(segment).offsets.offset_from(piece.end)
+            if relative is not None:
+                beyond = segment.base_offset + relative
+                assert all(a.first_offset < beyond for a in told), when
 
     def check_files(self) -> None:
         """After a clean stop each file holds just the aborts of its segment."""

@@ -117,7 +117,7 @@ class History:
     def _end(self, producer_id: int, *, commit: bool) -> None:
         offsets = self._open.pop(producer_id)
         at = self._offset
-        self._add(marker(at, producer_id, commit=commit), 1)
+        self._add(marker(at, producer_id, commit=commit, leader_epoch=at // 100), 1)
         if not commit:
             self.aborted_offsets.update(offsets)
             oldest = min((first for first, *_ in self._open.values()), default=at + 1)

@@ -78,7 +78,9 @@ def batch(
     )
 
 
-def marker(offset: int, producer_id: int, epoch: int = 0, *, commit: bool) -> bytes:
+def marker(
+    offset: int, producer_id: int, epoch: int = 0, *, commit: bool, leader_epoch: int = 0
+) -> bytes:
     """The end of a transaction, as in storage.md 9."""
     key, value = bytes((0, 0, 0, commit)), bytes(6)
     made = Batch(
@@ -89,7 +91,7 @@ def marker(offset: int, producer_id: int, epoch: int = 0, *, commit: bool) -> by
                     base_offset=offset,
                     producer_id=producer_id,
                     producer_epoch=epoch,
-                    leader_epoch=0,
+                    leader_epoch=leader_epoch,
                     transactional=True,
                     control=True,
                 )

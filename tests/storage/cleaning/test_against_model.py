@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,8 @@ SEEDS = range(40)
 JOINED = 1 << 20
 COMMITTED = marker(0, 10, commit=True)[-14:]
 
+OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")
+
 
 def forced(partition: Partition, before: list[bytes], end: int) -> set[int]:
     """The last message below the end stays whatever it is, because it cannot be emptied."""
@@ -38,17 +41,32 @@ def forced(partition: Partition, before: list[bytes], end: int) -> set[int]:
     return {last_offset(last, 0, 0)} if last[MAGIC_POSITION] < 2 else set()
 
 
-def assert_sound(partition: Partition) -> None:
-    """Segments are whole, offsets rise, and the indexes are those that a rebuild gives."""
+def assert_sound(partition: Partition, *, cleaned_to: int = 2**63) -> None:
+    """Segments are whole, offsets rise, and the indexes say what those say that a rebuild gives,
+    and of batches with missing offsets beside them where they end."""
     for base in partition.bases:
         segment = Segment(partition.files, FOLDER, base, interval_bytes=4096)
         size = segment.byte_size()
         scan = Scan(segment.file, 0, size, last_offset=base - 1, checked=True)
-        assert [entry.size for entry in scan]
+        entries = [(entry.first_offset, entry.last_offset, entry.position) for entry in scan]
+        assert entries
         assert scan.trouble is None
+        dated = {entry.last_offset: entry.max_timestamp for entry in Scan(segment.file, 0, size)}
         segment.rebuild()
-        assert segment.offsets.encode() == partition.file(base, INDEX)
-        assert segment.times.encode() == partition.file(base, TIME_INDEX)
+        index = set(OFFSET_ENTRY.iter_unpack(partition.file(base, INDEX)))
+        rebuilt = set(OFFSET_ENTRY.iter_unpack(segment.offsets.encode()))
+        assert rebuilt <= index <= {(last - base, position) for _, last, position in entries}
+        around = zip([(0, base - 1, 0), *entries], entries, [*entries[1:], None], strict=False)
+        beside = {
+            (one[1] - base, one[2])
+            for before, one, after in around
+            if before[1] + 1 < one[0] or (after is not None and one[1] + 1 < after[0])
+        }
+        assert beside - {(0, 0)} <= index or base >= cleaned_to
+        times = list(TIME_ENTRY.iter_unpack(partition.file(base, TIME_INDEX)))
+        assert set(TIME_ENTRY.iter_unpack(segment.times.encode())) <= set(times)
+        assert times == sorted(times)
+        assert all(dated[base + relative] == timestamp for timestamp, relative in times)
 
 
 @pytest.mark.parametrize("max_message_bytes", [0, 300, JOINED])
@@ -207,4 +225,4 @@ def test_a_full_map_ends_the_run_inside_a_segment_and_its_rest_stays(
         assert behind
         untouched = set(history.records) & history.aborted_offsets
         assert set(history.records) == wanted | untouched, f"{limit} keys, end {end}"
-        assert_sound(partition)
+        assert_sound(partition, cleaned_to=end)

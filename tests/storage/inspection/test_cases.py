@@ -5,10 +5,17 @@ Each: what a check says, that a repair leaves no error, and what is served after
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from protocol.records.builder import build_batch
 from protocol.records.walk import walk
-from storage.layout import LOG, SNAPSHOT, TIME_INDEX, file_name
+from storage.checkpoints import decode_offsets, encode_offsets
+from storage.epochs import LeaderEpochs
+from storage.errors import DataDirectoryError
+from storage.inspection.findings import ERROR, WARNING
+from storage.layout import LOG, RECEIVE_TIMES, SNAPSHOT, TIME_INDEX, file_name
 from tests.storage.inspection.directories import (
     LOG_0,
     ORDERS,
@@ -34,8 +41,11 @@ TIMES_NAME = f"{FOLDER}/{file_name(0, TIME_INDEX)}"
 EPOCHS = f"{FOLDER}/leader-epoch-checkpoint"
 METADATA = f"{FOLDER}/partition.metadata"
 MARKER = ".kafka_cleanshutdown"
+QUORUM = "__cluster_metadata-0/quorum-state"
 POINTS = "recovery-point-offset-checkpoint"
 STARTS = "log-start-offset-checkpoint"
+SYNCED = "synced-offset-checkpoint"
+TAKEN = "taken-over-checkpoint"
 WATERMARKS = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 
@@ -256,6 +266,30 @@ def test_p3_a_snapshot_with_a_wrong_checksum() -> None:
     assert files.exists(f"{TOP}/{name}.damaged")
 
 
+@pytest.mark.parametrize(("point", "severity"), [(0, WARNING), (20, ERROR)])
+def test_an_empty_snapshot_is_damage_only_where_a_crash_cannot_have_left_it(
+    point: int, severity: str
+) -> None:
+    contents = ten_batches(clean=False, producer=True, segment_bytes=400)
+    name = max(name for name in contents if name.endswith(SNAPSHOT))
+    files = in_memory(contents | {name: b"", POINTS: b"0\n1\norders 0 %d\n" % point})
+
+    (found,) = [one for one in findings(files) if one.kind == "snapshot"]
+
+    assert (found.severity, found.file) == (severity, name.rpartition("/")[2])
+    assert [first for first, _ in served(files)] == ALL
+
+
+def test_receive_times_that_a_power_cut_tore_are_no_damage(clean: Contents) -> None:
+    name = next(name for name in clean if name.endswith(RECEIVE_TIMES))
+    files = in_memory(clean | {name: clean[name][:-3]})
+
+    (found,) = findings(files)
+
+    assert (found.severity, found.file) == (WARNING, RECEIVE_TIMES)
+    assert [first for first, _ in served(files)] == ALL
+
+
 def test_a_snapshot_that_is_whole_and_not_true_is_found() -> None:
     contents = ten_batches(clean=True, producer=True)
     name = f"{FOLDER}/{file_name(20, SNAPSHOT)}"
@@ -274,7 +308,8 @@ def test_p4_an_epoch_file_that_is_ahead_or_wrong(clean: Contents, epochs: bytes)
 
     assert kinds(files) == {"epochs"}
     assert_repaired(files, ALL)
-    assert files.read_bytes(f"{TOP}/{EPOCHS}").startswith(b"0\n1\n5 0\n")
+    repaired = LeaderEpochs.decode(files.read_bytes(f"{TOP}/{EPOCHS}"), EPOCHS)
+    assert repaired.entries() == [(5, 0)]
     assert files.read_bytes(f"{TOP}/{EPOCHS}.damaged") == epochs
 
 
@@ -283,7 +318,8 @@ def test_p5_the_epoch_file_is_missing(clean: Contents) -> None:
 
     assert kinds(files) == {"epochs"}
     assert_repaired(files, ALL)
-    assert files.read_bytes(f"{TOP}/{EPOCHS}").startswith(b"0\n1\n5 0\n")
+    repaired = LeaderEpochs.decode(files.read_bytes(f"{TOP}/{EPOCHS}"), EPOCHS)
+    assert repaired.entries() == [(5, 0)]
 
 
 # C: checkpoints
@@ -312,7 +348,22 @@ def test_c2_a_malformed_checkpoint(clean: Contents, name: str, data: bytes) -> N
 def test_c2_the_lines_that_can_be_read_are_kept(crashed: Contents) -> None:
     files = in_memory(crashed | {STARTS: b"0\n2\norders 0 5\nord\xc3\n"})
     repaired(files)
-    assert files.read_bytes(f"{TOP}/{STARTS}") == b"0\n1\norders 0 5\n"
+    assert files.read_bytes(f"{TOP}/{STARTS}") == encode_offsets({("orders", 0): 5})
+
+
+@pytest.mark.parametrize("name", [STARTS, POINTS, SYNCED, TAKEN])
+def test_c2_a_wrong_bit_is_told_and_set_right(clean: Contents, name: str) -> None:
+    whole = encode_offsets({("orders", 0): 5})
+    if name in clean:
+        whole = clean[name]
+    for position in range(len(whole)):
+        spoilt = bytearray(whole)
+        spoilt[position] ^= 1 << position % 7
+        files = in_memory(clean | {name: bytes(spoilt)})
+        assert [(f.kind, f.file) for f in findings(files)] == [("malformed", name)], position
+        assert_repaired(files, ALL)
+        found = decode_offsets(files.read_bytes(f"{TOP}/{name}"), name)
+        assert found == decode_offsets(whole, name), position
 
 
 def test_c3_a_log_start_inside_a_batch_is_nothing_to_tell(clean: Contents) -> None:
@@ -352,7 +403,32 @@ def test_d2_foreign_files_and_kafkas_own_folder_are_at_most_notes(clean: Content
 def test_d3_a_partition_of_no_known_topic(clean: Contents) -> None:
     stranger = {f"other-0/{name.partition('/')[2]}": clean[name] for name in (LOG_NAME, METADATA)}
     found = findings(in_memory(clean | stranger))
-    assert any(f.kind == "unknown-partition" and "other-0" in f.reason for f in found)
+    assert any(
+        f.kind == "unknown-partition" and "other-0" in f.reason and f.severity == "warning"
+        for f in found
+    )
+
+
+def test_a_partition_that_the_metadata_log_has_lost(clean: Contents) -> None:
+    lost = {
+        f"other-0/{file_name(0, LOG)}": clean[LOG_NAME],
+        "other-0/partition.metadata": b"version: 0\ntopic_id: nRMOekHIQQeeynIFtdFb-Q",
+    }
+    files = in_memory(clean | lost)
+
+    assert "unknown-partition" in {found.kind for found in errors(files)}
+    with pytest.raises(DataDirectoryError, match="other-0"):
+        opened(files)
+
+
+def test_an_id_with_a_flipped_bit_is_damage_and_not_another_topics(clean: Contents) -> None:
+    spoilt = bytearray(clean[METADATA])
+    spoilt[30] ^= 1
+    files = in_memory(clean | {METADATA: bytes(spoilt)})
+
+    assert kinds(files) == {"topic-id"}
+    assert_repaired(files, ALL)
+    assert files.read_bytes(f"{TOP}/{METADATA}") == clean[METADATA]
 
 
 def test_d3_a_partition_of_another_topic_of_that_name(clean: Contents) -> None:
@@ -386,6 +462,25 @@ def test_a_marker_without_the_file_that_backs_it(clean: Contents) -> None:
     files = in_memory({name: data for name, data in clean.items() if name != ".pystate.json"})
 
     assert findings(files) == []  # as Apache Kafka leaves it: a start reads all logs
+
+
+def test_what_our_stop_noted_is_passed_over_once_another_broker_has_run(clean: Contents) -> None:
+    """As Apache Kafka leaves it after a clean stop: its own marker, our notes from before it."""
+    another = build_batch([(1009, None, b"theirs", ())], base_offset=20, leader_epoch=5)
+    data = json.loads(clean[QUORUM])
+    del data["triglotSince"]
+    files = in_memory(
+        clean
+        | {
+            LOG_NAME: clean[LOG_NAME] + another,
+            QUORUM: json.dumps(data).encode(),
+            POINTS: b"0\n1\norders 0 21\n",
+            WATERMARKS: b"0\n1\norders 0 21\n",
+        }
+    )
+
+    assert findings(files) == []
+    assert [found.file for found in notes(files)] == [".pystate.json"]
 
 
 def test_a_marker_that_somebody_copied(clean: Contents, crashed: Contents) -> None:

@@ -154,7 +154,7 @@ def test_files_that_kafka_wrote_are_shown_without_damage(vector: dict[str, dict[
 
 
 def test_malformed_files_give_a_line_that_says_so() -> None:
-    files = in_memory({"meta.properties": b"\xff", "orders-0/00000000000000000003.snapshot": b"x"})
+    files = in_memory({"meta.properties": b"\\u1", "orders-0/00000000000000000003.snapshot": b"x"})
     assert rows(files, f"{TOP}/meta.properties")[0].what == "damage"
     assert rows(files, f"{ORDERS}/00000000000000000003.snapshot")[0].what == "damage"
 

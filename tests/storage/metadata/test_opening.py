@@ -412,3 +412,14 @@ def test_what_kafka_wrote_is_opened_led_and_opened_again(name: str, tmp_path: Pa
 
 def test_topics_can_be_opened_by_whoever_needs_no_more() -> None:
     assert list(open_topics(with_log(LOG), PATH).image.topics) == ["t0", "t1", "t2"]
+
+
+def test_a_log_without_the_record_of_its_first_leader_lacks_nothing() -> None:
+    """Apache Kafka 4.3.1 serves such a log, and tools that write one by hand leave it out."""
+    files = with_log(b"".join(BATCHES[1:]))
+    for _ in range(2):
+        store, _ = opened(files)
+
+        assert [topic.name for topic in store.topics()] == ["t0", "t1", "t2"]
+        assert load(files, PATH).start_offset == 0
+        store.log.close()
