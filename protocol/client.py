@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode, Malformed
 from protocol.header import API_VERSIONS_KEY
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import skip_tags
+from protocol.quirks import SOFTWARE_NAME
 from protocol.registry import APIS
 from protocol.schema import Message
 
@@ -203,8 +204,7 @@ class Conversation:
         return f"speaks {found} of {api.name}, wanted one of {max(api.min_version, oldest)} to {to}"
 
     def _versions_request(self) -> ApiVersionsRequest:
-        name = self._client_id.decode()
-        return ApiVersionsRequest(client_software_name=name, client_software_version="1")
+        return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version="1")
 
 
 def _without_refused(told: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:

@@ -25,6 +25,7 @@ from protocol.header import (
     UNKNOWN_VERSION_START,
 )
 from protocol.primitives import skip_tags
+from protocol.quirks import is_known_trailer
 from protocol.single_produce import SingleAnswer
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class ServerConnection:
         self._client_id: str | None = None
         self._client_id_bytes: bytearray | None = None
         self.trailing_bytes = 0
-        """Bytes found after the last field of requests; always a mismatch of codecs somewhere."""
+        """Bytes found after the last field of requests, but for those that a client is known to
+        send (`protocol.quirks`); a mismatch of codecs somewhere."""
         self.room = self._frames.room
         self.received = self._frames.received
 
@@ -210,6 +212,11 @@ class ServerConnection:
             while (request := self.next_request()) is not None:
                 requests.append(request)
         return requests
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the receive buffer."""
+        return len(self._frames.data)
 
     def next_request(self) -> Request | None:
         """The next whole request, or None if more bytes must come first.
@@ -257,7 +264,9 @@ class ServerConnection:
             message = route.read_single(data, position, end)
         if message is None:
             message, stop = route.decode(data, position, end)
-            if stop != end:
+            if stop != end and not is_known_trailer(
+                route.api.key, route.version, bytes(data[stop:end])
+            ):
                 self.trailing_bytes += end - stop
         request = Request(route, correlation_id, client_id, message)
         self._owed.append(request)

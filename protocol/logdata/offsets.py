@@ -186,11 +186,17 @@ class ConsumerGroupCurrentMemberAssignmentKey(Struct, versions="8"):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Struct, versions="0", flexible="0+"):
-    """Its epoch, its partitions and those that it has yet to give up."""
+    """Its epoch, its partitions and those that it has yet to give up.
+
+    `assignment_epochs` (Kafka 4.3) is the epoch of the member in which each of the partitions was
+    assigned, null for that of the member now. Kafka takes its absence for an empty list, which is
+    an error to it where there are partitions. 3.9 steps over it.
+    """
 
     class TopicPartitions(Struct):
         topic_id: bytes = uuid()
         partitions: list[int] = array(int32)
+        assignment_epochs: list[int] | None = array(int32, nullable="0+", default=(), tag=0)
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()

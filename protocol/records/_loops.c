@@ -1,6 +1,6 @@
-/* The loops of loops.py, key_loops.py, starts.py, entry_rows.py, logdata/commit_runs.py and the
- * broker's offset_blocks.py in C, byte for byte; transcode.py, compact.py and the last four
- * themselves choose between the two.
+/* The loops of loops.py, key_loops.py, starts.py, entry_rows.py, consistency.py,
+ * logdata/commit_runs.py and the broker's offset_blocks.py in C, byte for byte; transcode.py,
+ * compact.py and the last five themselves choose between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -31,6 +31,12 @@
 #define NAMELESS_KEY 10
 #define NAMELESS_VALUE 24
 #define DATA_LIMIT ((INT64_C(1) << 31) - 64)
+
+#ifdef __GNUC__
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE inline
+#endif
 
 /* ---------------------------------------------------------------- numbers */
 
@@ -111,11 +117,12 @@ static bool read_bits(Reader *in, int max_bytes, uint64_t *bits) {
     return false;
 }
 
+static int64_t signed32(uint32_t bits) { return (int32_t)(bits >> 1 ^ (0u - (bits & 1))); }
+
 static bool read_varint(Reader *in, int64_t *number) {
     uint64_t bits;
     if (!read_bits(in, 5, &bits)) return false;
-    uint32_t low = (uint32_t)bits;
-    *number = (int32_t)(low >> 1 ^ (0u - (low & 1)));
+    *number = signed32((uint32_t)bits);
     return true;
 }
 
@@ -164,7 +171,7 @@ static bool read_field(Reader *in, Field *field) {
     return true;
 }
 
-static bool read_record(Reader *in, Record *record) {
+static bool read_any_record(Reader *in, Record *record, int64_t most_headers) {
     int64_t size;
     Field field;
     if (!read_varint(in, &size) || size < 1 || size > in->end - in->p) return false;
@@ -175,11 +182,83 @@ static bool read_record(Reader *in, Record *record) {
     if (!read_field(&body, &record->key) || !read_field(&body, &record->value)) return false;
     if (!read_varint(&body, &record->header_count)) return false;
     if (record->header_count < 0 || record->header_count > body.end - body.p) return false;
+    if (record->header_count > most_headers) return false;
     for (int64_t i = 0; i < record->header_count; i++) {
         if (!read_field(&body, &field) || field.size < 0) return false;
         if (!read_field(&body, &field)) return false;
     }
     return body.p == body.end;
+}
+
+/* The bits of a number of at most three bytes, which must be there. TOO_LONG is among them if a
+   fourth one follows. */
+#define TOO_LONG (UINT32_C(1) << 21)
+
+static inline uint32_t short_bits(const uint8_t **p) {
+    uint32_t bits = *(*p)++;
+    if (bits < 0x80) return bits;
+    bits = (bits & 0x7F) | (uint32_t)*(*p)++ << 7;
+    if (bits < 0x4000) return bits;
+    return (bits & 0x3FFF) | (uint32_t)*(*p)++ << 14;
+}
+
+/* Leaves `p` where it cannot be passed over; `seen` gathers the bits. */
+static inline bool read_short_field(const uint8_t **p, const uint8_t *end, uint32_t *seen,
+                                    Field *field) {
+    if (end - *p < 4) return false;
+    uint32_t bits = short_bits(p);
+    *seen |= bits;
+    field->data = *p;
+    field->size = signed32(bits);
+    if (bits & 1) return true;
+    if (field->size > end - *p) return false;
+    *p += field->size;
+    return true;
+}
+
+/* Nearly all records have no longer numbers than that and do not end with the buffer. They are read
+   with few checks, three times as fast. False leaves the record to read_any_record. */
+static ALWAYS_INLINE bool read_short_record(Reader *in, Record *record, int64_t most_headers) {
+    const uint8_t *p = in->p, *end = in->end;
+    if (end - p < 16) return false;
+    uint32_t bits, seen = short_bits(&p);
+    if (seen & 1 || (int64_t)(seen >> 1) > end - p) return false;
+    const uint8_t *stop = p + (seen >> 1);
+    p++;
+    seen |= bits = short_bits(&p);
+    record->timestamp_delta = signed32(bits);
+    seen |= bits = short_bits(&p);
+    record->offset_delta = signed32(bits);
+    if (!read_short_field(&p, end, &seen, &record->key)) return false;
+    if (!read_short_field(&p, end, &seen, &record->value) || end - p < 3) return false;
+    seen |= bits = short_bits(&p);
+    record->header_count = signed32(bits);
+    if (seen & TOO_LONG || record->header_count < 0) return false;
+    if (record->header_count > most_headers) return false;
+    for (int64_t i = 0; i < record->header_count; i++) {
+        Field field;
+        if (p >= stop || !read_short_field(&p, end, &seen, &field) || field.size < 0) return false;
+        if (!read_short_field(&p, end, &seen, &field)) return false;
+    }
+    if (seen & TOO_LONG || p != stop) return false;
+    in->p = stop;
+    return true;
+}
+
+/* A record with more headers is as one that is wrong. What the first of the two reads can stay in
+   registers, because the second has copies. */
+static ALWAYS_INLINE bool read_record_of(Reader *in, Record *record, int64_t most_headers) {
+    if (read_short_record(in, record, most_headers)) return true;
+    Reader rest = *in;
+    Record any;
+    if (!read_any_record(&rest, &any, most_headers)) return false;
+    in->p = rest.p;
+    *record = any;
+    return true;
+}
+
+static ALWAYS_INLINE bool read_record(Reader *in, Record *record) {
+    return read_record_of(in, record, INT64_MAX);
 }
 
 typedef struct {
@@ -403,6 +482,21 @@ static PyObject *scan_records(PyObject *self, PyObject *args, PyObject *kwargs) 
     return Py_BuildValue("(NLLLN)", PyBool_FromLong(contiguous), (long long)max_timestamp,
                          (long long)null_key_index, (long long)bad_time_index,
                          PyBool_FromLong(has_headers));
+}
+
+/* How many records nothing is wrong with before the first that something is wrong with, and where
+   that begins. */
+static PyObject *sound_records(PyObject *self, PyObject *args) {
+    Py_buffer data = {0};
+    int64_t count, index = 0;
+    if (!PyArg_ParseTuple(args, "y*O&", &data, any_number, &count)) return gives_up(&data);
+    Reader in = {data.buf, (const uint8_t *)data.buf + data.len};
+    Py_BEGIN_ALLOW_THREADS
+    for (Record record; index < count && read_record(&in, &record);) index++;
+    Py_END_ALLOW_THREADS
+    long long position = in.p - (const uint8_t *)data.buf;
+    PyBuffer_Release(&data);
+    return Py_BuildValue("(LL)", (long long)index, position);
 }
 
 /* ---------------------------------------------------------------- conversions */
@@ -1360,6 +1454,190 @@ static PyObject *entry_rows(PyObject *self, PyObject *args) {
     return gives_up(&data);
 }
 
+/* ---------------------------------------------------------------- consistency.py */
+
+#define CODEC_POSITION 22
+#define BASE_TIMESTAMP_POSITION 27
+#define MAX_TIMESTAMP_POSITION 35
+#define COUNT_POSITION 57
+#define GZIP_MOST 1032
+#define SNAPPY_MOST 32
+#define SNAPPY_ELEMENTS 32
+#define LZ4_MOST 255
+#define ZSTD_BLOCK (INT64_C(1) << 17)
+#define ZSTD_WINDOW (INT64_C(1) << 27)
+#define LONGEST_SPAN_MS 3600000
+#define MOST_STEPS 131072
+
+static bool match_records(const uint8_t *start, int64_t size) {
+    int64_t count = get_size(start + COUNT_POSITION), max_timestamp = NO_TIMESTAMP;
+    int64_t base_timestamp = get64(start + BASE_TIMESTAMP_POSITION);
+    Reader in = {start + MIN_BATCH_SIZE, start + size};
+    int64_t headers_left = MOST_STEPS - count;
+    for (int64_t index = 0; index < count; index++) {
+        Record record;
+        if (!read_record_of(&in, &record, headers_left) || record.offset_delta != index)
+            return false;
+        headers_left -= record.header_count;
+        int64_t timestamp = add64(base_timestamp, record.timestamp_delta);
+        if (timestamp > max_timestamp) max_timestamp = timestamp;
+    }
+    return in.p == in.end && max_timestamp == get64(start + MAX_TIMESTAMP_POSITION);
+}
+
+/* Of each codec: how many bytes the payload expands to at most; -1 if it is no stream of it. */
+
+static int64_t gzip_room(const uint8_t *p, int64_t size) {
+    if (size < 20 || p[0] != 0x1F || p[1] != 0x8B || p[2] != 8 || p[3] & 0xE0) return -1;
+    int64_t stated = get32_little(p + size - 4);
+    return stated > size * GZIP_MOST ? -1 : stated;
+}
+
+static int64_t snappy_block_room(const uint8_t *p, int64_t size) {
+    Reader in = {p, p + size};
+    uint64_t stated, made = 0;
+    if (!read_bits(&in, 5, &stated) || stated > (uint64_t)size * SNAPPY_MOST) return -1;
+    for (int i = 0; i < SNAPPY_ELEMENTS && in.p < in.end; i++) {
+        unsigned tag = *in.p++, kind = tag & 3;
+        uint64_t length = tag >> 2, number = 0;
+        int width = kind == 0 ? (length < 60 ? 0 : (int)length - 59) : kind == 3 ? 4 : (int)kind;
+        if (width > in.end - in.p) return -1;
+        for (int at = 0; at < width; at++) number |= (uint64_t)*in.p++ << (8 * at);
+        if (kind == 1) {
+            number |= (uint64_t)(tag >> 5) << 8;
+            length = (length & 7) + 3;
+        } else if (kind == 0 && width) {
+            length = number;
+        }
+        length++;
+        if (kind == 0) {
+            if (length > (uint64_t)(in.end - in.p)) return -1;
+            in.p += length;
+        } else if (number == 0 || number > made) {
+            return -1;
+        }
+        made += length;
+        if (made > stated) return -1;
+    }
+    return in.p == in.end && made != stated ? -1 : (int64_t)stated;
+}
+
+static int64_t snappy_room(const uint8_t *p, int64_t size) {
+    static const uint8_t magic[8] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0};
+    const uint8_t *end = p + size;
+    int64_t room = 0, steps = 0;
+    if (size < 8 || memcmp(p, magic, 8)) return snappy_block_room(p, size);
+    while (end - p >= 4) {
+        if (++steps > MOST_STEPS) return -1;
+        if (end - p >= 8 && !memcmp(p, magic, 8)) {
+            if (end - p < 16) return -1;
+            p += 16;
+            continue;
+        }
+        int64_t length = get_size(p), more;
+        p += 4;
+        if (length <= 0 || length > end - p) return -1;
+        if ((more = snappy_block_room(p, length)) < 0) return -1;
+        room += more;
+        p += length;
+    }
+    return room;
+}
+
+static int64_t lz4_room(const uint8_t *p, int64_t size) {
+    const uint8_t *end = p + size;
+    if (size < 7 || get32_little(p) != 0x184D2204 || (p[4] & 0xC3) != 0x40 || !(p[4] & 0x20) ||
+        p[5] & 0x8F || p[5] < 0x40)
+        return -1;
+    bool block_sums = p[4] & 0x10, sized = p[4] & 8;
+    int64_t tail = p[4] & 4 ? 4 : 0, largest = INT64_C(1) << (8 + 2 * (p[5] >> 4)), room = 0;
+    uint64_t stated = 0;
+    if (sized && size < 15) return -1;
+    if (sized) stated = get64_little(p + 6);
+    p += sized ? 15 : 7;
+    for (int64_t steps = 1;; steps++) {
+        if (end - p < 4 || steps > MOST_STEPS) return -1;
+        uint32_t word = get32_little(p);
+        int64_t length = word & 0x7FFFFFFF, whole = length + (block_sums ? 4 : 0);
+        p += 4;
+        if (word == 0) break;
+        if (length > largest || whole > end - p) return -1;
+        p += whole;
+        if (word >> 31 == 0) length = length * LZ4_MOST < largest ? length * LZ4_MOST : largest;
+        room += length;
+    }
+    if (end - p != tail || stated > (uint64_t)room) return -1;
+    return sized ? (int64_t)stated : room;
+}
+
+static int64_t zstd_room(const uint8_t *p, int64_t size) {
+    static const int dictionary_widths[] = {0, 1, 2, 4}, size_widths[] = {0, 2, 4, 8};
+    const uint8_t *end = p + size;
+    int64_t room = 0, steps = 0;
+    while (p < end) {
+        if (end - p < 5 || ++steps > MOST_STEPS) return -1;
+        uint32_t magic = get32_little(p);
+        if ((magic & 0xFFFFFFF0u) == 0x184D2A50u) {
+            if (end - p < 8 || get32_little(p + 4) > end - p - 8) return -1;
+            p += 8 + (int64_t)get32_little(p + 4);
+            continue;
+        }
+        int flags = p[4], single = flags & 0x20;
+        int width = flags >> 6 || !single ? size_widths[flags >> 6] : 1;
+        int fields = (single ? 0 : 1) + dictionary_widths[flags & 3] + width;
+        if (magic != 0xFD2FB528u || end - p < 5 + fields) return -1;
+        uint64_t window = (UINT64_C(1) << (10 + (p[5] >> 3))) / 8 * (8 + (p[5] & 7)), stated = 0;
+        p += 5 + fields;
+        for (int at = 1; at <= width; at++) stated = stated << 8 | p[-at];
+        if (width == 2) stated += 256;
+        if ((single ? stated : window) > ZSTD_WINDOW) return -1;
+        uint64_t blocks = 0;
+        for (bool last = false; !last;) {
+            if (end - p < 3 || ++steps > MOST_STEPS) return -1;
+            uint32_t word = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16, kind = word >> 1 & 3;
+            last = word & 1;
+            int64_t length = kind == 1 ? 1 : word >> 3;
+            p += 3;
+            if (length > end - p) return -1;
+            p += length;
+            blocks += kind < 2 ? word >> 3 : ZSTD_BLOCK;
+        }
+        if (flags & 4 && end - p < 4) return -1;
+        if (flags & 4) p += 4;
+        room += (int64_t)(width && stated < blocks ? stated : blocks);
+    }
+    return room;
+}
+
+static bool match_frames(const uint8_t *start, int64_t size) {
+    const uint8_t *payload = start + MIN_BATCH_SIZE;
+    int64_t room = -1, count = get_size(start + COUNT_POSITION);
+    int64_t base_timestamp = get64(start + BASE_TIMESTAMP_POSITION);
+    int64_t max_timestamp = get64(start + MAX_TIMESTAMP_POSITION);
+    if (max_timestamp < base_timestamp ||
+        (uint64_t)max_timestamp - (uint64_t)base_timestamp > (count == 1 ? 0 : LONGEST_SPAN_MS))
+        return false;
+    size -= MIN_BATCH_SIZE;
+    switch (start[CODEC_POSITION] & 7) {
+    case 1: room = gzip_room(payload, size); break;
+    case 2: room = snappy_room(payload, size); break;
+    case 3: room = lz4_room(payload, size); break;
+    case 4: room = zstd_room(payload, size); break;
+    }
+    return room >= 0 && count * MIN_RECORD_SIZE <= room;
+}
+
+/* The interpreter stays locked, for MOST_STEPS at most. */
+static PyObject *is_consistent(PyObject *self, PyObject *batch) {
+    Py_buffer data;
+    if (PyObject_GetBuffer(batch, &data, PyBUF_SIMPLE) < 0) return NULL;
+    const uint8_t *start = data.buf;
+    bool good = data.len >= MIN_BATCH_SIZE;
+    if (good) good = (start[CODEC_POSITION] & 7 ? match_frames : match_records)(start, data.len);
+    PyBuffer_Release(&data);
+    return PyBool_FromLong(good);
+}
+
 /* ---------------------------------------------------------------- the module */
 
 #define METHOD(function) \
@@ -1368,6 +1646,7 @@ static PyObject *entry_rows(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     METHOD(scan_messages),
     METHOD(scan_records),
+    {"sound_records", sound_records, METH_VARARGS, NULL},
     METHOD(messages_from_records),
     METHOD(messages_from_messages),
     METHOD(records_from_messages),
@@ -1382,6 +1661,7 @@ static PyMethodDef methods[] = {
     {"place_groups", place_groups, METH_VARARGS, NULL},
     {"record_starts", record_starts, METH_VARARGS, NULL},
     {"entry_rows", entry_rows, METH_VARARGS, NULL},
+    {"is_consistent", is_consistent, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -21,6 +21,7 @@ that large payloads may be handled in a thread.
 
 from __future__ import annotations
 
+from io import BytesIO
 from struct import Struct
 from struct import error as StructError
 
@@ -60,11 +61,17 @@ XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32_768
 SNAPPY_MAX_RATIO = 32
 """More than a snappy block can expand: its best element makes 64 bytes out of 3."""
+MAX_RATIOS = (1, 1_032, SNAPPY_MAX_RATIO, 255, 32_768)
+"""How many times its size a payload can expand to at most, by codec, whatever anybody allows.
+Deflate makes at most 258 bytes out of 2 bits, lz4 255 out of one more byte of a match's length, and
+zstd a block of 128 KiB out of 4 bytes."""
 
 GZIP_PIECE_BYTES = 16_384
 """Input is handed to zlib in pieces: it copies what follows a member, and a payload may consist of
 many thousands of empty ones."""
-LZ4_PIECE_BYTES = 1_048_576
+EXPANDED_PIECE_BYTES = 262_144
+"""Output is made and copied in pieces: the libraries let other threads run while they expand, but
+not while they put together what they made. For 100 MiB at once these would wait 100 ms."""
 
 ZSTD_MAX_BLOCK_BYTES = 131_072
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
@@ -173,36 +180,34 @@ def _refuse_old_zstd(codec: int, magic: int) -> None:
 def _decompress_gzip(data: memoryview, limit: int) -> bytes:
     import zlib
 
-    parts: list[bytes] = []
+    expanded = BytesIO()
     total = position = 0
     while True:
         member = zlib.decompressobj(31)
         while not member.eof:
             piece = data[position : position + GZIP_PIECE_BYTES]
-            if not piece:
-                raise InvalidRecord(f"gzip payload of {len(data)} bytes ends inside a member")
             try:
-                part = member.decompress(piece, limit - total + 1)
+                part = member.decompress(piece, min(limit - total + 1, EXPANDED_PIECE_BYTES))
             except zlib.error as error:
                 raise InvalidRecord(f"gzip payload is damaged: {error}") from None
-            total += len(part)
+            if not piece and not part:
+                raise InvalidRecord(f"gzip payload of {len(data)} bytes ends inside a member")
+            total += expanded.write(part)
             if total > limit:
                 raise _TooLarge
-            if part:
-                parts.append(part)
-            position += len(piece) - len(member.unused_data)
+            position += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
         # Ten bytes are a member's header. Java ignores whatever follows a member and is not one.
         if len(data) - position < 10 or bytes(data[position : position + 3]) != b"\x1f\x8b\x08":
-            return b"".join(parts)
+            return expanded.getvalue()
 
 
 def _compress_xerial(data: bytes | bytearray | memoryview) -> bytes:
-    import cramjam
+    import snappy
 
     view = memoryview(data)
     out = bytearray(XERIAL_HEADER)
     for position in range(0, len(view), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[position : position + XERIAL_BLOCK_BYTES]))
+        block = snappy.compress(view[position : position + XERIAL_BLOCK_BYTES])
         out += _BLOCK_SIZE.pack(len(block))
         out += block
     return bytes(out)
@@ -250,12 +255,13 @@ def _expand_snappy_block(block: memoryview, left: int) -> bytes:
         raise _TooLarge
     if claimed > len(block) * SNAPPY_MAX_RATIO:
         raise InvalidRecord(f"snappy block of {len(block)} bytes claims to expand to {claimed}")
-    import cramjam
+    import snappy
 
     try:
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise InvalidRecord(f"snappy block is damaged: {error}") from None
+        block_bytes: bytes = snappy.uncompress(block)
+    except snappy.UncompressError as error:
+        raise InvalidRecord(f"snappy block is damaged: {error.__cause__}") from None
+    return block_bytes
 
 
 def _decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
@@ -265,7 +271,7 @@ def _decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
     import lz4.frame
 
     decoder = lz4.frame.LZ4FrameDecompressor()
-    parts: list[bytes] = []
+    expanded = BytesIO()
     total = 0
     piece: bytes | memoryview = data
     try:
@@ -273,17 +279,17 @@ def _decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
             decoder.decompress(right_header(data, header_size))
             piece = data[header_size:]
         while not decoder.eof:
-            part = decoder.decompress(piece, min(limit - total + 1, LZ4_PIECE_BYTES))
+            part = decoder.decompress(piece, min(limit - total + 1, EXPANDED_PIECE_BYTES))
             total += len(part)
             if total > limit:
                 raise _TooLarge
             if not part and not decoder.eof and decoder.needs_input:
                 raise InvalidRecord(f"lz4 payload of {len(data)} bytes ends inside its frame")
-            parts.append(part)
+            expanded.write(part)
             piece = b""
     except (RuntimeError, EOFError) as error:
         raise InvalidRecord(f"lz4 frame is damaged: {error}") from None
-    return b"".join(parts)
+    return expanded.getvalue()
 
 
 def _decompress_zstd(data: memoryview, limit: int) -> bytes:
@@ -295,25 +301,29 @@ def _decompress_zstd(data: memoryview, limit: int) -> bytes:
     bound = 0
     position = 0
     while position < len(data):
-        position, size = _measure_zstd_frame(data, position, limit)
+        position, size, _ = measure_zstd_frame(data, position, limit)
         bound += size
     if not bound:
         bound = 1  # frames of nothing are still checked by the library
-    room = bytearray(min(bound, limit))
     import cramjam
 
+    # Memory that is zero and was never touched: to fill 100 MiB here would hold up other threads.
+    expanded = BytesIO(bytes(min(bound, limit)))
     try:
-        size = cramjam.zstd.decompress_into(data, room)
+        with expanded.getbuffer() as room:
+            size = cramjam.zstd.decompress_into(data, room)
     except cramjam.DecompressionError as error:
         if bound > limit:
             raise _TooLarge from None
         raise InvalidRecord(f"zstd payload is damaged: {error}") from None
-    del room[size:]
-    return bytes(room)
+    expanded.truncate(size)
+    return expanded.getvalue()
 
 
-def _measure_zstd_frame(data: memoryview, position: int, limit: int) -> tuple[int, int]:
-    """The position after the frame at `position` and the most it can expand to, in bytes."""
+def measure_zstd_frame(data: memoryview, position: int, limit: int) -> tuple[int, int, int]:
+    """The position after the frame at `position`, the most it can expand to, in bytes, and its
+    blocks. Raises InvalidRecord for what is no frame, _TooLarge for one that states more than
+    `limit` bytes."""
     start = position
     try:
         (magic,) = _LITTLE_UINT32.unpack_from(data, position)
@@ -322,7 +332,7 @@ def _measure_zstd_frame(data: memoryview, position: int, limit: int) -> tuple[in
             position += 8 + size
             if position > len(data):
                 raise InvalidRecord(f"zstd payload ends inside the frame at byte {start}")
-            return position, 0
+            return position, 0, 0
         if magic != ZSTD_MAGIC:
             raise InvalidRecord(f"zstd payload has no frame at byte {start}")
         descriptor = data[position + 4]
@@ -344,17 +354,18 @@ def _measure_zstd_frame(data: memoryview, position: int, limit: int) -> tuple[in
         if window > ZSTD_MAX_WINDOW_BYTES:
             raise InvalidRecord(f"zstd frame wants a window of {window} bytes")
         position += width
-        bound = 0
+        bound = blocks = 0
         last = False
         while not last:
             word = data[position] | data[position + 1] << 8 | data[position + 2] << 16
             last, kind, size = bool(word & 1), word >> 1 & 3, word >> 3
             position += 3 + (1 if kind == 1 else size)
             bound += size if kind < 2 else ZSTD_MAX_BLOCK_BYTES
+            blocks += 1
         if descriptor & 4:
             position += 4
         if position > len(data):
             raise IndexError
     except (IndexError, StructError):
         raise InvalidRecord(f"zstd payload ends inside the frame at byte {start}") from None
-    return position, min(bound, claimed) if width else bound
+    return position, min(bound, claimed) if width else bound, blocks

@@ -1,4 +1,4 @@
-"""What is stored, in the format that an older reader knows (records.md 8.2, 8.3).
+"""What is stored, in a format that its reader knows (records.md 8.2, 8.3).
 
 Stored                 Becomes
 batch, no codec        plain messages
@@ -6,6 +6,9 @@ batch with a codec     one wrapper of the same codec, with all records of the ba
 zstd batch             the same with gzip; for readers of format 2 a batch with gzip
 run of plain messages  plain messages
 wrapper                one wrapper of the same codec
+
+For a reader of format 2 alone, plain messages and wrappers become batches, in the codec of the
+wrapper: one of all neighbours with consecutive offsets, and of one time where the broker gave it.
 
 Offsets never change, holes stay holes. Headers and producer fields have no place in the older
 formats, nor have timestamps in format 0. Inside a wrapper of format 1 offsets count from the first
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import KafkaError
 from protocol.records.batch import Batch
+from protocol.records.builder import BatchBuilder
 from protocol.records.compression import GZIP, ZSTD, compress, decompress
 from protocol.records.crc import crc32c
 from protocol.records.errors import CorruptBatch, InvalidRecord
@@ -43,7 +47,7 @@ from protocol.records.layout import (
     NO_TIMESTAMP,
     UINT32,
 )
-from protocol.records.legacy import Message, wrap_messages
+from protocol.records.legacy import Message, read_messages, wrap_messages
 from protocol.records.record import INT64_MAX, INT64_MIN, read_fields
 from protocol.records.transcode import (
     messages_from_messages,
@@ -73,11 +77,12 @@ class Form(IntEnum):
     FORMAT_0_PLAIN = 2
     FORMAT_1_PLAIN = 3
     GZIPPED = 4
+    FORMAT_2 = 5
 
     @property
     def magic(self) -> int:
         """The format of what comes out."""
-        return 2 if self is Form.GZIPPED else self & 1
+        return 2 if self >= Form.GZIPPED else self & 1
 
     @property
     def is_plain(self) -> bool:
@@ -159,11 +164,12 @@ class Converted:
 
 
 def convert(stored: bytes, form: Form, limits: ExpansionLimits) -> Converted:
-    """One batch, one wrapper, or a run of plain messages of format 1, in a form for older readers.
+    """One batch, one wrapper, or a run of plain messages, in a form that its reader knows.
 
-    A batch must have records, and be no control batch: those are not for such readers at all.
-    Raises CorruptBatch for damage (wrong checksum, lengths that do not fit), InvalidRecord for
-    content that cannot be converted, also when it expands beyond `limits`.
+    What is stored is of format 1 or 2; for `Form.FORMAT_2`, of 0 or 1. A batch must have records,
+    and be no control batch: those are not for such readers at all. Raises CorruptBatch for damage
+    (wrong checksum, lengths that do not fit), InvalidRecord for content that cannot be converted,
+    also when it expands beyond `limits`.
     """
     view = memoryview(stored)
     if view[MAGIC_POSITION] == 2:
@@ -171,6 +177,8 @@ def convert(stored: bytes, form: Form, limits: ExpansionLimits) -> Converted:
         if not batch.is_intact():
             raise CorruptBatch(f"batch states checksum {batch.crc:#010x}, its bytes have another")
         return _gzipped(batch, limits) if form is Form.GZIPPED else _older(batch, form, limits)
+    if form is Form.FORMAT_2:
+        return _batches(view, limits)
     message = Message(view)
     return _from_wrapper(message, form, limits) if message.codec else _from_run(view)
 
@@ -306,6 +314,54 @@ def _from_wrapper(wrapper: Message, form: Form, limits: ExpansionLimits) -> Conv
         level=SENT_GZIP_LEVEL if wrapper.codec == GZIP else None,
     )
     return Converted(data, last_offset=last_offset, record_count=count)
+
+
+def _batches(view: memoryview, limits: ExpansionLimits) -> Converted:
+    """A wrapper, or plain messages up to the first one that is damaged, as batches."""
+    codec = Message(view).codec
+    stretches: list[_Stretch] = []
+    fault = None
+    try:
+        for position, size, _ in walk(view):
+            entry = view[position : position + size]
+            message = Message(entry)
+            stamp_ms = message.timestamp_ms if message.timestamp_type else None
+            for record in read_messages(entry, limit=limits.bytes, ratio=limits.ratio):
+                if not (stretches and stretches[-1].continues(record.offset, stamp_ms)):
+                    stretches.append(_Stretch(record.offset, stamp_ms))
+                stretches[-1].builder.append(record.timestamp_ms, record.key, record.value)
+    except KafkaError as error:
+        if not stretches:
+            raise
+        fault = error
+    converted = Converted(
+        b"".join(stretch.batch(codec) for stretch in stretches),
+        last_offset=stretches[-1].end_offset - 1,
+        record_count=sum(stretch.builder.record_count for stretch in stretches),
+    )
+    converted.fault = fault
+    return converted
+
+
+class _Stretch:
+    """Records that can be one batch: consecutive offsets, and one time if the broker gave it."""
+
+    def __init__(self, base_offset: int, stamp_ms: int | None) -> None:
+        self.builder = BatchBuilder()
+        self._base_offset = base_offset
+        self._stamp_ms = stamp_ms
+
+    @property
+    def end_offset(self) -> int:
+        return self._base_offset + self.builder.record_count
+
+    def continues(self, offset: int, stamp_ms: int | None) -> bool:
+        return (offset, stamp_ms) == (self.end_offset, self._stamp_ms)
+
+    def batch(self, codec: int) -> bytes:
+        return self.builder.build(
+            base_offset=self._base_offset, codec=codec, log_append_time_ms=self._stamp_ms
+        )
 
 
 def _gzipped(batch: Batch, limits: ExpansionLimits) -> Converted:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Batch
 from protocol.records.compression import LZ4, NAMES, NONE, ZSTD, decompress
+from protocol.records.consistency import is_consistent
 from protocol.records.crc import crc32
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import (
@@ -215,7 +216,7 @@ def _prepare_batch(view: memoryview, version: int, terms: _Terms) -> Prepared:
     codec = attributes & CODEC_MASK
     target = terms.target(codec)
     in_place = rules.magic == 2 and target.codec == codec
-    if in_place and not rules.walked:
+    if in_place and not rules.walked and _needs_no_walk(view, codec, rules):
         terms.check_room(len(view))
         return _batch_in_place(view, header, header[MAX_TIMESTAMP], terms)
     terms.check_effort(len(view))
@@ -235,6 +236,12 @@ def _prepare_batch(view: memoryview, version: int, terms: _Terms) -> Prepared:
         prepared = _rebuilt_messages(messages_of_batch(source, target), target)
     terms.check_room(prepared.size)
     return prepared
+
+
+def _needs_no_walk(view: memoryview, codec: int, rules: ProduceRules) -> bool:
+    """Whether a batch can be stored on the word of its header. Records that are not compressed are
+    walked in any case: what is wrong with them can then be told, or put right."""
+    return not rules.consistent or (codec != NONE and is_consistent(view))
 
 
 def _no_place(rules: ProduceRules, what: str) -> KafkaError:

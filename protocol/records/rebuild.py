@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.records.builder import NO_PRODUCER, wrap_records
-from protocol.records.compression import NAMES
+from protocol.records.compression import NAMES, NONE
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES,
@@ -213,8 +213,11 @@ def batch_of_batch(source: BatchRecords, target: Target) -> tuple[memoryview, He
     id, epoch, sequence, transaction.
     """
     header = source.header
+    records = _counted(source)
+    if target.codec == NONE:  # its size is known, and no copy is needed to find it too large
+        target.check_size(HEADER_SIZE + len(records))
     view, made = _batch(
-        _counted(source),
+        records,
         header[RECORD_COUNT],
         (header[BASE_TIMESTAMP], source.max_timestamp),
         target,

@@ -122,22 +122,23 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), position
 
 
-def read_fields(data: bytes, count: int) -> Iterator[Fields]:
+def read_fields(data: bytes, count: int, first: int = 0, position: int = 0) -> Iterator[Fields]:
     """Go through the decompressed records of a batch that claims `count` of them.
 
     Yields, for each, (timestamp delta, offset delta, key position, key size, value position, value
     size, headers). A negative size means null. Everything the format demands of a record is checked
-    before it is yielded, and after the last one that no byte is left. Raises InvalidRecord.
+    before it is yielded, and after the last one that no byte is left. Whoever has seen the records
+    before the one of index `first` begins with that, at `position`. Raises InvalidRecord.
     """
     total = len(data)
     if count * MIN_RECORD_SIZE > total:
         raise InvalidRecord(f"batch claims {count} records in {total} bytes, each has 7 or more")
-    position = index = 0
+    index = first
     one, two = short_varints()
     try:
         # Written out for varints of one and two bytes, which is what nearly all of them are: a call
         # per field would make this loop three times slower.
-        for index in range(count):
+        for index in range(first, count):
             if (byte := data[position]) < 0x80:
                 size, position = one[byte], position + 1
             elif (more := data[position + 1]) < 0x80:

@@ -1,6 +1,6 @@
 """Whatever is in a log of groups: it is loaded or skipped, and groups beside it do not notice.
 
-`FUZZ_SEED` gives other inputs, `FUZZ_FACTOR` more of them.
+`FUZZ_SEED` gives other inputs, `TEST_FUZZ_FACTOR` more of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from protocol.records.builder import RecordFields
 
 SEED = int(os.environ.get("FUZZ_SEED", "20261"))
-FACTOR = int(os.environ.get("FUZZ_FACTOR", "1"))
+FACTOR = int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
 RECORDS = 1_500 * FACTOR
 BATCHES = 1_500 * FACTOR
 NOW_MS = 1_700_000_000_000

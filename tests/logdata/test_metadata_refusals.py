@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from protocol.records.builder import RecordFields
 
 SEED = int(os.environ.get("FUZZ_SEED", "20266"))
-ROUNDS = 6_000 * int(os.environ.get("FUZZ_FACTOR", "1"))
+ROUNDS = 6_000 * int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
 EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)
 
 TOPIC = encode_record(TopicRecord(name="t1", topic_id=bytes(range(16))))

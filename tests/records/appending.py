@@ -15,7 +15,7 @@ from protocol.records.compression import NAMES
 from protocol.records.legacy import Message, read_messages
 from protocol.records.prepare import Prepared, prepare
 from protocol.records.record import Record
-from protocol.records.validate import UNLIMITED_MS, ProduceRules
+from protocol.records.validate import UNLIMITED_MS, ProduceRules, Validation
 from protocol.records.walk import walk
 from tests.records.corpus import shown
 from tests.support.old_sets import messages
@@ -191,7 +191,7 @@ def shown_message(view: memoryview) -> dict[str, Any]:
     }
 
 
-def rules_of(vector: dict[str, Any], *, strict: bool) -> ProduceRules:
+def rules_of(vector: dict[str, Any], *, validation: Validation) -> ProduceRules:
     topic = vector["topic"]
     before, after = topic["before_max_ms"], topic["after_max_ms"]
     codec = topic["compression_type"]
@@ -204,7 +204,7 @@ def rules_of(vector: dict[str, Any], *, strict: bool) -> ProduceRules:
         log_append_time=topic["timestamp_type"] == "LogAppendTime",
         before_max_ms=UNLIMITED_MS if before is None else before,
         after_max_ms=UNLIMITED_MS if after is None else after,
-        strict=strict,
+        validation=validation,
     )
 
 

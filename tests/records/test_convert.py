@@ -307,3 +307,76 @@ def test_a_wrapper_of_wrappers_is_refused() -> None:
 
     with pytest.raises(InvalidRecord, match="plain"):
         convert(bytes(stored), Form.FORMAT_0, LIMITS)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES.__getitem__)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_become_a_batch_of_the_same_records(magic: int, codec: int) -> None:
+    stored = build_messages(ROWS, magic=magic, codec=codec, base_offset=5)
+
+    converted = convert(stored, Form.FORMAT_2, LIMITS)
+
+    batch = Batch(memoryview(converted.data))
+    assert (batch.codec, batch.record_count, batch.base_offset) == (codec, len(ROWS), 5)
+    assert batch.is_intact()
+    assert list(batch.records()) == list(read_messages(stored))
+    assert (converted.record_count, converted.last_offset) == (len(ROWS), 4 + len(ROWS))
+
+
+@pytest.mark.parametrize("codec", [0, GZIP], ids=NAMES.__getitem__)
+def test_holes_between_messages_are_holes_between_batches(codec: int) -> None:
+    stored = build_messages(ROWS[:3], magic=1, codec=codec, offsets=[2, 3, 7])
+
+    converted = convert(stored, Form.FORMAT_2, LIMITS)
+
+    assert [size for _, size, _ in walk(converted.data)] == [
+        converted.cut(0, len(converted.data) - 1),
+        len(converted.data) - converted.cut(0, len(converted.data) - 1),
+    ]
+    found = [
+        record
+        for position, size, _ in walk(converted.data)
+        for record in Batch(memoryview(converted.data)[position : position + size]).records()
+    ]
+    assert found == list(read_messages(stored))
+    assert [record.offset for record in found] == [2, 3, 7]
+    assert converted.last_offset == 7
+
+
+@pytest.mark.parametrize("codec", [0, GZIP], ids=NAMES.__getitem__)
+def test_a_batch_has_one_time_where_the_broker_gave_it(codec: int) -> None:
+    stored = b"".join(
+        build_messages(
+            ROWS, magic=1, codec=codec, base_offset=number * len(ROWS), append_time_ms=number
+        )
+        for number in range(2)
+    )
+
+    converted = convert(stored, Form.FORMAT_2, LIMITS)
+
+    batches = [
+        Batch(memoryview(converted.data)[position : position + size])
+        for position, size, _ in walk(converted.data)
+    ]
+    assert [(batch.timestamp_type, batch.max_timestamp) for batch in batches] == [(1, 0), (1, 1)]
+    assert {batch.record_count for batch in batches} == {len(ROWS)}
+
+
+def test_messages_of_both_formats_side_by_side_become_one_batch() -> None:
+    stored = build_messages(ROWS[:2], magic=0) + build_messages(ROWS[:2], magic=1, base_offset=2)
+
+    converted = convert(stored, Form.FORMAT_2, LIMITS)
+
+    assert list(Batch(memoryview(converted.data)).records()) == list(read_messages(stored))
+
+
+def test_the_batch_ends_before_a_damaged_message() -> None:
+    stored = bytearray(build_messages(ROWS[:3], magic=1))
+    stored[-1] ^= 1
+
+    converted = convert(bytes(stored), Form.FORMAT_2, LIMITS)
+
+    assert (converted.record_count, converted.last_offset) == (2, 1)
+    assert isinstance(converted.fault, CorruptBatch)
+    with pytest.raises(CorruptBatch):
+        convert(bytes(stored[-40:]), Form.FORMAT_2, LIMITS)

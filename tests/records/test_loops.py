@@ -329,3 +329,17 @@ print(transcode.IMPLEMENTATION, transcode.scan_messages is loops.scan_messages)
 def test_the_loops_in_c_are_used_where_they_are_built() -> None:
     required()
     assert transcode.IMPLEMENTATION == "compiled"
+
+
+def test_the_loop_in_c_tells_where_the_one_in_python_has_to_look() -> None:
+    sound_records = required().sound_records
+    good = [record(0, index, b"k" * index, b"v") for index in range(100)]
+    before = b"".join(good)
+    bad = b"\x12" + bytes(9)
+    assert sound_records(before, 100) == (100, len(before))
+    assert sound_records(before, 40) == (40, len(b"".join(good[:40])))
+    assert sound_records(before + bad, 101) == (100, len(before))
+    assert sound_records(memoryview(bad + before), 101) == (0, 0)
+    assert sound_records(before[:-1], 100) == (99, len(b"".join(good[:-1])))
+    assert sound_records(b"", 5) == sound_records(before, -1) == (0, 0)
+    assert sound_records("text", 1) is None

@@ -19,7 +19,7 @@ from protocol.records.layout import (
     MAX_TIMESTAMP_POSITION,
     PRODUCER_ID,
 )
-from protocol.records.validate import ProduceRules
+from protocol.records.validate import ProduceRules, Validation
 from tests.records.appending import (
     NEXT_OFFSET,
     NOW_MS,
@@ -367,10 +367,11 @@ def test_wrong_deltas_of_a_plain_batch_are_put_right_where_records_are_walked(
 ) -> None:
     # Kafka stores them, and its consumers see offsets twice or out of order.
     data = with_deltas(*deltas)
-    prepared = sent(data, ProduceRules(strict=True), version=9)
-    assert prepared.rebuilt
-    assert placed(prepared) == placed(sent(with_deltas(0, 1, 2), ProduceRules(), version=9))
-    stays(data, ProduceRules(), version=9)
+    for validation in (Validation.RECORDS, Validation.STRICT):
+        prepared = sent(data, ProduceRules(validation=validation), version=9)
+        assert prepared.rebuilt
+        assert placed(prepared) == placed(sent(with_deltas(0, 1, 2), ProduceRules(), version=9))
+    stays(data, ProduceRules(validation=Validation.HEADER), version=9)
     for magic in (0, 1):
         stored = placed(sent(data, ProduceRules(magic=magic), version=9))
         assert [record.offset for record in read(stored)] == [1000, 1001, 1002]
@@ -381,7 +382,9 @@ def test_wrong_deltas_of_a_plain_batch_are_put_right_where_records_are_walked(
 @pytest.mark.parametrize("codec", [0, GZIP])
 def test_log_append_time_is_written_into_the_header_of_a_batch_only(codec: int) -> None:
     data = build_batch(RECORDS, codec=codec)
-    prepared = stays(data, ProduceRules(log_append_time=True, strict=True), version=9)
+    prepared = stays(
+        data, ProduceRules(log_append_time=True, validation=Validation.STRICT), version=9
+    )
     stored = placed(prepared)
     assert stored[61:] == data[61:]
     assert header_of(prepared)[BASE_TIMESTAMP] == TIMES[0]
@@ -392,13 +395,15 @@ def test_a_wrong_max_timestamp_is_put_right_and_the_payload_stays() -> None:
     data = bytearray(build_batch(RECORDS, codec=GZIP))
     for wrong in (b"\0" * 8, b"\x7f" * 8):
         data[MAX_TIMESTAMP_POSITION : MAX_TIMESTAMP_POSITION + 8] = wrong
-        stored = placed(stays(bytes(reseal(data)), ProduceRules(strict=True), version=9))
-        assert Batch(memoryview(stored)).is_intact()
-        assert Batch(memoryview(stored)).max_timestamp == max(TIMES)
-        assert stored[61:] == data[61:]
+        for validation in (Validation.RECORDS, Validation.STRICT):
+            rules = ProduceRules(validation=validation)
+            stored = placed(stays(bytes(reseal(data)), rules, version=9))
+            assert Batch(memoryview(stored)).is_intact()
+            assert Batch(memoryview(stored)).max_timestamp == max(TIMES)
+            assert stored[61:] == data[61:]
 
 
 def test_sequences_may_pass_the_largest_number() -> None:
     data = build_batch(RECORDS * 2, producer_id=7, producer_epoch=0, base_sequence=2**31 - 2)
-    header = header_of(stays(data, ProduceRules(strict=True), version=9))
+    header = header_of(stays(data, ProduceRules(validation=Validation.STRICT), version=9))
     assert (header[BASE_SEQUENCE], header[LAST_OFFSET_DELTA]) == (2**31 - 2, 5)

@@ -11,7 +11,7 @@ from protocol.records.batch import Batch
 from protocol.records.compression import NAMES
 from protocol.records.legacy import Message
 from protocol.records.prepare import prepare
-from protocol.records.validate import ProduceRules
+from protocol.records.validate import ProduceRules, Validation
 from tests.records.appending import NEXT_OFFSET, NOW_MS, placed, read, sent
 from tests.records.corpus import raw, sets, shown
 
@@ -80,7 +80,10 @@ def test_a_clients_set_is_stored_with_all_it_says(vector: dict[str, Any], magic:
     for codec in codecs:
         for log_append_time in (False, True):
             rules = ProduceRules(
-                magic=magic, codec=codec, log_append_time=log_append_time, strict=True
+                magic=magic,
+                codec=codec,
+                log_append_time=log_append_time,
+                validation=Validation.STRICT,
             )
             data = raw(vector["bytes"])
             if refusal_of(vector, magic, codec):
@@ -105,7 +108,7 @@ def test_a_clients_set_of_the_topics_format_stays_as_it_came_where_it_can(
     sent_in = bytes(data)
     prepared = prepare(
         memoryview(data),
-        ProduceRules(magic=vector["magic"], strict=True),
+        ProduceRules(magic=vector["magic"], validation=Validation.STRICT),
         version=version_of(vector),
         now_ms=NOW_MS,
         next_offset=NEXT_OFFSET,
@@ -131,7 +134,7 @@ def test_what_only_brokers_write_is_refused_or_told_apart_by_its_offsets(
     vector: dict[str, Any],
 ) -> None:
     data = raw(vector["bytes"])
-    rules = ProduceRules(magic=vector["magic"], strict=True)
+    rules = ProduceRules(magic=vector["magic"], validation=Validation.STRICT)
     if "log-append-time" in vector["id"] or vector["magic"] == 2:
         with pytest.raises(KafkaError) as refusal:
             sent(data, rules, version=version_of(vector))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +10,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
-from protocol.records.compression import compress
+from protocol.records.compression import MAX_RATIOS, compress
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES_POSITION,
@@ -19,6 +21,7 @@ from protocol.records.layout import (
     INT32,
     INT64,
     LAST_OFFSET_DELTA_POSITION,
+    LENGTH_POSITION,
     MAX_TIMESTAMP,
     MAX_TIMESTAMP_POSITION,
     PRODUCER_EPOCH_POSITION,
@@ -26,9 +29,16 @@ from protocol.records.layout import (
     RECORD_COUNT_POSITION,
 )
 from protocol.records.prepare import prepare
-from protocol.records.validate import MAX_RECORD_ERRORS, ProduceRules, quick_header
+from protocol.records.validate import (
+    DEFAULT_VALIDATION,
+    MAX_RECORD_ERRORS,
+    ProduceRules,
+    Validation,
+    quick_header,
+)
 from tests.records.bombs import BOMBS
 from tests.records.corpus import reseal
+from tests.records.loop_inputs import required
 
 if TYPE_CHECKING:
     from protocol.records.builder import RecordFields
@@ -36,7 +46,8 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_700_000_000_000
 RULES = ProduceRules()
-STRICT = ProduceRules(strict=True)
+BY_HEADER = ProduceRules(validation=Validation.HEADER)
+STRICT = ProduceRules(validation=Validation.STRICT)
 THREE: list[RecordFields] = [
     (NOW_MS, b"a", b"1", ()),
     (NOW_MS + 5, b"b", b"2", ()),
@@ -76,7 +87,7 @@ def refused(
     return refusal.value
 
 
-@pytest.mark.parametrize("rules", [RULES, STRICT])
+@pytest.mark.parametrize("rules", [BY_HEADER, RULES, STRICT])
 @pytest.mark.parametrize("codec", range(5))
 def test_a_good_batch_is_left_as_it_is_and_its_header_returned(
     rules: ProduceRules, codec: int
@@ -184,6 +195,51 @@ def test_count_and_last_offset_delta_have_to_agree(count: int, delta: int) -> No
         assert time.process_time() - begin < 0.1
 
 
+def claiming(codec: int, payload_bytes: int, count: int) -> bytearray:
+    """A batch of zeros that claims to have so many records."""
+    data = batch(codec=codec)[:61] + bytes(payload_bytes)
+    INT32.pack_into(data, LENGTH_POSITION, len(data) - 12)
+    INT32.pack_into(data, LAST_OFFSET_DELTA_POSITION, count - 1)
+    INT32.pack_into(data, RECORD_COUNT_POSITION, count)
+    return reseal(data)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_as_many_records_may_be_counted_as_the_codec_can_make_of_the_bytes(codec: int) -> None:
+    most = 30 * MAX_RATIOS[codec] // 7
+    checked(memoryview(claiming(codec, 30, most)), BY_HEADER, NOW_MS)
+    assert "cannot be in 30 bytes" in str(refused(claiming(codec, 30, most + 1), BY_HEADER))
+
+
+@pytest.mark.parametrize(
+    ("rules", "most"),
+    [
+        (ProduceRules(validation=Validation.HEADER), 60 * 2_000 * 1_000 // 7),
+        (ProduceRules(validation=Validation.HEADER, max_decompression_ratio=9), (1 << 20) // 7),
+        (ProduceRules(validation=Validation.HEADER, max_decompressed_bytes=7_000), 1_000),
+    ],
+)
+def test_nor_may_more_be_counted_than_a_batch_may_expand_to(rules: ProduceRules, most: int) -> None:
+    checked(memoryview(claiming(4, 60_000, most)), rules, NOW_MS)
+    assert "cannot be in 60000 bytes of zstd" in str(refused(claiming(4, 60_000, most + 1), rules))
+
+
+def test_where_there_was_no_compiler_the_default_needs_no_walk() -> None:
+    hidden = "import sys; sys.modules['protocol.records._loops'] = None; "
+    shown = (
+        "from protocol.records.validate import DEFAULT_VALIDATION; print(DEFAULT_VALIDATION.name)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", hidden + shown], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "HEADER"
+
+
+def test_where_there_was_one_it_is_that_batches_are_consistent() -> None:
+    required()
+    assert DEFAULT_VALIDATION is Validation.RECORDS
+
+
 def test_the_timestamp_type_is_not_the_producers_to_set() -> None:
     data = build_batch(THREE, log_append_time_ms=NOW_MS)
     for rules in (RULES, STRICT, ProduceRules(log_append_time=True)):
@@ -218,7 +274,7 @@ def test_a_wrong_max_timestamp_is_put_right_where_records_are_walked(
     wanted = bytes(data)
     INT64.pack_into(data, MAX_TIMESTAMP_POSITION, maximum)
     reseal(data)
-    assert checked(memoryview(data), RULES, NOW_MS)[MAX_TIMESTAMP] == maximum
+    assert checked(memoryview(data), BY_HEADER, NOW_MS)[MAX_TIMESTAMP] == maximum
     assert checked(memoryview(data), STRICT, NOW_MS)[MAX_TIMESTAMP] == NOW_MS + 5
     assert data == wanted
 
@@ -310,7 +366,9 @@ def test_a_batch_that_expands_beyond_bounds_is_too_large(codec: int) -> None:
     data = bytearray(header + BOMBS[codec]())
     data[22] = codec
     INT32.pack_into(data, 8, len(data) - 12)
-    rules = ProduceRules(strict=True, max_message_bytes=1 << 27, max_decompressed_bytes=1 << 22)
+    rules = ProduceRules(
+        validation=Validation.STRICT, max_message_bytes=1 << 27, max_decompressed_bytes=1 << 22
+    )
     refusal = refused(reseal_large(data), rules)
     assert refusal.code == ErrorCode.MESSAGE_TOO_LARGE
     assert "max.decompressed.batch.bytes" in str(refusal)
@@ -325,11 +383,16 @@ def reseal_large(data: bytearray) -> bytearray:
 def test_rules_that_need_no_look_at_records_say_so() -> None:
     assert ProduceRules().simple
     assert not ProduceRules(compacted=True).simple
-    assert not ProduceRules(strict=True).simple
     assert not ProduceRules(before_max_ms=1).simple
     assert not ProduceRules(after_max_ms=1).simple
     assert not ProduceRules(magic=1).simple
     assert not ProduceRules(magic=0).simple
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_strict_leaves_nothing_to_be_decompressed_to_the_quick_check(codec: int) -> None:
+    data = memoryview(batch(codec=codec))
+    assert (quick_header(data, STRICT) is not None) == (codec == 0)
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -354,7 +417,7 @@ def test_a_set_larger_than_a_segment_has_a_code_of_its_own() -> None:
     data = batch()
     just = ProduceRules(segment_bytes=len(data))
     small = ProduceRules(segment_bytes=len(data) - 1)
-    strict = ProduceRules(segment_bytes=len(data) - 1, strict=True)
+    strict = ProduceRules(segment_bytes=len(data) - 1, validation=Validation.STRICT)
     assert quick_header(memoryview(data), just) is not None
     for rules in (small, strict):
         assert refused(data, rules).code == ErrorCode.RECORD_LIST_TOO_LARGE
