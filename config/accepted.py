@@ -12,10 +12,66 @@ from config.accepted_service import SERVICE_KEYS
 from config.broker import BrokerSettings
 from config.declare import Key, accepted
 from config.kinds import string
+from config.listeners import LISTENER_PREFIX
 
 ACCEPTED: dict[str, Key] = {key.name: key for key in (*CLUSTER_KEYS, *SERVICE_KEYS, *SECURITY_KEYS)}
 
-LISTENER_PREFIX = "listener.name."
+CHANGED_AT_RUN_TIME = frozenset(
+    {
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "metric.reporters",
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.fetchers",
+        "principal.builder.class",
+        "remote.fetch.max.wait.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.mechanism.inter.broker.protocol",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.factory.class",
+        "ssl.key.password",
+        "ssl.keymanager.algorithm",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "transaction.partition.verification.enable",
+    }
+)
+"""Keys that Kafka 3.9 changes at run time: a change of them is accepted, without effect as well."""
+
+for _name in CHANGED_AT_RUN_TIME:
+    ACCEPTED[_name].dynamic = True
+
 PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
 ONE_LISTENER = "settings of a single listener are not served; the key without the prefix is"
 
@@ -50,6 +106,7 @@ def accepted_key(name: str) -> Key | None:
             one = ".".join(parts[first:])
             behind = ACCEPTED.get(one) or BrokerSettings.KEYS.get(one)
             if behind is not None and (first == 1 or one.startswith("sasl.")):
-                row = (name, behind.kind, None, behind.check)
-                return accepted(ONE_LISTENER, [row])[0]
+                (key,) = accepted(ONE_LISTENER, [(name, behind.kind, None, behind.check)])
+                key.dynamic = behind.dynamic
+                return key
     return None

@@ -57,10 +57,6 @@ SERVICE_KEYS: list[Key] = [
         ),
     ),
     *accepted(
-        "clients are not asked for their metrics",
-        (("telemetry.max.bytes", int32, 1_048_576, at_least(1)),),
-    ),
-    *accepted(
         "waiting requests are kept by their deadline; nothing is left to purge",
         (
             ("delete.records.purgatory.purge.interval.requests", int32, 1),

@@ -56,6 +56,9 @@ class BrokerSettings(
             for name, given in layer.items():
                 if key := self.KEYS.get(name):
                     values[key.attribute] = key.parse(given.text)
+        for key in self.KEYS.values():
+            if key.floor and not any(key.name in layer for layer in layers):
+                values[key.attribute] = max(key.default, values[self.KEYS[key.floor].attribute])
         values["broker_id"] = values["node_id"]
         self._fill({**values, "_layers": layers, "_topic_values": None})
 
@@ -118,6 +121,10 @@ class BrokerSettings(
             if name in layer:
                 return key.parse(layer[name].text)
         return key.default
+
+    def default(self, key: Key) -> Any:
+        """The value of a key that nobody gave: its default, which may have a floor."""
+        return max(key.default, self.value(key.floor)) if key.floor else key.default
 
     def with_dynamic(
         self, *, all_brokers: Mapping[str, str], this_broker: Mapping[str, str]

@@ -37,10 +37,11 @@ class GroupSettings(Settings):
         "group.initial.rebalance.delay.ms",
         int32,
         0,
-        "How long an empty group waits for more members after the first has joined.",
+        "How long an empty group waits for more members after the first has joined. At 0 it waits "
+        "for those that it sees signs of: at most 120 ms, 15 ms where there are none.",
         check=at_least(0),
         since="0.11.0",
-        default_note="a single member, the usual case on one machine, starts at once",
+        default_note="a single member, the usual case on one machine, hardly waits",
     )
     group_max_size: int = key(
         "group.max.size",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from config.declare import (
     NOT_EMPTY,
-    SOME_NAMES,
     Check,
     Settings,
     at_least,
@@ -23,11 +22,9 @@ NEVER_PREALLOCATED = "a file is never longer than its content, so that no crash 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-def _known_policies(value: tuple[str, ...]) -> bool:
-    return SOME_NAMES.accepts(value) and each_of(*CLEANUP_POLICIES).accepts(value)
-
-
-POLICIES: Check[tuple[str, ...]] = Check(_known_policies, "compact, delete, or both")
+POLICIES: Check[tuple[str, ...]] = Check(
+    each_of(*CLEANUP_POLICIES).accepts, "compact, delete, both, or an empty list"
+)
 
 
 class LogSettings(Settings):
@@ -58,6 +55,7 @@ class LogSettings(Settings):
         check=at_least(1),
         since="0.8.2",
         unused="only what lies above the recovery points is checked, one log after the other",
+        dynamic=True,
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
@@ -207,7 +205,7 @@ class LogSettings(Settings):
         names,
         ("delete",),
         "What happens to old records: delete drops them by age and size, compact keeps the "
-        "last one of every key; both may be given.",
+        "last one of every key; both may be given. An empty list keeps everything.",
         check=POLICIES,
         since="0.8.1",
         dynamic=True,
@@ -319,10 +317,11 @@ class LogSettings(Settings):
         int64,
         134_217_728,
         "The size a compressed batch may expand to. A larger one is answered with "
-        "MESSAGE_TOO_LARGE; never less than message.max.bytes.",
+        "MESSAGE_TOO_LARGE. Never less than message.max.bytes: unless it is set, it grows with it.",
         check=between(1, INT_MAX),
         since="triglot",
         dynamic=True,
+        floor="message.max.bytes",
     )
     max_decompression_ratio: int = key(
         "max.decompression.ratio",
@@ -357,10 +356,12 @@ class LogSettings(Settings):
     validation_level: str = key(
         "validation.level",
         string,
-        "header",
-        "What is checked of a batch of format 2. header: lengths, checksum and all facts of its "
-        "header. strict: every record too, which costs a walk over them.",
-        check=one_of("header", "strict"),
+        "auto",
+        "What is checked of a batch of format 2. header: lengths, checksum, all facts of its "
+        "header, and that its bytes can hold the records it counts. records: also that it is "
+        "consistent, which is every record of one that is not compressed, and the frames of one "
+        "that is. strict: every record. auto: records where the loops in C are built, else header.",
+        check=one_of("auto", "header", "records", "strict"),
         since="triglot",
         dynamic=True,
     )

@@ -31,6 +31,7 @@ class NetworkSettings(Settings):
         "0.0.0.0 is every interface; port 0 takes a free one.",
         since="0.9.0",
         default_note="nothing is offered to the network unless it is asked for",
+        dynamic=True,
     )
     advertised_listeners: tuple[Listener, ...] | None = key(
         "advertised.listeners",
@@ -48,6 +49,7 @@ class NetworkSettings(Settings):
         "Which protocol each listener name speaks: NAME:PROTOCOL, separated by commas. Only "
         "PLAINTEXT is served.",
         since="0.10.2",
+        dynamic=True,
     )
     controller_listener_names: tuple[str, ...] = key(
         "controller.listener.names",
@@ -56,6 +58,14 @@ class NetworkSettings(Settings):
         "Listeners on which the metadata log is served to those who follow it, and nothing to "
         "clients. Unless listener.security.protocol.map is set, they speak PLAINTEXT.",
         since="2.8",
+    )
+    telemetry_max_bytes: int = key(
+        "telemetry.max.bytes",
+        int32,
+        1_048_576,
+        "What one push of a client's metrics (KIP-714) may have, compressed.",
+        check=at_least(1),
+        since="3.7",
     )
     metrics_port: int | None = key(
         "metrics.port",
@@ -158,6 +168,16 @@ class NetworkSettings(Settings):
         check=at_least(1),
         since="triglot",
         dynamic=True,
+    )
+    connections_backlog_max_bytes: int = key(
+        "connections.backlog.max.bytes",
+        int64,
+        67_108_864,
+        "Memory of unsent answers, and of requests behind them, that all connections together may "
+        "hold for clients that do not read. From half of it on none is read ahead; beyond it "
+        "those that hold most are closed.",
+        check=at_least(1),
+        since="triglot",
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes",

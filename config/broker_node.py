@@ -70,6 +70,7 @@ class NodeSettings(Settings):
         check=at_least(1),
         since="0.8.1",
         unused="each kind of background work has its own few threads",
+        dynamic=True,
     )
     quota_window_num: int = key(
         "quota.window.num",
@@ -102,6 +103,18 @@ class NodeSettings(Settings):
         "Length of one of these windows.",
         check=at_least(1),
         since="2.7",
+    )
+    clock_jump_wait_ms: int = key(
+        "clock.jump.wait.ms",
+        int64,
+        86_400_000,
+        "How long the system's clock must go on saying a time to which it has jumped before "
+        "anything is deleted for its age by it; and how long a broker may have been off without "
+        "that this counts as a jump. 0 believes the clock at once: to confirm a jump, set it and "
+        "set it back.",
+        check=at_least(0),
+        since="triglot",
+        dynamic=True,
     )
     disk_reserve_bytes: int = key(
         "disk.reserve.bytes",

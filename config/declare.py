@@ -65,7 +65,6 @@ def each_of(*allowed: str) -> Check[tuple[str, ...]]:
 
 
 NOT_EMPTY: Check[str] = Check(bool, "a text that is not empty")
-SOME_NAMES: Check[tuple[str, ...]] = Check(bool, "a list that is not empty")
 
 
 class Key:
@@ -74,6 +73,7 @@ class Key:
     `attribute` is the Python name, or "" for a key without one. `unused` is the reason
     why a value has no effect, or "". `broker` names the broker keys a topic key falls
     back to, the most specific first. `default_note` explains a default that is not Kafka's.
+    `floor` names a key of the broker whose value the default is never below.
     """
 
     __slots__ = (
@@ -84,6 +84,7 @@ class Key:
         "default_note",
         "doc",
         "dynamic",
+        "floor",
         "internal",
         "kind",
         "name",
@@ -105,6 +106,7 @@ class Key:
         broker: tuple[str, ...],
         default_note: str,
         internal: bool,
+        floor: str,
     ) -> None:
         self.name = name
         self.attribute = ""
@@ -118,6 +120,7 @@ class Key:
         self.broker = broker
         self.default_note = default_note
         self.internal = internal
+        self.floor = floor
 
     @property
     def sensitive(self) -> bool:
@@ -155,6 +158,7 @@ def key(
     broker: tuple[str, ...] = (),
     default_note: str = "",
     internal: bool = False,
+    floor: str = "",
 ) -> T | None: ...
 @overload
 def key(
@@ -170,6 +174,7 @@ def key(
     broker: tuple[str, ...] = (),
     default_note: str = "",
     internal: bool = False,
+    floor: str = "",
 ) -> T: ...
 def key(
     name: str,
@@ -184,6 +189,7 @@ def key(
     broker: tuple[str, ...] = (),
     default_note: str = "",
     internal: bool = False,
+    floor: str = "",
 ) -> Any:
     """Declares a key with an attribute.
 
@@ -201,6 +207,7 @@ def key(
         broker=broker,
         default_note=default_note,
         internal=internal,
+        floor=floor,
     )
 
 
@@ -222,6 +229,7 @@ def accepted(reason: str, rows: Iterable[tuple[Any, ...]]) -> list[Key]:
             broker=(),
             default_note="",
             internal=False,
+            floor="",
         )
         for name, kind, default, *check in rows
     ]

@@ -28,6 +28,8 @@ THIS_BROKER = 2
 ALL_BROKERS = 3
 STATIC = 4
 DEFAULT = 5
+CLIENT_METRICS = 7
+GROUP = 8
 
 # What a broker key's value falls back to, beside the key itself.
 FALL_BACKS = {
@@ -99,6 +101,32 @@ def broker_rows(broker: BrokerSettings) -> list[ConfigRow]:
     return rows
 
 
+def group_rows(broker: BrokerSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """A group's rows, sorted by name. Of `overrides`, those that cannot be are left out."""
+    from config.group import GROUP_KEYS, fault_of, value_of  # few groups have settings
+
+    sound = {name: text for name, text in overrides.items() if fault_of(name, text) is None}
+    rows = []
+    for name, key in GROUP_KEYS.items():
+        value = key.format(value_of(key, broker, sound))
+        own = [Synonym(name, value, GROUP)] if name in sound else []
+        behind = _broker_synonyms(broker, key.broker)
+        rows.append(_row(key, value, [*own, *behind], read_only=False))
+    return rows
+
+
+def client_metrics_rows(given: Mapping[str, str]) -> list[ConfigRow]:
+    """The rows of a subscription to metrics of clients, sorted by name."""
+    from config.client_metrics import ClientMetricsConfig  # few brokers have one
+
+    rows = []
+    for name, key in sorted(ClientMetricsConfig.KEYS.items()):
+        value = key.format(key.parse(given[name]) if name in given else key.default)
+        own = [Synonym(name, value, CLIENT_METRICS)] if name in given else []
+        rows.append(_row(key, value, own, read_only=False))
+    return rows
+
+
 def all_brokers_rows(broker: BrokerSettings) -> list[ConfigRow]:
     """What was set at run time for all brokers, sorted by name, whatever this one has instead."""
     rows = []
@@ -146,5 +174,5 @@ def _broker_synonyms(broker: BrokerSettings, names: Iterable[str]) -> Iterator[S
                 yield Synonym(key.name, None if key.sensitive else text, source)
     for key in keys:
         if key.default is not None:
-            text = key.format(key.default)
+            text = key.format(broker.default(key))
             yield Synonym(key.name, None if key.sensitive else text, DEFAULT)

@@ -3,7 +3,7 @@
 They are two layers over those of the start: one for all brokers, one for this one. A change is
 checked whole before it is made. What was stored by another version, or by Kafka, is taken as far as
 it can be: a broker that refused to start over a setting could not be helped by its administrator.
-Topics are stricter, see `known_topic_part`.
+So it is with topics (`config.stored`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from config.broker import BrokerSettings, Given, Layers, known_key, problems_of, read
 from config.errors import ConfigError, Problem
-from config.topic import SOURCE, TopicSettings
+from config.listeners import LISTENER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 ALTERED = "AlterConfigs"
-READ_AT_THE_START = {
-    "listeners": "its sockets are opened at the start",
-    "listener.security.protocol.map": "listeners are opened at the start",
-}
-"""Keys that Kafka takes at run time and this broker does not, though they mean something here."""
-OF_ONE_BROKER = frozenset({"advertised.listeners"})
-"""Keys that all brokers of a cluster cannot share."""
+OF_ONE_LISTENER = ("ssl.key.password", "ssl.keystore.", "ssl.truststore.")
+"""Keys, or how they begin, that Kafka changes for single listeners alone."""
+OF_ONE_BROKER = (
+    *("listeners", "advertised.listeners", "listener.security.protocol.map"),
+    "principal.builder.class",
+    *("ssl.", "sasl.", LISTENER_PREFIX),
+)
+"""Keys, or how they begin, that Kafka does not let all brokers of a cluster share."""
+OF_ALL_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+"""Keys of one listener that all brokers can share all the same."""
 
 
 class Sound(NamedTuple):
@@ -46,14 +49,23 @@ def fault_of(name: str, text: str, *, of_all: bool = False) -> Problem | None:
         return problems_of([(name, Given(text, ALTERED))])[0]
     if not key.dynamic:
         return Problem(ALTERED, name, None, f"cannot be changed at run time: {_why(key)}")
-    if of_all and name in OF_ONE_BROKER:
+    if name.startswith(OF_ONE_LISTENER):
+        reason = f"can be changed for one listener, as {LISTENER_PREFIX}NAME.{name}, not for all"
+        return Problem(ALTERED, name, None, reason)
+    if of_all and _is_of_one_broker(name):
         reason = "can be set for one broker, by its id, not for all of them"
         return Problem(ALTERED, name, None, reason)
     return next(iter(problems_of([(name, Given(text, ALTERED))])), None)
 
 
+def _is_of_one_broker(name: str) -> bool:
+    if name.startswith(LISTENER_PREFIX) and name.endswith(OF_ALL_LISTENERS):
+        return False
+    return name.startswith(OF_ONE_BROKER)
+
+
 def _why(key: Key) -> str:
-    return key.unused or READ_AT_THE_START.get(key.name, "it is read at the start only")
+    return key.unused or "it is read at the start only"
 
 
 def changed(
@@ -128,14 +140,3 @@ def _layered(
         {name: Given(text, ALTERED) for name, text in layer} for layer in (all_brokers, this_broker)
     )
     return Layers(settings.layers.static, every, this)
-
-
-def known_topic_part(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[Problem]]:
-    """A topic's stored settings without those that nobody here knows, and these.
-
-    A known one with a text that cannot be stays, for `TopicSettings.of` to refuse: without what the
-    topic says of its retention the broker would drop records by its own.
-    """
-    known = {name: text for name, text in overrides.items() if name in TopicSettings.KEYS}
-    reason = "there is no such key of a topic"
-    return known, [Problem(SOURCE, name, None, reason) for name in overrides.keys() - known.keys()]

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "a group has no settings of its own yet": (
-        "group.consumer.max.heartbeat.interval.ms",
-        "group.consumer.max.session.timeout.ms",
-        "group.consumer.min.heartbeat.interval.ms",
-        "group.consumer.min.session.timeout.ms",
-    ),
     "there are no transactions yet": (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.max.timeout.ms",
@@ -51,6 +45,10 @@ READ_HERE = frozenset(
         "advertised.listeners",
         "broker.id",
         "controller.listener.names",
+        "group.consumer.max.heartbeat.interval.ms",
+        "group.consumer.max.session.timeout.ms",
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.min.session.timeout.ms",
         "inter.broker.protocol.version",
         "listener.security.protocol.map",
         "listeners",

@@ -47,7 +47,7 @@ class TopicSettings(Settings):
         names,
         ("delete",),
         "What happens to old records: delete drops them by age and size, compact keeps the "
-        "last one of every key; both may be given.",
+        "last one of every key; both may be given. An empty list keeps everything.",
         check=POLICIES,
         since="0.8.1",
         broker=("log.cleanup.policy",),

@@ -141,6 +141,14 @@ def test_a_broker_key_shows_what_holds_without_it() -> None:
     ]
 
 
+def test_a_default_that_grows_with_another_key_is_shown_as_it_has_grown() -> None:
+    row = broker_row(
+        load(overrides={"message.max.bytes": "200000000"}), "max.decompressed.batch.bytes"
+    )
+    assert (row.value, row.source) == ("200000000", DEFAULT)
+    assert row.synonyms == [("max.decompressed.batch.bytes", "200000000", DEFAULT)]
+
+
 def test_keys_of_one_listener_are_shown_where_they_are_given() -> None:
     name = "listener.name.internal.ssl.keystore.location"
     assert name not in [row.name for row in broker_rows(load())]
@@ -176,6 +184,6 @@ def test_what_cannot_change_at_run_time_is_refused() -> None:
         check_broker_override("message.max.bytes", "-1")
     check_broker_override("message.max.bytes", "1")
     with pytest.raises(ConfigError, match=r"is less than message\.max\.bytes"):
-        load().with_dynamic(all_brokers={}, this_broker={"message.max.bytes": "2000000000"})
+        load().with_dynamic(all_brokers={}, this_broker={"max.decompressed.batch.bytes": "1000"})
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         load().with_dynamic(all_brokers={"num.partitions": "2"}, this_broker={})

@@ -10,8 +10,8 @@ import pytest
 
 from config import ConfigError, load
 from config.broker import known_key, known_keys
-from config.describe import broker_rows, topic_rows
-from config.dynamic import READ_AT_THE_START, changed, known_topic_part, sound_part
+from config.describe import THIS_BROKER, broker_rows, topic_rows
+from config.dynamic import changed, fault_of, sound_part
 from config.topic import TopicSettings
 from tests.config.test_kafka_keys import OTHER_DEFAULTS, OTHER_TYPES
 
@@ -41,7 +41,7 @@ def test_what_kafka_changes_at_run_time_is_changed_here_or_refused_with_a_reason
         key = known_key(name)
         if key is None or row["read_only"]:
             continue
-        assert key.dynamic or key.unused or name in READ_AT_THE_START, name
+        assert key.dynamic, name
 
 
 def test_what_kafka_reads_at_the_start_is_read_at_the_start() -> None:
@@ -49,6 +49,45 @@ def test_what_kafka_reads_at_the_start_is_read_at_the_start() -> None:
     for name, key in known_keys().items():
         if key.dynamic and key.since != "triglot":
             assert not kafka[name]["read_only"], name
+
+
+@pytest.mark.parametrize(
+    ("name", "of_this", "of_all"),
+    [
+        ("background.threads", True, True),
+        ("log.cleaner.threads", True, True),
+        ("num.replica.fetchers", True, True),
+        ("ssl.cipher.suites", True, False),
+        ("sasl.jaas.config", True, False),
+        ("ssl.keystore.location", False, False),
+        ("listener.name.plaintext.ssl.keystore.location", True, False),
+        ("listener.name.plaintext.num.network.threads", True, True),
+        ("listener.name.plaintext.background.threads", True, False),
+        ("zookeeper.connect", False, False),
+        ("leader.imbalance.per.broker.percentage", False, False),
+    ],
+)
+def test_a_change_without_effect_is_taken_where_kafka_takes_it(
+    name: str, of_this: bool, of_all: bool
+) -> None:
+    assert (fault_of(name, "12") is None, fault_of(name, "12", of_all=True) is None) == (
+        of_this,
+        of_all,
+    )
+
+
+def test_the_value_of_a_change_without_effect_is_checked() -> None:
+    fault = fault_of("background.threads", "many")
+    assert fault is not None
+    assert "whole number" in fault.reason
+
+
+def test_a_setting_without_effect_says_so() -> None:
+    changed_settings = load().with_dynamic(all_brokers={}, this_broker={"num.io.threads": "9"})
+    rows = {row.name: row for row in broker_rows(changed_settings)}
+    row = rows["num.io.threads"]
+    assert (row.value, row.source, row.read_only) == ("9", THIS_BROKER, False)
+    assert row.documentation == "Accepted without effect: one event loop does this work."
 
 
 def test_the_brokers_rows_are_those_of_kafka() -> None:
@@ -113,11 +152,11 @@ def test_all_that_is_wrong_with_a_change_is_told_at_once() -> None:
 def test_what_was_stored_and_may_not_be_is_left_out_and_named() -> None:
     sound = sound_part(
         load(),
-        all_brokers={"num.io.threads": "4", "message.max.bytes": "5", "a.plug.in": "x"},
+        all_brokers={"num.partitions": "4", "message.max.bytes": "5", "a.plug.in": "x"},
         this_broker={"log.roll.ms": "0", "log.roll.jitter.ms": "7"},
     )
     assert [problem.key for problem in sound.ignored] == [
-        "num.io.threads",
+        "num.partitions",
         "a.plug.in",
         "log.roll.ms",
     ]
@@ -151,12 +190,3 @@ def test_settings_that_fit_only_together_are_found_whatever_their_order() -> Non
     sound = sound_part(started, all_brokers=given, this_broker={})
     assert [problem.key for problem in sound.ignored] == ["log.cleaner.max.compaction.lag.ms"]
     assert sound.settings.message_max_bytes == 3_000_000
-
-
-def test_of_a_topics_stored_settings_those_that_nobody_knows_are_left_out() -> None:
-    stored = {"retention.ms": "soon", "of.kafka.9": "x", "segment.bytes": "50"}
-    known, unknown = known_topic_part(stored)
-    assert known == {"retention.ms": "soon", "segment.bytes": "50"}
-    assert [problem.key for problem in unknown] == ["of.kafka.9"]
-    with pytest.raises(ConfigError, match="soon"):
-        TopicSettings.of(load(), known)

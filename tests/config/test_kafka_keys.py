@@ -19,7 +19,7 @@ OTHER_DEFAULTS = {
     "log.dir": "./data; /tmp is emptied by systems at will",
     "controller.listener.names": "the empty list, where Kafka has a string that is null",
     "log.flush.offset.checkpoint.interval.ms": "5 s: after a crash less has to be read",
-    "group.initial.rebalance.delay.ms": "0: one member, the usual case, does not wait",
+    "group.initial.rebalance.delay.ms": "0: one member, the usual case, hardly waits",
     "group.coordinator.rebalance.protocols": "both, as in Kafka 4",
     "group.consumer.migration.policy": "bidirectional, as in Kafka 4",
     "offsets.retention.minutes": "-1: the offsets of a quiet group are not lost",
@@ -90,7 +90,9 @@ def test_the_keys_of_our_own_are_these() -> None:
     ours = set(known_keys()) - {key.name for key in BROKER}
     assert ours == {
         "cluster.id",
+        "connections.backlog.max.bytes",
         "controller.snapshot.minimum.records",
+        "clock.jump.wait.ms",
         "conversion.cache.max.bytes",
         "disk.reserve.bytes",
         "log.scrub.interval.ms",

@@ -26,7 +26,7 @@ def test_without_sources_the_defaults_hold() -> None:
     assert settings.data_directory == "./data"
     assert str(settings.listeners[0]) == "PLAINTEXT://127.0.0.1:9092"
     assert settings.log_flush_policy == "ack"
-    assert settings.validation_level == "header"
+    assert settings.validation_level == "auto"
     assert settings.replication_factor_clamp is False
     assert settings.max_decompressed_batch_bytes == 134_217_728
     assert settings.read_ahead_max_bytes == 8 * 1024 * 1024
@@ -171,6 +171,17 @@ def test_no_key_looks_like_a_variable_of_kubernetes() -> None:
 def test_node_id_and_broker_id_are_one_number(given: dict[str, str], node_id: int) -> None:
     settings = load(overrides=given)
     assert settings.node_id == settings.broker_id == node_id
+
+
+def test_a_default_of_ours_grows_with_the_key_of_kafka_that_it_must_not_be_below() -> None:
+    larger = load(overrides={"message.max.bytes": "200000000"})
+    later = load().with_dynamic(all_brokers={"message.max.bytes": "300000000"}, this_broker={})
+    chosen = {"message.max.bytes": "200000000", "max.decompressed.batch.bytes": "250000000"}
+
+    assert larger.max_decompressed_batch_bytes == 200_000_000
+    assert later.max_decompressed_batch_bytes == 300_000_000
+    assert load(overrides=chosen).max_decompressed_batch_bytes == 250_000_000
+    assert load(overrides={"message.max.bytes": "5"}).max_decompressed_batch_bytes == 134_217_728
 
 
 def test_two_different_ids_are_refused() -> None:
