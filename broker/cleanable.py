@@ -31,23 +31,13 @@ def roll_is_due(log: Log, settings: TopicSettings, *, now_ms: int) -> bool:
     size = active.byte_size()
     if not size:
         return False
-    age_ms = now_ms - _since_ms(log, now_ms)
+    age_ms = now_ms - log.active_since_ms(now_ms)
     if age_ms > min(settings.segment_ms, settings.max_compaction_lag_ms):
         return True
     if size < ROLL_BYTES_MIN or age_ms < settings.min_compaction_lag_ms:
         return False
     total = sum(segment.byte_size() for segment in log.segments)
     return size > settings.min_cleanable_dirty_ratio * total
-
-
-def _since_ms(log: Log, now_ms: int) -> int:
-    """When the first record of the active segment came in, as exactly as is known."""
-    base_offset, opened_ms = log.active.base_offset, log.active.opened_ms
-    for stretch in reversed(log.received.stretches(log, now_ms=now_ms)):
-        if stretch.offset <= base_offset:
-            # The segment was opened before, if by a roll, or after, if by a start.
-            return min(max(opened_ms, stretch.first_ms), stretch.last_ms)
-    return opened_ms
 
 
 def plan_of(

@@ -133,22 +133,26 @@ class Cleaner:
         """End what is under way; the old segments of an unfinished group stay."""
         from asyncio import sleep
 
-        from storage.replacing import discard_all
-
         self._stopped = True
         for timer in (self._timer, self._idle):
             if timer is not None:
                 timer.cancel()
-        child, current = self._child, self._current
-        self._child = self._current = None
+        child, self._child = self._child, None
         if child is None:
             return
         child.kill()
         deadline_s = clock.monotonic_s() + STOP_WITHIN_S
         while not child.gone() and clock.monotonic_s() < deadline_s:  # noqa: ASYNC110
             await sleep(POLL_S)
-        if current is not None and not current.is_busy and child.gone():
-            with suppress(OSError):
+
+    def discard_unfinished(self) -> None:
+        """Remove what a stop has broken off, when no thread is at work for it any more: a group
+        whose replacement was decided in the meantime is not swapped in, so its sources stay."""
+        from storage.replacing import discard_all
+
+        current, self._current = self._current, None
+        if current is not None and current.log.failed is None:
+            with suppress(OSError):  # the next start removes it
                 discard_all(current.log.files, current.log.folder)
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
@@ -200,11 +204,12 @@ class Cleaner:
     def _plan(self, partition: Partition) -> _Cleaning | None:
         from broker.cleanable import bytes_wanted, plan_of, roll_is_due
 
-        log, settings, now_ms = partition.log, partition.topic.settings, self._broker.now_ms()
+        log, settings = partition.log, partition.topic.settings
+        now_ms = self._broker.deletion_clock.now_ms()
         if log.failed is not None or not self._left_alone.is_due(log):
             return None
         if roll_is_due(log, settings, now_ms=now_ms):
-            log.roll(now_ms=now_ms)
+            log.roll(now_ms=self._broker.now_ms())
         plan = plan_of(log, settings, self._broker.settings, now_ms=now_ms)
         if plan is None:
             return None
@@ -258,7 +263,7 @@ class Cleaner:
             if log in failed:
                 self._give_up(cleaning, failed[log])
                 return
-            steps.extend(self._broker.directory.checkpoint_points())
+            steps.extend(self._broker.directory.checkpoint_gaps(log, cleaning.plan.end))
             self._do(cleaning, prepare, lambda: self._send(cleaning, spawned))
 
         steps: list[SyncStep] = []
@@ -479,14 +484,18 @@ class Cleaner:
 
 
 def _import() -> None:
-    """Everything that is imported where it is needed, for milliseconds on the loop are felt."""
-    import json  # noqa: F401
+    """Everything that is imported where it is needed, for milliseconds on the loop are felt.
 
-    from broker import child_process, cleanable  # noqa: F401
-    from storage import replacing  # noqa: F401
-    from storage.cleaning import cleaning  # noqa: F401
+    Without a descriptor for it, it has to be done there.
+    """
+    with suppress(OSError, ImportError):
+        import json  # noqa: F401
 
-    logs.warm_up()
+        from broker import child_process, cleanable  # noqa: F401
+        from storage import replacing  # noqa: F401
+        from storage.cleaning import cleaning  # noqa: F401
+
+        logs.warm_up()
 
 
 NO_LIMIT = 1e300

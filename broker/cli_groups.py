@@ -191,7 +191,7 @@ def run_groups(arguments: Arguments) -> int:
     from broker.groups_tool import actions
     from broker.groups_tool.cluster import Cluster
     from broker.groups_tool.connection import NotDone
-    from broker.printing import say
+    from broker.printing import discard_output, say
 
     action: Callable[[Cluster, Arguments], None] = {
         "list": actions.run_list,
@@ -205,7 +205,7 @@ def run_groups(arguments: Arguments) -> int:
         with Cluster(host, port, timeout_s=arguments.timeout) as cluster:
             action(cluster, arguments)
     except BrokenPipeError:
-        sys.stderr.close()
+        discard_output()
         return NOT_DONE
     except NotDone as error:
         say(f"triglot: {error}", sys.stderr)

@@ -91,7 +91,7 @@ def add_commands(commands: Commands) -> None:
 def run_metadata(arguments: Arguments) -> int:
     """`triglot metadata`: what stops it becomes one sentence, or nothing if the reader has gone."""
     from broker.metadata_tool import actions
-    from broker.printing import say
+    from broker.printing import discard_output, say
     from storage.errors import DataDirectoryError
 
     action: Callable[[Arguments], None] = {
@@ -101,7 +101,7 @@ def run_metadata(arguments: Arguments) -> int:
     try:
         action(arguments)
     except BrokenPipeError:
-        sys.stderr.close()
+        discard_output()
         return NOT_DONE
     except (actions.NotDone, DataDirectoryError) as error:
         say(f"triglot: {error}", sys.stderr)

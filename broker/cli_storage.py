@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from broker.printing import BytesOfLogs, print_json, say
+from broker.printing import BytesOfLogs, discard_output, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def _guarded(command: Callable[[Arguments], int], arguments: Arguments) -> int:
     try:
         return command(arguments)
     except BrokenPipeError:
-        sys.stderr.close()
+        discard_output()
         return UNUSABLE
     except (NotCheckable, DataDirectoryError) as error:
         say(f"triglot: {error}", sys.stderr)

@@ -15,6 +15,12 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def elapsed_ms() -> int:
+    """Milliseconds on a clock that never jumps; on Linux it counts on while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
 def process_age_ms() -> int:
     """How long ago the operating system started this process, in ms (0 where it does not say).
 

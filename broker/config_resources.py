@@ -1,8 +1,9 @@
-"""What AlterConfigs and IncrementalAlterConfigs change: topics, brokers, and what is logged.
+"""What AlterConfigs and IncrementalAlterConfigs change: topics, brokers, what is logged, groups,
+and what clients are asked to measure.
 
 Each resource says which settings are its own, and takes others in their place, all or none. Codes
-are those of Kafka 3.9: a fault in a topic's settings is INVALID_CONFIG, in a broker's
-INVALID_REQUEST.
+are those of Kafka 3.9, of groups 4.3: a fault in the settings of a topic or a group is
+INVALID_CONFIG, in a broker's INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from broker import dynamic, logs
+from broker.metadata_changes import make_change
 from config import ConfigError, TopicSettings
 from config.broker import BrokerSettings, Layers, known_key
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
-from storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from protocol.logdata.metadata import ConfigRecord
+from storage.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -24,7 +32,8 @@ if TYPE_CHECKING:
     from broker.topics import Topic
 
 TOPIC, BROKER = TOPIC_RESOURCE, BROKER_RESOURCE
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+BROKER_LOGGER = 8
+CLIENT_METRICS, GROUP = CLIENT_METRICS_RESOURCE, GROUP_RESOURCE
 ROOT_LOGGER = "root"
 """There is one logger for everything; Kafka's, one per class, have it above them all."""
 LOG_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
@@ -61,10 +70,28 @@ def resource_to_alter(
             raise _invalid("the loggers of a broker are named by its id")
         check_broker_name(name, ctx)
         return _Loggers()
+    if resource_type == GROUP:
+        return _GroupConfigs(name, ctx)
+    if resource_type == CLIENT_METRICS:
+        return _ClientMetrics(name, ctx)
     raise _invalid(
         f"settings of resource type {resource_type} can't be changed here; there are those of "
-        f"topics ({TOPIC}), brokers ({BROKER}) and their loggers ({BROKER_LOGGER})"
+        f"topics ({TOPIC}), brokers ({BROKER}), their loggers ({BROKER_LOGGER}), groups ({GROUP}) "
+        f"and client metrics ({CLIENT_METRICS})"
     )
+
+
+def stored_configs(resource_type: int, name: str, ctx: Context) -> Mapping[str, str]:
+    """What the metadata log has for this resource."""
+    found: Mapping[str, str] = ctx.broker.controller.image.configs.get((resource_type, name), {})
+    return found
+
+
+def check_named(resource_type: int, name: str) -> None:
+    """Raise KafkaError unless a group, or a subscription to client metrics, has a name."""
+    if not name:
+        what = "group" if resource_type == GROUP else "client metrics subscription"
+        raise _invalid(f"a {what} must be named; there are no settings of all of them")
 
 
 def check_broker_name(name: str, ctx: Context) -> None:
@@ -150,6 +177,69 @@ class _BrokerConfigs:
             raise _invalid(str(error)) from None
         except OSError as error:
             raise _not_stored(error, self._ctx, broker=self._name) from None
+
+
+class _Stored:
+    """Settings that are kept in the metadata log and nowhere else."""
+
+    resource_type: int
+
+    def __init__(self, name: str, ctx: Context) -> None:
+        check_named(self.resource_type, name)
+        self._name = name
+        self._ctx = ctx
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return stored_configs(self.resource_type, self._name, self._ctx)
+
+    def value(self, name: str) -> str:
+        return self.overrides.get(name, "")
+
+    def _store(self, overrides: dict[str, str]) -> None:
+        before = self.overrides
+        records = [
+            ConfigRecord(
+                resource_type=self.resource_type,
+                resource_name=self._name,
+                name=key,
+                value=overrides.get(key),
+            )
+            for key in sorted(before.keys() | overrides.keys())
+            if before.get(key) != overrides.get(key)
+        ]
+        make_change("storing settings", records, self._ctx)
+
+
+class _GroupConfigs(_Stored):
+    """One group, whether it exists or not."""
+
+    resource_type = GROUP
+
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+        from config.group import GroupConfig  # few groups have settings
+
+        try:
+            GroupConfig.of(self._ctx.broker.settings, overrides)
+        except ConfigError as error:
+            raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
+        if not validate_only:
+            self._store(overrides)
+            self._ctx.broker.groups.configure(self._name, overrides)
+
+
+class _ClientMetrics(_Stored):
+    """A subscription to metrics of clients (KIP-714)."""
+
+    resource_type = CLIENT_METRICS
+
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+        from broker.client_metrics import check_subscription  # few brokers have one
+
+        check_subscription(overrides)
+        if not validate_only:
+            self._store(overrides)
+            self._ctx.broker.client_metrics.subscriptions_changed()
 
 
 class _Loggers:

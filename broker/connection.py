@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.log import Log
 
+SLOWEST_BYTES_PER_S = 1024
+"""A request that comes more slowly, over more than connections.max.idle.ms, is not waited for. The
+slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for minutes."""
+
 PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent})
 """What a handler returns that is not an answer."""
 
@@ -53,6 +57,9 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: Waiting | None = None
         self._closing = False
         self._reading = True
+        self._held_back = False
+        self._unsent_bytes = 0
+        self._whole_s = 0.0
         self.last_active_s = 0.0
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -76,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
             peer=transport.get_extra_info("peername"),
             local=transport.get_extra_info("sockname"),
         )
-        self.last_active_s = broker.loop.time()
+        self.last_active_s = self._whole_s = broker.loop.time()
         if not broker.admit(self):
             transport.close()
 
@@ -86,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
         self._sender.close()
+        self._broker.backlog.forget(self)
         if self._wire.trailing_bytes:
             logs.warn_once_a_minute(
                 "bytes after the last field of requests",
@@ -102,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._broker.loop.time()
         if self._received(nbytes):
+            self._whole_s = self.last_active_s
             self._handle()
 
     def eof_received(self) -> bool:
@@ -116,11 +125,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._sender.pause()
+        self._held_back = True
+        self._broker.backlog.note(self)
 
     def resume_writing(self) -> None:
         self._sender.resume()
 
     # Requests.
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the peer has dialled."""
+        return self._listener
 
     @property
     def address(self) -> str:
@@ -131,6 +147,19 @@ class Connection(asyncio.BufferedProtocol):
     def idle(self) -> bool:
         """Nothing is owed to the peer and nothing of its next request has come."""
         return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of unsent answers, and of requests that wait behind them."""
+        return self._sender.held_bytes + self._wire.held_bytes
+
+    def cut_off(self, cause: str) -> None:
+        """Close without sending what is owed, and say why."""
+        self._closing = True
+        logs.warn_once_a_minute(
+            "connection cut off", cause, self.address, client_id=self._context.client_id
+        )
+        self._transport.abort()
 
     def finish_waiting(self, request: Request, result: Any) -> None:
         """The request that held back the others has its result: answer it and go on."""
@@ -149,6 +178,25 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def look(self, now_s: float, idle_max_s: float) -> None:
+        """Close the connection if nothing has gone over it for so long, or if a request comes more
+        slowly than anybody sends one; give back memory if it rests."""
+        unsent_bytes = self._sender.unsent_bytes
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self.last_active_s = now_s  # the peer takes what it is sent
+        if self._held_back or not self._wire.buffered:
+            self._whole_s = now_s
+        silent_s = now_s - self.last_active_s
+        if idle_max_s <= 0:
+            return
+        if silent_s > idle_max_s and self._closing:
+            self.cut_off("it does not take what it is owed")
+        elif silent_s > idle_max_s:
+            self.close()
+        elif now_s - self._whole_s > idle_max_s + self._wire.buffered / SLOWEST_BYTES_PER_S:
+            self.cut_off(f"a request came at less than {SLOWEST_BYTES_PER_S} bytes per second")
+
     def shrink(self) -> None:
         """Give back buffer memory if the connection is idle."""
         if self.idle:
@@ -158,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle what has been received, burst by burst, as far as it may be handled now."""
         while self._may_start() and self._burst():
             pass
-        if self._wire.buffered or not self._reading:
+        if self._wire.buffered or not self._reading or self._held_back:
             self._control_reading()
 
     def _may_start(self) -> bool:
@@ -260,15 +308,23 @@ class Connection(asyncio.BufferedProtocol):
         """Read ahead a bounded amount, so that a waiting client's end of file is still noticed."""
         if self._closing:
             return
-        held_back = self._wire.buffered >= self._read_ahead_bytes and (
+        backlog = self._broker.backlog
+        self._held_back = (
             self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
         )
-        if held_back == self._reading and not self._transport.is_closing():
-            self._reading = not held_back
-            if held_back:
-                self._transport.pause_reading()
-            else:
+        if self._held_back:
+            backlog.note(self)
+        else:
+            backlog.forget(self)
+        read = not self._held_back or (
+            self._wire.buffered < self._read_ahead_bytes and not backlog.is_half_full
+        )
+        if read != self._reading and not self._transport.is_closing():
+            self._reading = read
+            if read:
                 self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def _close_if_failed(self, response: Any) -> None:
         if any(entry.error_code != ErrorCode.NONE for _, entry in entries_of(response)):

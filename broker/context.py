@@ -24,9 +24,14 @@ class Context:
         "client_id",
         "local_host",
         "local_port",
+        "misreads_old_entries",
         "now_ms",
         "peer_host",
+        "peer_port",
+        "refused_transactions",
         "routes",
+        "software_name",
+        "software_version",
     )
 
     def __init__(self, broker: Broker, listener: str, *, peer: Any, local: Any) -> None:
@@ -34,9 +39,15 @@ class Context:
         self._listener = listener
         self.routes = broker.routes_of(listener)
         """What is served to this client."""
-        self.peer_host, _ = _host_and_port(peer)
+        self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.client_id: str | None = None
+        self.refused_transactions = False
+        """Whether this client has asked for transactions before."""
+        self.software_name = self.software_version = ""
+        """Of the client, as it has said in ApiVersions (KIP-511)."""
+        self.misreads_old_entries = False
+        """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
         self.now_ms = 0
 
     def advertised(self) -> tuple[str, int]:
@@ -86,6 +97,12 @@ class Context:
             topic=topic,
             partition=partition,
             client_id=client_id,
+        )
+
+    def refused_subscription(self, group: str, error: KafkaError, *, client_id: str | None) -> None:
+        """Say in the log, once a minute, why a subscription was refused: clients end by it."""
+        logs.warn_once_a_minute(
+            "subscription refused", str(error), self.peer_host, group=group, client_id=client_id
         )
 
     def refused_commit(self, group: str, error: KafkaError, *, client_id: str | None) -> None:

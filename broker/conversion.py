@@ -2,8 +2,8 @@
 
 Old consumers come in groups that read the same topics. What is made for the first of them is kept,
 least recently used first out, within `conversion.cache.max.bytes`; those that ask while it is being
-made wait for the same job. There is one worker thread, so at most one entry at a time is in memory
-in its expanded form.
+made wait for the same job. One worker thread does what expands no further than most entries do,
+another what does, so at most one of each is in memory in its expanded form.
 
 A result goes to the cache and to the fetches that wait for it. They hold it until they are
 answered, so a cache that is too small, or none, makes them slower and never stuck.
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.workers import MOST_EXPAND_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.convert import ExpansionLimits, convert
 from protocol.records.transcode import IMPLEMENTATION
@@ -139,8 +140,17 @@ class Conversions:
     cached_bytes        memory that the cache takes
     """
 
-    def __init__(self, worker: Worker, limits: ExpansionLimits, *, cache_max_bytes: int) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        expander: Worker,
+        limits: ExpansionLimits,
+        *,
+        cache_max_bytes: int,
+    ) -> None:
+        """`expander` is for what expands far, that the others need not wait for it."""
         self._worker = worker
+        self._expander = expander
         self._set_limits(limits)
         self._cache_max_bytes = cache_max_bytes
         # In the order of use, the least recent first.
@@ -158,6 +168,7 @@ class Conversions:
     def _set_limits(self, limits: ExpansionLimits) -> None:
         self._limits = limits
         self._inline_limits = limits._replace(bytes=min(limits.bytes, INLINE_EXPANDED_BYTES))
+        self._most_limits = limits._replace(bytes=min(limits.bytes, MOST_EXPAND_BYTES))
 
     def configure(self, limits: ExpansionLimits, *, cache_max_bytes: int) -> None:
         """Work within other limits from now on."""
@@ -183,7 +194,7 @@ class Conversions:
         if piece.key in self._under_way:
             return None
         made = self._convert(piece, self._inline_limits)
-        if isinstance(made, KafkaError) and made.code == ErrorCode.MESSAGE_TOO_LARGE:
+        if _is_too_large(made):
             return None
         self._keep({piece.key: made})
         return made
@@ -214,8 +225,13 @@ class Conversions:
             self._start(job)
         return ticket
 
-    def _start(self, job: _Job) -> None:
+    def _start(self, job: _Job, *, large: bool = False) -> None:
+        limits = self._limits if large else self._most_limits
+
         def done(made: dict[Key, Outcome]) -> None:
+            if not large and any(map(_is_too_large, made.values())):
+                self._start(job, large=True)
+                return
             for piece in job.pieces:
                 del self._under_way[piece.key]
             self._keep(made)
@@ -223,16 +239,17 @@ class Conversions:
             for ticket in tickets:
                 ticket.take(made)
 
-        self._worker.run(lambda: self._work(job), done)
+        worker = self._expander if large else self._worker
+        worker.run(lambda: self._work(job, limits), done)
 
-    def _work(self, job: _Job) -> dict[Key, Outcome]:
-        """On the worker thread."""
+    def _work(self, job: _Job, limits: ExpansionLimits) -> dict[Key, Outcome]:
+        """On a worker's thread."""
         made: dict[Key, Outcome] = {}
         size = 0
         for piece in job.pieces:
             if size >= job.enough or not job.tickets:
                 break
-            outcome = made[piece.key] = self._convert(piece, self._limits)
+            outcome = made[piece.key] = self._convert(piece, limits)
             if isinstance(outcome, KafkaError):
                 break
             size += len(outcome.data)
@@ -284,3 +301,8 @@ class Conversions:
     def _size(outcome: Outcome) -> int:
         data = b"" if isinstance(outcome, KafkaError) else outcome.data
         return OVERHEAD_BYTES + len(data)
+
+
+def _is_too_large(outcome: Outcome) -> bool:
+    """Whether the entry expands beyond the limits it was converted with."""
+    return isinstance(outcome, KafkaError) and outcome.code == ErrorCode.MESSAGE_TOO_LARGE

@@ -3,53 +3,40 @@
 The table is written out, in order; nothing registers itself. What stands here is what ApiVersions
 advertises: a key without a handler is declared in `protocol` and not offered. The listeners of the
 controller have a table of their own (broker.controller_handlers).
+
+Handlers of what administrators ask are imported with the first request for them.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
-from broker.handlers.alter_client_quotas import alter_client_quotas
-from broker.handlers.alter_configs import alter_configs
-from broker.handlers.alter_partition_reassignments import alter_partition_reassignments
-from broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
-from broker.handlers.create_partitions import create_partitions
 from broker.handlers.create_topics import create_topics
-from broker.handlers.delete_groups import delete_groups
 from broker.handlers.delete_records import delete_records
 from broker.handlers.delete_topics import delete_topics
-from broker.handlers.describe_client_quotas import describe_client_quotas
 from broker.handlers.describe_cluster import describe_cluster
-from broker.handlers.describe_configs import describe_configs
 from broker.handlers.describe_groups import describe_groups
 from broker.handlers.describe_log_dirs import describe_log_dirs
-from broker.handlers.describe_quorum import describe_quorum
 from broker.handlers.describe_topic_partitions import describe_topic_partitions
-from broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
-from broker.handlers.elect_leaders import elect_leaders
 from broker.handlers.fetch import fetch
 from broker.handlers.find_coordinator import find_coordinator
 from broker.handlers.heartbeat import heartbeat
-from broker.handlers.incremental_alter_configs import incremental_alter_configs
 from broker.handlers.init_producer_id import init_producer_id
 from broker.handlers.join_group import join_group
 from broker.handlers.leave_group import leave_group
-from broker.handlers.list_config_resources import list_config_resources
 from broker.handlers.list_groups import list_groups
 from broker.handlers.list_offsets import list_offsets
-from broker.handlers.list_partition_reassignments import list_partition_reassignments
 from broker.handlers.metadata import metadata
 from broker.handlers.offset_commit import offset_commit
-from broker.handlers.offset_delete import offset_delete
 from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
-from broker.handlers.update_features import update_features
 from protocol import registry
 from protocol.connection import Served
 from protocol.errors import ErrorCode, KafkaError
@@ -71,6 +58,31 @@ class CloseConnection(Exception):
         self.quiet = quiet
 
 
+class LazyHandler:
+    """A handler whose module is imported at its first request.
+
+    With its declaration a module takes a millisecond, and most starts are not followed by any
+    administration.
+    """
+
+    def __init__(self, key: int) -> None:
+        """`key` is that of an API; module and function are named as in the registry."""
+        self.__name__ = registry.APIS[key].module
+        self.__module__ = f"{__package__}.handlers.{self.__name__}"
+        self._handler: Handler | None = None
+
+    def __call__(self, request: Request, ctx: Context) -> Any:
+        if self._handler is None:
+            self._handler = getattr(import_module(self.__module__), self.__name__)
+        return self._handler(request, ctx)
+
+
+LAZY = (
+    *(17, 29, 30, 31, 32, 33, 34, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51),
+    *(55, 57, 61, 64, 65, 66, 71, 72, 74),
+)
+"""The APIs of administration, and those that are only refused."""
+
 HANDLERS: dict[int, Handler] = {
     0: produce,
     1: fetch,
@@ -91,27 +103,12 @@ HANDLERS: dict[int, Handler] = {
     21: delete_records,
     22: init_producer_id,
     23: offset_for_leader_epoch,
-    32: describe_configs,
-    33: alter_configs,
     35: describe_log_dirs,
-    37: create_partitions,
-    42: delete_groups,
-    43: elect_leaders,
-    44: incremental_alter_configs,
-    45: alter_partition_reassignments,
-    46: list_partition_reassignments,
-    47: offset_delete,
-    48: describe_client_quotas,
-    49: alter_client_quotas,
-    50: describe_user_scram_credentials,
-    51: alter_user_scram_credentials,
-    55: describe_quorum,
-    57: update_features,
     60: describe_cluster,
     68: consumer_group_heartbeat,
     69: consumer_group_describe,
-    74: list_config_resources,
     75: describe_topic_partitions,
+    **{key: LazyHandler(key) for key in LAZY},
 }
 """What clients are served."""
 

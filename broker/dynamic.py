@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.listening import CannotListen
 from config import ConfigError, TopicSettings
+from config.broker import known_key
 from config.dynamic import ALTERED, fault_of, sound_part
 from config.errors import Problem
 from protocol.logdata.metadata import ConfigRecord
@@ -21,8 +23,9 @@ from protocol.records.convert import ExpansionLimits
 from storage.metadata.image import BROKER_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from broker.listening import Bound
     from broker.server import Broker
     from config import BrokerSettings
 
@@ -80,8 +83,10 @@ def change(
     ]
     if faults:
         raise ConfigError(faults)
-    _check_together(broker, name, wanted, changed)
+    settings = _checked_together(broker, name, wanted, changed)
+    bound = _bind(broker, settings)
     if validate_only:
+        broker.listening.release(bound)
         return
     records = [
         ConfigRecord(
@@ -89,15 +94,56 @@ def change(
         )
         for key in sorted({*changed, *(before.keys() - wanted.keys())})
     ]
-    if records:
+    if not records:
+        return
+    try:
         broker.controller.append(records)
-        apply(broker)
+    except OSError:
+        broker.listening.release(bound)
+        raise
+    apply(broker)
+    _listen(broker, bound)
+    _tell_without_effect(changed)
 
 
-def _check_together(
+def _bind(broker: Broker, settings: BrokerSettings) -> Bound:
+    """Take the addresses of the listeners that these settings have and the broker has not.
+    ConfigError when that cannot be."""
+    old = broker.settings
+    if settings.served_listeners == old.served_listeners:
+        return {}
+    if settings.controller_listeners != old.controller_listeners:
+        reason = "those of the controller are opened at the start and closed at the end"
+        raise ConfigError([Problem(ALTERED, "listeners", None, reason)])
+    try:
+        return broker.listening.bind(settings.served_listeners)
+    except CannotListen as error:
+        raise ConfigError([Problem(ALTERED, "listeners", None, str(error))]) from None
+
+
+def _listen(broker: Broker, bound: Bound) -> None:
+    """Serve the listeners that hold now. Connections to one that is gone are closed, once they
+    have the answers they are owed."""
+    served = broker.settings.served_listeners
+    broker.listening.take(served, bound)
+    names = {listener.name for listener in served}
+    for connection in broker.connections:
+        if connection.listener not in names:
+            broker.loop.call_soon(connection.close)
+
+
+def _tell_without_effect(changed: Iterable[str]) -> None:
+    for name in changed:
+        key = known_key(name)
+        if key is not None and key.unused:
+            logs.info("a setting was taken without effect", key=name, reason=key.unused)
+
+
+def _checked_together(
     broker: Broker, name: str, wanted: Mapping[str, str], changed: Mapping[str, str]
-) -> None:
-    """ConfigError unless these settings make sense with the others, and every topic's with them."""
+) -> BrokerSettings:
+    """All settings as they will be. ConfigError unless they make sense together, and every topic's
+    with them."""
     layers = {one: stored(broker, one) for one in (ALL_BROKERS, str(broker.node_id))}
     kept = sound_part(
         broker.settings,
@@ -111,13 +157,14 @@ def _check_together(
         all_brokers=texts[ALL_BROKERS], this_broker=texts[str(broker.node_id)]
     )
     if not _differ_for_topics(broker.settings, settings):
-        return
+        return settings
     for topic in broker.topics:
         try:
             TopicSettings.of(settings, topic.overrides)
         except ConfigError as error:
             reason = f"topic '{topic.name}' has settings that do not go with it: {error.reason}"
             raise ConfigError([Problem(ALTERED, next(iter(changed), ""), None, reason)]) from None
+    return settings
 
 
 def _differ_for_topics(old: BrokerSettings, new: BrokerSettings) -> bool:

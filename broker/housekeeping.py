@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import clock, controller, disk_state, logs, scrubber
+from broker import clock, controller, deletion_clock, descriptors, disk_state, logs, scrubber
 from broker.coordinator import snapshotting
 from broker.retention import Retention
 from storage.closing import Cover, store_for_recovery
@@ -29,6 +29,10 @@ CHECKPOINTS_AT_MOST_EVERY_S = 1.0
 CHECKPOINT_BYTES = 128 * 1024 * 1024
 """Bytes written after which a checkpoint does not wait for its time: what is not covered by one is
 read again after a crash, and the start waits for it."""
+SYNCED_EVERY_S = 1.0
+"""How far what is noted of syncs may be behind them."""
+SYNCED_LOGS_PER_S = 1000
+"""With more logs than this it is noted less often: it is one file with a line for each."""
 COVER_S = 0.002
 COVER_PAUSE_S = 0.01
 """Time of the loop that a checkpoint takes at a time, and how long it then lets others work."""
@@ -44,8 +48,11 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._next: list[float] = []
+        self._idle_looked_s = broker.loop.time()
         self._uncovered: Iterator[Log] | None = None
         """What is still to be covered before the checkpoint under way is written."""
+        self._synced_next_s = 0.0
+        self._noting_synced = False
 
     def start(self) -> None:
         broker = self._broker
@@ -53,10 +60,13 @@ class Housekeeping:
         duties: list[tuple[float, Callable[[], None]]] = [
             (flushing.period_s, flushing.look),
             (disk_state.LOOK_EVERY_S, broker.disk.look),
+            (descriptors.LOOK_EVERY_S, broker.descriptors.look),
             (_checkpoint_s(settings.log_flush_offset_checkpoint_interval_ms), self._checkpoint),
             (_checkpoint_s(settings.log_flush_start_offset_checkpoint_interval_ms), self._starts),
             (CHECKPOINTS_AT_MOST_EVERY_S, self._checkpoint_if_much_was_written),
+            (SYNCED_EVERY_S, self._note_synced),
             (IDLE_CHECK_EVERY_S, self._close_idle),
+            (deletion_clock.LOOK_EVERY_S, broker.deletion_clock.look),
             (scrubber.LOOK_EVERY_S, broker.scrubber.look),
             (controller.LOOK_EVERY_S, broker.controller.look),
             (settings.offsets_retention_check_interval_ms / 1000, broker.offsets.look_for_expired),
@@ -71,6 +81,7 @@ class Housekeeping:
         self._timer = broker.loop.call_later(min(self._next) - now_s, self._tick)
         self._retention.start()
         broker.loop.call_soon(broker.disk.look)  # when the broker is ready
+        broker.loop.call_soon(broker.deletion_clock.look)
         broker.loop.call_soon(self._forget_producers)
 
     def stop(self) -> None:
@@ -89,6 +100,8 @@ class Housekeeping:
                     duty()
                 except OSError as error:
                     logs.error("periodic duty failed", duty=duty.__name__, reason=str(error))
+                except Exception as error:  # the other duties go on
+                    logs.fault_once_a_minute("periodic duty failed", error, duty.__name__)
         self._timer = loop.call_later(max(0.005, min(self._next) - now_s), self._tick)
 
     def _take_period(self) -> None:
@@ -129,8 +142,22 @@ class Housekeeping:
         if self._timer is not None:
             self._take(self._broker.directory.checkpoint_offsets())
 
+    def _note_synced(self) -> None:
+        """What has been acknowledged after a sync is not cut off by the next start, whatever it
+        finds there."""
+        directory, now_s = self._broker.directory, self._broker.loop.time()
+        if now_s >= self._synced_next_s and not self._noting_synced:
+            steps = directory.checkpoint_synced()
+            if steps:
+                self._noting_synced = True
+                self._synced_next_s = now_s + len(directory.logs) / SYNCED_LOGS_PER_S
+                self._take(steps, then=self._noted_synced)
+
+    def _noted_synced(self) -> None:
+        self._noting_synced = False
+
     def _starts(self) -> None:
-        self._take(self._broker.directory.checkpoint_starts())
+        self._take([self._broker.directory.starts.checkpoint()])
 
     def _take(self, steps: list[SyncStep], then: Callable[[], object] = lambda: None) -> None:
         """Take these steps on the thread for them; one that fails is tried again next time."""
@@ -150,7 +177,8 @@ class Housekeeping:
 
     def _forget_producers(self) -> None:
         broker = self._broker
-        now_ms, after_ms = broker.now_ms(), broker.settings.producer_id_expiration_ms
+        now_ms = broker.deletion_clock.now_ms()
+        after_ms = broker.settings.producer_id_expiration_ms
         for log in broker.directory.logs.values():
             log.producers.expire(now_ms=now_ms, after_ms=after_ms)
 
@@ -158,11 +186,12 @@ class Housekeeping:
         broker = self._broker
         limit_s = broker.settings.connections_max_idle_ms / 1000
         now_s = broker.loop.time()
+        since_s, self._idle_looked_s = now_s - self._idle_looked_s, now_s
+        if since_s > 2 * IDLE_CHECK_EVERY_S:
+            return  # the process was stopped: what came in meanwhile has not been read yet
         for connection in list(broker.connections):
-            idle_s = now_s - connection.last_active_s
-            if limit_s > 0 and idle_s > limit_s:
-                connection.close()
-            elif idle_s > IDLE_CHECK_EVERY_S:
+            connection.look(now_s, limit_s)
+            if now_s - connection.last_active_s > IDLE_CHECK_EVERY_S:
                 connection.shrink()
 
 

@@ -1,9 +1,10 @@
-"""What follows when log starts were raised, by retention or by DeleteRecords.
+"""Raising log starts, for retention and for DeleteRecords.
 
-First all that lies above a start has to be on the disk, then the starts themselves, in one write
-for all of them; only then segments below leave their logs and their files go. None of it happens
-on the loop but the bookkeeping: syncs and the checkpoint on the thread that syncs, renames and
-removals on those that read.
+First all that lies below a new start has to be on the disk, then the new starts themselves, in one
+write for all of them; only then the logs start there, fetches below are told so, and segments
+below leave their logs and their files go. Where the disk refuses, nothing has changed. None of it
+happens on the loop but the bookkeeping: syncs and the checkpoint on the thread that syncs, renames
+and removals on those that read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from broker import logs
 from storage.syncing import take_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from broker.partition import Partition
     from broker.server import Broker
@@ -27,59 +28,88 @@ if TYPE_CHECKING:
 
 
 class LogStarts:
-    """Belongs to the loop. Rounds may overlap: the checkpoint keeps its newest content."""
+    """Belongs to the loop. One round at a time; what is asked for meanwhile makes up the next."""
 
-    __slots__ = ("_broker",)
+    __slots__ = ("_broker", "_next", "_running")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._running = False
+        self._next: list[tuple[dict[Partition, int], Done]] = []
 
-    def raised(self, partitions: Iterable[Partition], done: Done) -> None:
-        """The log starts of these partitions were raised: note that durably, call `done` with those
-        for which it failed, and why; then have the segments below go."""
-        raised = list(dict.fromkeys(partitions))
+    def raise_to(self, starts: Mapping[Partition, int], done: Done) -> None:
+        """Have logs start at these offsets (`Log.start_after_deletion`), durably; call `done` with
+        those for which it failed, and why; then have the segments below go."""
+        self._next.append((dict(starts), done))
+        if not self._running:
+            self._begin()
 
+    def _begin(self) -> None:
+        asked, self._next = self._next, []
+        self._running = True
+        starts: dict[Partition, int] = {}
+        for wanted, _ in asked:
+            for partition, start in wanted.items():
+                starts[partition] = max(start, starts.get(partition, 0))
+
+        def ended(failures: Failures) -> None:
+            for wanted, done in asked:
+                done({one: failures[one] for one in wanted if one in failures})
+            self._running = False
+            if self._next:
+                self._begin()
+
+        self._sync(starts, ended)
+
+    def _sync(self, starts: dict[Partition, int], ended: Done) -> None:
         def synced(failed: dict[Log, str]) -> None:
-            failures = {one: failed[one.log] for one in raised if one.log in failed}
-            for one in raised:  # the sync was good, but the log failed meanwhile: not noted
-                if one.log.recovery_point < one.log.start_offset and one.log.failed is not None:
+            failures = {one: failed[one.log] for one in starts if one.log in failed}
+            for one, start in starts.items():
+                # The sync was good, but the log failed meanwhile: not noted.
+                if one.log.recovery_point < start and one.log.failed is not None:
                     failures.setdefault(one, one.log.failed)
-            self._checkpoint([one for one in raised if one not in failures], failures, done)
+            stored = {one: start for one, start in starts.items() if one not in failures}
+            self._store(stored, failures, ended)
 
         # A start above what survives a crash would be ignored then, and a segment may only go when
         # the name of the next one is on the disk.
-        behind = [one.log for one in raised if one.log.recovery_point <= one.log.start_offset]
+        behind = [one.log for one, start in starts.items() if one.log.recovery_point <= start]
         if behind:
             self._broker.group_commit.wait(behind, synced)
         else:
             synced({})
 
-    def _checkpoint(self, raised: list[Partition], failures: Failures, done: Done) -> None:
-        if not raised:
-            done(failures)
+    def _store(self, starts: dict[Partition, int], failures: Failures, ended: Done) -> None:
+        if not starts:
+            ended(failures)
             return
-        steps = self._broker.directory.checkpoint_starts()
+        known = self._broker.directory.starts
+        by_log = {one.log: start for one, start in starts.items()}
+        step = known.announce(by_log)
 
         def taken(failed: list[tuple[SyncStep, OSError]]) -> None:
+            known.settle(by_log, stored=not failed)
             for _, error in failed:
                 if not self._broker.disk.noticed(error):
                     logs.error("log starts not written", reason=str(error))
-                failures.update(dict.fromkeys(raised, f"the log start was not stored: {error}"))
+                failures.update(dict.fromkeys(starts, f"the log start was not stored: {error}"))
             if not failed:
-                self._take_out(raised)
-            done(failures)
+                for one in starts:
+                    one.wake_all()  # what a fetch waits for may lie below the log start
+                self._take_out(starts)
+            ended(failures)
 
-        self._broker.syncer.run(lambda: take_all(steps), taken)
+        self._broker.syncer.run(lambda: take_all([step]), taken)
 
-    def _take_out(self, raised: list[Partition]) -> None:
+    def _take_out(self, partitions: Iterable[Partition]) -> None:
         directory = self._broker.directory
-        for partition in raised:
+        for partition in partitions:
             key = partition.topic.name, partition.index
             if directory.logs.get(key) is not partition.log:
                 continue  # the topic was deleted meanwhile
             if self._broker.cleaner.is_replacing(partition.log):
                 continue  # the next round of retention finds them
-            removal = directory.take_out(key)
+            removal = directory.starts.take_out(key)
             if removal is not None:
                 self._remove(removal, partition)
 
@@ -92,7 +122,7 @@ class LogStarts:
             if error is not None:
                 logs.warning("segments were left over", log=log.name, reason=str(error))
                 return
-            broker.directory.has_left(removal)
+            broker.directory.starts.has_left(removal)
             logs.info(
                 "segments dropped",
                 log=log.name,

@@ -8,9 +8,11 @@ cause and address and minute.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from broker import clock
+from storage.filesystem import SPARES
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 ONCE_EVERY_S = 60
@@ -47,8 +49,7 @@ def set_level(level: str | None) -> None:
 def _get() -> Any:
     global _logger
     if _logger is None:
-        import structlog
-
+        structlog = _imported()
         structlog.configure(
             processors=[
                 structlog.processors.add_log_level,
@@ -69,28 +70,46 @@ def _get() -> Any:
     return _logger
 
 
+def _imported() -> Any:
+    """structlog. The first line may be the one that says that no descriptor is left, so one of the
+    spares makes room for the files of the import."""
+    with SPARES.lent():
+        import structlog
+    return structlog
+
+
 def warm_up() -> None:
     """Import what the first line needs, in a thread: on the loop that would take 50 ms."""
-    import structlog  # noqa: F401
+    _imported()
+
+
+def _write(level: str, event: str, facts: dict[str, Any]) -> None:
+    """Write a line. Who has something to say never fails over it: where structlog cannot be loaded
+    the line is a plain one, and where nothing takes it (a full disk) there is none."""
+    try:
+        getattr(_get(), level)(event, **facts)
+    except (OSError, ImportError):
+        with suppress(OSError):
+            sys.stderr.write(f"[{level}] {event} {facts}\n")
 
 
 def debug(event: str, **facts: Any) -> None:
     if _level <= LEVELS["debug"]:
-        _get().debug(event, **facts)
+        _write("debug", event, facts)
 
 
 def info(event: str, **facts: Any) -> None:
     if _level <= LEVELS["info"]:
-        _get().info(event, **facts)
+        _write("info", event, facts)
 
 
 def warning(event: str, **facts: Any) -> None:
     if _level <= LEVELS["warning"]:
-        _get().warning(event, **facts)
+        _write("warning", event, facts)
 
 
 def error(event: str, *, exc_info: BaseException | None = None, **facts: Any) -> None:
-    _get().error(event, exc_info=exc_info, **facts)
+    _write("error", event, {"exc_info": exc_info, **facts})
 
 
 def warn_once_a_minute(event: str, cause: str, address: str, **facts: Any) -> None:

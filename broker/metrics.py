@@ -3,8 +3,9 @@
     triglot_codec_calls_total{codec="gzip",call="compress"} 0
 
 That the first is 0 while gzip batches come in is the point of KIP-31: nothing is compressed again.
-The page is served at `metrics.port` and nowhere else. Counters are kept where things happen and
-collected here when somebody asks, so that counting costs nothing on the way of a request.
+The page is served at `metrics.port` and nowhere else, beside that of what clients push. Counters
+are kept where things happen and collected here when somebody asks, so that counting costs nothing
+on the way of a request.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ REQUEST_BYTES_MAX = 8_192
 """More than any scraper sends; a longer request is cut off."""
 REQUEST_WITHIN_S = 10.0
 HEAD_END = b"\r\n\r\n"
+PAGES = ("/metrics", "/client-metrics")
+"""Of the broker's own counters, and of what clients have pushed (KIP-714)."""
 
 Family = tuple[str, str, str, list[tuple[str, int]]]
 """Name, kind, meaning, and rows of labels (or "") with a value."""
@@ -53,6 +56,8 @@ def _families(broker: Broker) -> Iterator[Family]:
     about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
     yield "info", "gauge", "What runs here.", [(about, 1)]
     yield "connections", "gauge", "Open connections.", [("", len(broker.connections))]
+    held = "Memory held for clients that do not take their answers."
+    yield "connections_backlog_bytes", "gauge", held, [("", broker.backlog.bytes)]
     topics = list(broker.topics)
     yield "topics", "gauge", "Topics that exist.", [("", len(topics))]
     partitions = sum(len(topic.partitions) for topic in topics)
@@ -83,6 +88,7 @@ def _families(broker: Broker) -> Iterator[Family]:
     yield from _cleaner_families(broker)
     yield from _conversion_families(broker)
     yield from _group_families(broker)
+    yield from _client_metrics_families(broker)
 
 
 def _disk_families(broker: Broker) -> Iterator[Family]:
@@ -92,11 +98,15 @@ def _disk_families(broker: Broker) -> Iterator[Family]:
     yield "disk_full", "gauge", full, [("", int(disk.full))]
     free = "What may still be written to the data directory, without the reserve."
     yield "disk_free_bytes", "gauge", free, [("", disk.free_bytes)]
+    jumped = "How far the clock is ahead of the time by which records are deleted for their age."
+    yield "clock_jump_ms", "gauge", jumped, [("", broker.deletion_clock.jump_ms)]
     failed = [key for key, log in broker.directory.logs.items() if log.failed is not None]
     stopped = "Logs that take no more records until a restart."
     yield "failed_logs", "gauge", stopped, [("", len(failed))]
     rows = [(f'{{topic="{topic}",partition="{index}"}}', 1) for topic, index in failed]
     yield "failed_log", "gauge", "Each of them.", rows
+    short = "1 while new connections wait because no file descriptor is left."
+    yield "file_descriptors_short", "gauge", short, [("", int(broker.descriptors.short))]
     scrubber = broker.scrubber
     read = "Bytes of sealed segments read again and compared with their checksums."
     yield "scrubbed_bytes_total", "counter", read, [("", scrubber.bytes_read)]
@@ -143,6 +153,18 @@ def _group_families(broker: Broker) -> Iterator[Family]:
     yield "offsets_torn_commits_total", "counter", torn, [("", groups.torn_commits)]
     left = "Records of __consumer_offsets that could not be loaded."
     yield "offsets_skipped_records_total", "counter", left, [("", groups.loads.skipped)]
+
+
+def _client_metrics_families(broker: Broker) -> Iterator[Family]:
+    """What clients push of themselves."""
+    told = broker.client_metrics
+    remembered = "Clients that have asked which metrics to push."
+    yield "client_metrics_clients", "gauge", remembered, [("", len(told))]
+    kept = "Payloads of the last pushes, compressed; the numbers are at /client-metrics."
+    yield "client_metrics_bytes", "gauge", kept, [("", told.kept_bytes)]
+    yield "client_metrics_pushes_total", "counter", "Pushes that were taken.", [("", told.pushes)]
+    refused = "Pushes and questions that were refused."
+    yield "client_metrics_refusals_total", "counter", refused, [("", told.refusals)]
 
 
 def _conversion_families(broker: Broker) -> Iterator[Family]:
@@ -222,10 +244,28 @@ class _Scrape(asyncio.Protocol):
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in (b"GET", b"HEAD"):
             status, text = "405 Method Not Allowed", "only GET is served\n"
-        elif path != b"/metrics":
-            status, text = "404 Not Found", "the counters are at /metrics\n"
-        else:
+        elif path == b"/metrics":
             status, text = "200 OK", page(self._broker)
+        elif path == b"/client-metrics":
+            self._answer_with_client_metrics(method)
+            return
+        else:
+            status, text = "404 Not Found", f"there are {' and '.join(PAGES)}\n"
+        self._send(method, status, text)
+
+    def _answer_with_client_metrics(self, method: bytes) -> None:
+        """Their page is made on a thread: it may be of thousands of clients."""
+        from broker.client_metrics_page import page as client_metrics_page
+
+        broker = self._broker
+        pushes = broker.client_metrics.told(broker.groups.now_ms())
+        broker.readers.run(
+            lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
+        )
+
+    def _send(self, method: bytes, status: str, text: str) -> None:
+        if self._transport.is_closing():
+            return
         body = text.encode()
         head = (
             f"HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"

@@ -2,6 +2,9 @@
 
 They are prepared on a thread, one after the other, and then appended on the loop. The connection
 starts no other request meanwhile, so a producer's sets are stored in the order it sent them.
+
+What expands further than most sets do goes to a second thread, and nobody but its like waits for
+it: a thousand sets of a hundred MiB would else hold up those of a hundred KiB for minutes.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from broker import logs
 from broker.disk_state import TOLD
 from broker.pending import Waiting
+from broker.workers import MOST_EXPAND_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
-from protocol.records.prepare import prepare
+from protocol.records.prepare import Prepared, TooMuch, prepare
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -22,13 +26,22 @@ if TYPE_CHECKING:
     from broker.connection import Connection
     from broker.partition import Partition
     from broker.server import Broker
+    from broker.workers import Worker
     from protocol.connection import Request
     from protocol.messages.produce import ProduceResponse
     from protocol.records.layout import Header
-    from protocol.records.prepare import Prepared
     from protocol.single_produce import SingleAnswer
 
     Entry = ProduceResponse.Topic.Partition
+
+
+AGAIN_ON_LOOP_BYTES = 262_144
+"""A set that has to be prepared once more, since its log has grown, is prepared on the loop up to
+here: nobody can append meanwhile."""
+
+TRIES = 3
+"""How often a larger one is prepared on a thread. Then the loop stands still for it, unless it
+expands further than most: the producer of such a one is told to try again."""
 
 
 def is_new(
@@ -96,7 +109,7 @@ class Deferred:
         self.partition = partition
         self.view = memoryview(bytearray(view))
         self.entry = entry
-        self.prepared: Prepared | KafkaError | None = None
+        self.prepared: Prepared | KafkaError | TooMuch | None = None
 
 
 class PrepareWait(Waiting):
@@ -113,6 +126,7 @@ class PrepareWait(Waiting):
         "_gone",
         "_now_ms",
         "_refuse",
+        "_tries",
         "_version",
         "response",
     )
@@ -136,16 +150,35 @@ class PrepareWait(Waiting):
         self._refuse = refuse
         self._finished = finished
         self._gone = False
+        self._tries = 0
 
     def start(self, connection: Connection, request: Request) -> None:
         super().start(connection, request)
-        jobs = [(one, one.partition.log.next_offset) for one in self._deferred]
+        self._run(self._broker.converter, self._deferred, MOST_EXPAND_BYTES, self._tried)
+
+    def _run(
+        self,
+        worker: Worker,
+        deferred: list[Deferred],
+        expand_max: int | None,
+        done: Callable[[None], None],
+    ) -> None:
+        """Prepare these sets on a thread."""
+        jobs = [(one, one.partition.log.next_offset) for one in deferred]
 
         def work() -> None:
             for one, next_offset in jobs:
-                one.prepared = self._prepare(one, next_offset)
+                one.prepared = self._prepare(one, next_offset, expand_max)
 
-        self._broker.converter.run(work, self._append)
+        worker.run(work, done)
+
+    def _tried(self, nothing: None) -> None:
+        """Have those prepared at leisure that are larger than most, or append."""
+        large = [one for one in self._deferred if isinstance(one.prepared, TooMuch)]
+        if large:
+            self._run(self._broker.expander, large, None, self._append)
+        else:
+            self._append(None)
 
     def finish(self) -> None:
         """The broker stops: the answer comes when the sets are appended, and not before."""
@@ -154,7 +187,9 @@ class PrepareWait(Waiting):
         """The client is gone. What it sent was complete, and is stored all the same."""
         self._gone = True
 
-    def _prepare(self, one: Deferred, next_offset: int) -> Prepared | KafkaError | None:
+    def _prepare(
+        self, one: Deferred, next_offset: int, expand_max: int | None
+    ) -> Prepared | KafkaError | TooMuch | None:
         try:
             return prepare(
                 one.view,
@@ -162,7 +197,11 @@ class PrepareWait(Waiting):
                 version=self._version,
                 now_ms=self._now_ms,
                 next_offset=next_offset,
+                expand_max=expand_max,
             )
+        except TooMuch as error:
+            error.__context__ = error.__cause__ = None
+            return error.with_traceback(None)
         except KafkaError as error:
             # Without the trace, which would keep all that was expanded.
             error.__context__ = error.__cause__ = None
@@ -171,20 +210,34 @@ class PrepareWait(Waiting):
             logs.fault_once_a_minute("a set could not be prepared", error, one.partition.topic.name)
             return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _up_to_date(self, one: Deferred) -> Prepared | KafkaError | None:
+    def _up_to_date(
+        self, one: Deferred, expand_max: int | None
+    ) -> Prepared | KafkaError | TooMuch | None:
         """What was prepared, or once more. A compressed set of format 0 has its offsets inside, and
         somebody may have appended meanwhile; nobody can while the loop stands still."""
         prepared, next_offset = one.prepared, one.partition.log.next_offset
-        if isinstance(prepared, KafkaError) or prepared is None:
-            return prepared
-        if prepared.built_for in (None, next_offset):
-            return prepared
-        return self._prepare(one, next_offset)
+        if isinstance(prepared, Prepared) and prepared.built_for not in (None, next_offset):
+            return self._prepare(one, next_offset, expand_max)
+        return prepared
 
     def _append(self, nothing: None) -> None:
+        self._tries += 1
+        if self._tries < TRIES:
+            for one in self._deferred:
+                one.prepared = self._up_to_date(one, AGAIN_ON_LOOP_BYTES)
+            large = [one for one in self._deferred if isinstance(one.prepared, TooMuch)]
+            if large:
+                self._run(self._broker.expander, large, None, self._append)
+                return
         appended: list[Partition] = []
         for one in self._deferred:
-            prepared = self._up_to_date(one)
+            # Others were faster each time, or one of this request has gone before it.
+            prepared = self._up_to_date(one, MOST_EXPAND_BYTES)
+            if isinstance(prepared, TooMuch):
+                prepared = KafkaError(
+                    "the log kept growing while a compressed set of format 0 was made for its end",
+                    code=ErrorCode.REQUEST_TIMED_OUT,
+                )
             if isinstance(prepared, KafkaError):
                 self._refuse(one, prepared)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from broker.clock import monotonic_s
@@ -29,6 +30,13 @@ def say(text: str, stream: TextIO) -> None:
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     encoding = stream.encoding or "utf-8"
     stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def discard_output() -> None:
+    """Drop what is left of standard output, whose reader has gone; the interpreter would complain
+    of it at its end."""
+    with suppress(BrokenPipeError):
+        sys.stdout.close()
 
 
 class ProgressLine:

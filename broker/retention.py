@@ -40,7 +40,7 @@ class Retention:
         self._broker = broker
         self._timer: asyncio.TimerHandle | None = None
         self._left: Iterator[Partition] = iter(())
-        self._raised: list[Partition] = []
+        self._starts: dict[Partition, int] = {}
         self._to_sync = 0
         self._storing = self._stopped = False
 
@@ -65,20 +65,20 @@ class Retention:
         until_s = clock.monotonic_s() + SLICE_S
         for partition in self._left:
             self._look_at(partition)
-            if len(self._raised) >= TOGETHER_MAX or self._to_sync >= SYNCED_MAX:
+            if len(self._starts) >= TOGETHER_MAX or self._to_sync >= SYNCED_MAX:
                 self._store()
                 return
             if clock.monotonic_s() >= until_s:
                 self._after(PAUSE_S, self._go_on)
                 return
-        if self._raised:
+        if self._starts:
             self._store()
         else:
             self._after(self._broker.settings.log_retention_check_interval_ms / 1000, self._begin)
 
     def _store(self) -> None:
-        raised, self._raised, self._to_sync = self._raised, [], 0
-        self._broker.log_starts.raised(raised, lambda _: self._after(PAUSE_S, self._go_on))
+        starts, self._starts, self._to_sync = self._starts, {}, 0
+        self._broker.log_starts.raise_to(starts, lambda _: self._after(PAUSE_S, self._go_on))
 
     def _look_at(self, partition: Partition) -> None:
         log = partition.log
@@ -87,7 +87,9 @@ class Retention:
         try:
             self._keep_times(log)
             start = retained_from(
-                log, rules_of(partition.topic.settings), now_ms=self._broker.now_ms()
+                log,
+                rules_of(partition.topic.settings),
+                now_ms=self._broker.deletion_clock.now_ms(),
             )
             self._tell_trouble(log)
         except OSError as error:
@@ -96,12 +98,10 @@ class Retention:
         if start > log.start_offset:
             if start == log.next_offset and start > log.active.base_offset:
                 self._seal(log)
-            log.delete_records(start)
-            partition.wake_all()
-            self._raised.append(partition)
+            self._starts[partition] = start
             self._to_sync += log.recovery_point <= start
         elif len(log.segments) > 1 and log.segments[1].base_offset <= log.start_offset:
-            self._raised.append(partition)  # left over from an earlier raise
+            self._starts[partition] = log.start_offset  # left over from an earlier raise
 
     def _seal(self, log: Log) -> None:
         try:

@@ -23,6 +23,8 @@ LOOK_EVERY_S = 1.0
 """Between two steps of up to `storage.scrubbing.STEP_BYTES`."""
 REST_LOOKS_MAX = 60
 """Looks between two rounds over all logs, unless the interval is shorter."""
+TOLD_MAX = 20
+"""Places of damage that are told of one segment."""
 LOGS_AT_ONCE = 256
 """Logs gone through in one look."""
 
@@ -118,16 +120,20 @@ class Scrubber:
             return
         self._current = None
         segment.scrubbed_ms = self._broker.now_ms()
-        if scrub.trouble is None or segment not in log.segments.sealed():
+        if not scrub.damages or segment not in log.segments.sealed():
             return  # whole, or compacted or dropped meanwhile
-        self.damaged += segment.damaged_at is None
-        segment.damaged_at = scrub.position
-        logs.error(
-            "damaged records: they are not served; stop the broker and run `triglot repair`",
-            file=segment.path(),
-            position=scrub.position,
-            reason=scrub.trouble,
-        )
+        self.damaged += not segment.verified.damages
+        segment.verified.found(scrub.damages)
+        log.segments.places.clear()  # they may lead to what is not to be served any more
+        for damage in scrub.damages[:TOLD_MAX]:
+            logs.error(
+                "damaged records: they are not served; stop the broker and run `triglot repair`",
+                file=segment.path(),
+                position=damage.position,
+                offset=damage.first_offset,
+                reason=damage.reason,
+                more=max(len(scrub.damages) - TOLD_MAX, 0),
+            )
 
 
 def _tried(scrub: Scrub) -> int | OSError:

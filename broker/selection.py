@@ -1,4 +1,6 @@
-"""What of a log a reader is sent that does not know every format and codec: Fetch below v10.
+"""What of a log a reader is sent that does not know every format and codec.
+
+That is Fetch below v10, and who misreads formats 0 and 1 above it (`protocol.quirks`).
 
 Entries that the reader knows go out as they are in the file. The others are converted; control
 batches and emptied ones are not for formats 0 and 1 at all. One answer holds, of each partition,
@@ -17,6 +19,7 @@ from broker.conversion import Piece
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import ZSTD
 from protocol.records.convert import Form
+from protocol.records.errors import CorruptBatch
 from protocol.records.layout import (
     ATTRIBUTES,
     CONTROL_BIT,
@@ -57,18 +60,22 @@ class Reader:
 
     __slots__ = ("cuts", "form", "magic", "refusal")
 
-    def __init__(self, magic: int, *, cuts: bool) -> None:
-        self.magic = magic
+    def __init__(self, form: Form, *, cuts: bool) -> None:
+        self.magic = form.magic
         self.cuts = cuts
-        self.form = (Form.FORMAT_0, Form.FORMAT_1, Form.GZIPPED)[magic]
+        self.form = form
         self.refusal = (
-            ErrorCode.UNSUPPORTED_VERSION if magic < 2 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            if form is Form.GZIPPED
+            else ErrorCode.UNSUPPORTED_VERSION
         )
         """What is answered where conversion is switched off."""
 
     def is_sent_as_is(self, entry: Entry) -> bool:
-        if self.magic == 2:
+        if self.form is Form.GZIPPED:
             return entry.magic < 2 or entry.codec != ZSTD
+        if self.form is Form.FORMAT_2:
+            return entry.magic == 2
         return entry.magic <= self.magic
 
     def is_blind_to(self, entry: Entry) -> bool:
@@ -82,12 +89,15 @@ class Reader:
 
 
 READERS = {
-    **dict.fromkeys((0, 1), Reader(0, cuts=True)),
-    2: Reader(1, cuts=True),
-    3: Reader(1, cuts=False),
-    **dict.fromkeys(range(4, 10), Reader(2, cuts=False)),
+    **dict.fromkeys((0, 1), Reader(Form.FORMAT_0, cuts=True)),
+    2: Reader(Form.FORMAT_1, cuts=True),
+    3: Reader(Form.FORMAT_1, cuts=False),
+    **dict.fromkeys(range(4, 10), Reader(Form.GZIPPED, cuts=False)),
 }
 """By Fetch version. From v10 on a reader knows everything."""
+
+FORMAT_2_ONLY = Reader(Form.FORMAT_2, cuts=False)
+"""A reader that knows all of format 2, and misreads the others."""
 
 
 class Limits:
@@ -167,7 +177,7 @@ class Selection:
         self.error: KafkaError | None = None
         self.unfinished = False
         headers = 0
-        while window := log.read_entries(self.passed, WINDOW_BYTES, end_offset=end_offset):
+        while window := self._window(log, end_offset):
             if not self._look(window):
                 self.more = True
                 break
@@ -179,6 +189,17 @@ class Selection:
                 break
         if self._found:
             self.passed = offset
+
+    def _window(self, log: ReadableLog, end_offset: int) -> EntrySlice | None:
+        """The next entries; None at the end, and before damage where there is something to send:
+        the next fetch, which begins there, is told of it."""
+        try:
+            return log.read_entries(self.passed, WINDOW_BYTES, end_offset=end_offset)
+        except CorruptBatch:
+            if not self._found:
+                raise
+            self.more = True
+            return None
 
     @property
     def _found(self) -> bool:

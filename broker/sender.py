@@ -6,7 +6,7 @@
   bytes in front of one go the same way, and the kernel keeps them until the slice follows: a
   client that sleeps is woken once for both.
 - Data that is not in the page cache is read on a worker thread, so that a cold read never stalls
-  the loop.
+  the loop. So are larger slices while there is no descriptor left for the duplicate.
 - Nothing more is taken from the queue while the peer does not keep up. The queue itself holds
   slices, not their bytes, and the connection stops handling requests while it is not empty.
 
@@ -79,6 +79,17 @@ class Sender:
         """Something has not been handed to the kernel yet."""
         return self._paused or bool(self._queue)
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory of what has not been handed to the kernel."""
+        queued = sum(len(item) for item in self._queue if item.__class__ is not FileSlice)
+        return self._transport.get_write_buffer_size() + queued
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What has not been handed to the kernel, in memory or not."""
+        return self._transport.get_write_buffer_size() + sum(map(len, self._queue))
+
     def send(self, buffers: list[Any]) -> None:
         """Send these, after everything given before."""
         if len(buffers) == 1 and not (self._queue or self._paused or self.closed):
@@ -127,7 +138,9 @@ class Sender:
                 self._transport.writelines(ready)
                 return
             piece = queue[0]
-            if not self._is_cached(piece):
+            if not self._is_cached(piece) or not (
+                piece.size <= SMALL_SLICE_BYTES or self._has_own_socket()
+            ):
                 if ready:
                     self._transport.writelines(ready)
                 if not self._paused:
@@ -182,12 +195,20 @@ class Sender:
             # The socket took less than all of it, so it is full.
             self._watch()
 
-    def _own_socket(self) -> socket.socket:
-        """A duplicate of the transport's socket, which the transport would not let us use."""
+    def _has_own_socket(self) -> bool:
+        """Whether there is a duplicate of the transport's socket, which the transport would not let
+        us use. There is none while the process can have no more descriptors."""
         if self._duplicate is None:
             original = self._transport.get_extra_info("socket")
-            self._duplicate = socket.socket(fileno=os.dup(original.fileno()))
+            try:
+                self._duplicate = socket.socket(fileno=os.dup(original.fileno()))
+            except OSError:
+                return False
             self._duplicate.setblocking(False)
+        return True
+
+    def _own_socket(self) -> socket.socket:
+        assert self._duplicate is not None
         return self._duplicate
 
     def _sent(self, piece: FileSlice, count: int) -> None:

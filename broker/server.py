@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from broker import clock, dynamic, logs
+from broker import clock, descriptors, dynamic, logs
 from broker._version import VERSION
 from broker.appends import Appends
+from broker.backlog import Backlog
 from broker.cleaner import Cleaner
 from broker.connection import Connection
 from broker.connection_counts import ConnectionCounts
 from broker.controller import Controller
 from broker.conversion import Conversions
+from broker.coordinator.arrivals import Arrivals
 from broker.coordinator.coordinator import GroupCoordinator
 from broker.coordinator.offset_coordinator import OffsetCoordinator
+from broker.deletion_clock import DeletionClock
+from broker.descriptors import Descriptors
 from broker.disk_state import DiskState
 from broker.dispatch import served
 from broker.durability import GroupCommit
@@ -31,7 +35,9 @@ from broker.fetch_sessions import FetchSessions
 from broker.flushing import Flushing
 from broker.handlers.produce import entries_of
 from broker.housekeeping import Housekeeping
+from broker.listening import CannotListen, Listening
 from broker.log_starts import LogStarts
+from broker.notify import notify
 from broker.scrubber import Scrubber
 from broker.topics import Topics
 from broker.workers import SideBySide, Worker
@@ -41,19 +47,24 @@ from protocol.errors import ErrorCode
 from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
-from storage.filesystem import DiskFilesystem
+from storage.filesystem import SPARES, DiskFilesystem
 from storage.layout import RESERVE
+from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
+from storage.open_segments import OPEN
+from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from broker.client_metrics import ClientMetrics
     from broker.partition import Partition
     from broker.pending import Durable
-    from config import BrokerSettings, Listener
+    from config import BrokerSettings
     from storage.log import Log
     from storage.metadata.store import MetadataStore
+    from storage.trusted_time import ClockState
 
 STOP_WITHIN_S = 10.0
 """How long a stop waits for answers that are owed before it closes connections all the same."""
@@ -61,8 +72,6 @@ COLD_READERS = 2
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that runs Python code (a conversion without the compiled loops) may keep the
 loop waiting; the interpreter's default is ten times that."""
-ACCEPT_BACKLOG = 1024
-"""Connections that may wait to be accepted."""
 
 
 class StartRefused(Exception):
@@ -78,6 +87,7 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         directory: DataDirectory,
         store: MetadataStore,
+        clock_state: ClockState | None,
     ) -> None:
         self.settings = settings
         self.loop = loop
@@ -88,20 +98,24 @@ class Broker:
         self.ack_when_durable: bool = settings.log_flush_policy == "ack"
         self.routes = Routes(served())
         self.controller_routes = _controller_routes(settings)
-        self.ports: dict[str, int] = {}
-        """On which port each listener was opened."""
+        self.listening = Listening(loop, lambda listener: Connection(self, listener))
         self.syncer = Worker(loop, "sync")
         # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
         self.checkpointer = Worker(loop, "checkpoint")
+        self.deletion_clock = DeletionClock(
+            clock_state,
+            DiskFilesystem(),
+            directory.path,
+            self.checkpointer,
+            lambda: self.settings.clock_jump_wait_ms,
+            wall_ms=clock.now_ms,
+            elapsed_ms=clock.elapsed_ms,
+        )
         self.readers = Worker(loop, "read", COLD_READERS)
         self.converter = Worker(loop, "convert")
-        self.conversions = Conversions(
-            self.converter,
-            ExpansionLimits(
-                settings.max_decompressed_batch_bytes, settings.max_decompression_ratio
-            ),
-            cache_max_bytes=settings.conversion_cache_max_bytes,
-        )
+        # For what expands far, beside it: who needs less does not wait behind.
+        self.expander = Worker(loop, "expand")
+        self.conversions = _conversions(settings, self.converter, self.expander)
         self.disk = DiskState(
             loop, self.readers, DiskFilesystem(), directory.path, settings.disk_reserve_bytes
         )
@@ -116,14 +130,33 @@ class Broker:
         )
         self.topics = Topics(store, directory, settings, _random_uuid, self.disk.require_room)
         self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
-        self.groups = GroupCoordinator(self, lambda prefix: f"{prefix}-{_random_text()}")
+        self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
+        self.connection_counts = ConnectionCounts(self.descriptors)
+        self.groups = GroupCoordinator(self, _member_id, Arrivals(self.connection_counts.opened))
         self.offsets = OffsetCoordinator(self, self.groups)
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
+        self.backlog = Backlog(settings.connections_backlog_max_bytes)
         self.connections: dict[Connection, None] = {}
-        self.connection_counts = ConnectionCounts()
         self.all_gone: asyncio.Event | None = None
         """Set by a stop that waits for the last connection."""
+
+    @cached_property
+    def client_metrics(self) -> ClientMetrics:
+        """What clients push of themselves (KIP-714)."""
+        from broker.client_metrics import ClientMetrics  # most starts are followed by no push
+
+        return ClientMetrics(
+            lambda: self.controller.image.configs,
+            CLIENT_METRICS_RESOURCE,
+            _random_uuid,
+            max_bytes=self.settings.telemetry_max_bytes,
+        )
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """On which port each listener was opened."""
+        return self.listening.ports
 
     def routes_of(self, listener: str) -> Routes:
         """What is served on a listener."""
@@ -176,6 +209,15 @@ class Broker:
                 entry.base_offset = -1
 
 
+def _conversions(settings: BrokerSettings, worker: Worker, expander: Worker) -> Conversions:
+    return Conversions(
+        worker,
+        expander,
+        ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio),
+        cache_max_bytes=settings.conversion_cache_max_bytes,
+    )
+
+
 def _controller_routes(settings: BrokerSettings) -> Routes:
     """What is served on the listeners of the controller, if there are any."""
     if not settings.controller_listeners:
@@ -204,17 +246,10 @@ def _random_uuid() -> bytes:
             return bytes(raw)
 
 
-def _random_text() -> str:
-    """A version 4 uuid in its text form."""
+def _member_id(prefix: str) -> str:
+    """A new one: the prefix and a version 4 uuid in its text form."""
     digits = _random_uuid().hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def _raise_file_limit() -> None:
-    """Each partition in use and each connection holds a descriptor: take all that are allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return "-".join((prefix, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -228,7 +263,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
-    _raise_file_limit()
+    descriptors.raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
@@ -259,6 +294,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
     files = DiskFilesystem()
     path = settings.data_directory
     try:
+        clock_state = read_clock_state(files, path)
         directory = DataDirectory.take(
             files,
             path,
@@ -269,7 +305,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
     except (DataDirectoryError, OSError) as error:
         raise StartRefused(_why(error, path)) from error
     files.remove(f"{path}/{RESERVE}")  # recovery may need the room
-    servers: list[asyncio.AbstractServer] = []
+    broker = None
     try:
         store, reports = open_metadata(
             files,
@@ -280,17 +316,16 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
                 settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
             ),
         )
-        broker = Broker(settings, loop, directory, store)
+        broker = Broker(settings, loop, directory, store, clock_state)
         dynamic.apply(broker)
         broker.controller.register()
         reports += broker.topics.load(now_ms=clock.now_ms())
         broker.groups.start()
-        servers += [await _listen(broker, listener) for listener in settings.served_listeners]
-        if settings.metrics_port is not None:
-            servers.append(await _listen_for_scrapes(broker))
+        await _listen(broker)
+        scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
-        for server in servers:
-            server.close()
+        if broker is not None:
+            broker.listening.close()
         directory.close()
         raise StartRefused(_why(error, path)) from error
     for report in reports:
@@ -299,7 +334,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
     housekeeping = Housekeeping(broker)
     housekeeping.start()
     broker.cleaner.start()
-    return Running(broker, servers, housekeeping)
+    return Running(broker, scrapes, housekeeping)
 
 
 def _why(error: Exception, path: str) -> str:
@@ -308,21 +343,26 @@ def _why(error: Exception, path: str) -> str:
     return str(error)
 
 
-async def _listen(broker: Broker, listener: Listener) -> asyncio.AbstractServer:
-    try:
-        server = await broker.loop.create_server(
-            lambda: Connection(broker, listener.name),
-            listener.host or None,
-            listener.port,
-            backlog=ACCEPT_BACKLOG,
+async def _listen(broker: Broker) -> None:
+    """Open the listeners that the metadata log has for this broker, else those of the start."""
+    settings = broker.settings
+    set_while_running = "listeners" in settings.layers.this_broker
+    if set_while_running:
+        logs.info(
+            "the listeners are those that were set while the broker ran",
+            listeners=", ".join(str(one) for one in settings.listeners),
         )
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StartRefused(
-            f"can't listen on {listener}: {reason} (--listen HOST:PORT chooses another address)"
-        ) from error
-    broker.ports[listener.name] = server.sockets[0].getsockname()[1]
-    return server
+    wanted = settings.served_listeners
+    try:
+        broker.listening.take(wanted, broker.listening.bind(wanted))
+    except CannotListen as error:
+        help_ = (
+            "it was set while the broker ran, and holds over the file and --listen"
+            if set_while_running
+            else "--listen HOST:PORT chooses another address"
+        )
+        raise StartRefused(f"{error} ({help_})") from error
+    await broker.listening.begun()
 
 
 async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
@@ -346,16 +386,16 @@ class Running:
     """A started broker and how to stop it."""
 
     def __init__(
-        self, broker: Broker, servers: list[asyncio.AbstractServer], housekeeping: Housekeeping
+        self, broker: Broker, scrapes: asyncio.AbstractServer | None, housekeeping: Housekeeping
     ) -> None:
+        """`scrapes` serves the metrics, if somebody wants them."""
         self.broker = broker
-        self._servers = servers
+        self._scrapes = scrapes
         self._housekeeping = housekeeping
-        sockets: Any = getattr(servers[0], "sockets", ())
-        self.host, self.port = sockets[0].getsockname()[:2]
+        self.host, self.port = broker.listening.address
 
     def announce(self, *, as_json: bool) -> None:
-        """Print the ready line."""
+        """Print the ready line, and tell the service manager."""
         started_ms = clock.process_age_ms()
         data = os.path.abspath(self.broker.settings.data_directory)  # noqa: PTH100 - start-up time
         if as_json:
@@ -377,13 +417,17 @@ class Running:
                 f"data in {data}, started in {started_ms} ms"
             )
         print(line, file=sys.stdout, flush=True)
+        notify(READY="1", STATUS=f"listening on {self.host}:{self.port}, data in {data}")
 
     async def stop(self) -> None:
         """Finish what is in flight, then close every log and mark the directory clean."""
         broker = self.broker
-        for server in self._servers:
-            server.close()
-        self._housekeeping.stop()
+        notify(STOPPING="1")
+        self._housekeeping.stop()  # which could have a listener go on
+        broker.descriptors.release()
+        broker.listening.close()
+        if self._scrapes is not None:
+            self._scrapes.close()
         await broker.cleaner.stop()
         for connection in list(broker.connections):
             connection.close()
@@ -401,8 +445,11 @@ class Running:
         broker.syncer.stop()
         broker.checkpointer.stop()
         broker.readers.stop()
+        broker.cleaner.discard_unfinished()
         broker.converter.stop()
+        broker.expander.stop()
         broker.disk.release()
+        broker.deletion_clock.stop()
         broker.groups.snapshotting.write_all()
         broker_epoch = broker.controller.close()
         clean = broker.directory.close(broker_epoch=broker_epoch, run_all=broker.side_by_side)

@@ -13,12 +13,11 @@ from broker import logs
 from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from broker.coordinator.offsets_topic import overrides as offsets_topic_overrides
 from broker.partition import Partition
-from config import TopicSettings
-from config.dynamic import known_topic_part
+from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
 from protocol.records.compression import NAMES as CODEC_NAMES
-from protocol.records.validate import ProduceRules
+from protocol.records.validate import DEFAULT_VALIDATION, ProduceRules, Validation
 from storage.topics import Topic as StoredTopic
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC})
 """Kafka's own topics: told apart in Metadata, never written to by Produce."""
 MAX_PARTITIONS = 10_000
-"""Bound on the partitions of one topic; each costs a directory and open files."""
+"""Bound on the partitions of one topic; each costs a directory and its files."""
+MAX_DELETED_NAMES = 1_000
+"""Bound on the names of deleted topics that are remembered; the oldest are forgotten first."""
 
 
 def name_fault(name: str) -> str | None:
@@ -90,7 +91,7 @@ class Topic:
                 log_append_time=settings.message_timestamp_type == "LogAppendTime",
                 before_max_ms=settings.message_timestamp_before_max_ms,
                 after_max_ms=settings.message_timestamp_after_max_ms,
-                strict=broker.validation_level == "strict",
+                validation=_validation(broker),
                 max_decompressed_bytes=broker.max_decompressed_batch_bytes,
                 max_decompression_ratio=broker.max_decompression_ratio,
                 zstd_allowed=zstd_allowed and broker.knows_zstd,
@@ -119,6 +120,12 @@ def _target_codec(settings: TopicSettings) -> tuple[int | None, int | None]:
         "zstd": settings.compression_zstd_level,
     }
     return CODEC_NAMES.index(name), levels.get(name)
+
+
+def _validation(broker: BrokerSettings) -> Validation:
+    if broker.validation_level == "auto":
+        return DEFAULT_VALIDATION
+    return Validation[broker.validation_level.upper()]
 
 
 class NewTopic(NamedTuple):
@@ -150,6 +157,8 @@ class Topics:
         self.by_utf8: dict[bytes, Topic] = {}
         self.version = 0
         """Grows with every topic that comes, grows or goes."""
+        self._deleted: dict[str, None] = {}
+        """Names of deleted topics that nobody has wanted back since, oldest first."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -157,14 +166,12 @@ class Topics:
     def load(self, *, now_ms: int) -> list[RecoveryReport]:
         """Open all that the store and the data directory hold; what was found on the way.
 
-        Stored settings that nobody knows (those of a later Kafka) are warned of and left out, and
-        go when the topic is next changed. Raises ConfigError for others that cannot be, OSError.
+        Stored settings that cannot be used (those of a later Kafka, or damaged) are warned of; what
+        is taken in their place (`config.stored`) is stored when the topic is next changed. Raises
+        OSError.
         """
         for stored in self._store.topics():
-            overrides, unknown = known_topic_part(stored.configs)
-            for problem in unknown:
-                logs.warning("a stored setting is ignored", topic=stored.name, setting=str(problem))
-            self._add(Topic(stored.name, stored.topic_id, overrides, self._settings))
+            self._add(self._served(stored))
         reports = self._directory.open_logs(
             self._store, lambda stored: self.by_name[stored.name].settings, now_ms=now_ms
         )
@@ -174,6 +181,17 @@ class Topics:
                 log = self._directory.logs[stored.name, index]
                 topic.partitions.append(Partition(topic, index, log))
         return reports
+
+    def _served(self, stored: StoredTopic) -> Topic:
+        try:
+            return Topic(stored.name, stored.topic_id, stored.configs, self._settings)
+        except ConfigError:
+            from config.stored import readable_topic_part  # few starts need it
+
+            overrides, problems = readable_topic_part(self._settings, stored.configs)
+            for problem in problems:
+                logs.warning("a stored setting is not used", topic=stored.name, reason=str(problem))
+            return Topic(stored.name, stored.topic_id, overrides, self._settings)
 
     def partition(self, name: str, index: int) -> Partition | None:
         """The partition, or None when there is no such topic or no such partition."""
@@ -298,9 +316,13 @@ class Topics:
             del self.by_name[topic.name]
             del self.by_id[topic.topic_id]
             del self.by_utf8[topic.name.encode()]
+            self._deleted[topic.name] = None
             for partition in topic.partitions:
                 partition.wake_all()
+        while len(self._deleted) > MAX_DELETED_NAMES:
+            del self._deleted[next(iter(self._deleted))]
         folders = self._directory.delete_topics(stored)
+        self._tell_found()
         for one, found in zip(stored, folders, strict=True):
             if not isinstance(found, OSError):
                 self._store.forget_deleted(one.topic_id)
@@ -329,6 +351,13 @@ class Topics:
         """Make and change topics by these settings of the broker from now on."""
         self._settings = settings
 
+    def forget_deletion(self, name: str) -> bool:
+        """Forget that a topic of this name was deleted; whether one was, and is still missing."""
+        if name not in self._deleted:
+            return False
+        del self._deleted[name]
+        return True
+
     def create_automatically(self, name: str, *, now_ms: int) -> Topic:
         """The topic that a Metadata request asked for by name and that does not exist yet.
 
@@ -355,9 +384,15 @@ class Topics:
         for index in range(len(topic.partitions), stored.partition_count):
             log = self._directory.create_partition(stored, index, topic.settings, now_ms=now_ms)
             topic.partitions.append(Partition(topic, index, log))
+            self._tell_found()
         self.version += 1
 
+    def _tell_found(self) -> None:
+        for report in self._directory.taken_reports():
+            logs.warning("found in the data directory", finding=str(report))
+
     def _add(self, topic: Topic) -> None:
+        self._deleted.pop(topic.name, None)
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self.by_utf8[topic.name.encode()] = topic

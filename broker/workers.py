@@ -21,6 +21,12 @@ SYNCS_AT_ONCE = 8
 """Files that are synced side by side: 64 of them then take 3 ms in place of 10 to 40."""
 
 
+MOST_EXPAND_BYTES = 8 * 1024 * 1024
+"""What one worker expands a set or an entry to; what goes beyond is for another, so that nobody who
+needs less waits for it. Producers with default settings send a MiB, seldom compressed to less than
+an eighth. To find that one goes beyond takes some 15 ms."""
+
+
 class Worker:
     """Threads fed by one queue. The queue's length is bounded by those who feed it: one sync at a
     time, one cold read per connection."""

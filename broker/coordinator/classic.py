@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.coordinator.arrivals import NOBODY
 from broker.coordinator.classic_answers import (
     SEVERAL_LEAVE_SINCE,
     GroupDescription,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Self
 
+    from broker.coordinator.arrivals import Arrivals
     from broker.coordinator.effects import Caller, Effect, GroupRules
     from protocol.logdata.offsets import GroupMetadataValue
     from protocol.messages.heartbeat import HeartbeatRequest
@@ -126,7 +128,12 @@ class ClassicGroup(JoinableGroup):
     # SyncGroup
 
     def sync(
-        self, waiter: Any, request: SyncGroupRequest, caller: Caller, now_ms: int
+        self,
+        waiter: Any,
+        request: SyncGroupRequest,
+        caller: Caller,
+        now_ms: int,
+        arrivals: Arrivals = NOBODY,
     ) -> list[Effect]:
         """A member wants its assignment; the leader's sync brings all of them."""
         code = self._sync_refusal(request, caller.version)
@@ -145,7 +152,11 @@ class ClassicGroup(JoinableGroup):
         member.sync_waiter = waiter
         member.deadline_ms = NEVER
         if member.member_id == self.members.leader:
-            self._assign({a.member_id: a.assignment for a in request.assignments}, now_ms)
+            assignments = {a.member_id: a.assignment for a in request.assignments}
+            if len(self.members) > 1 or not self._gathering.hold(
+                assignments, member.client_id, now_ms, arrivals, is_expecting=bool(self._pending)
+            ):
+                self._assign(assignments, now_ms)
         return self._done()
 
     def _sync_refusal(self, request: SyncGroupRequest, version: int) -> ErrorCode:

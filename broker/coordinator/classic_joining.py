@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.coordinator.arrivals import NOBODY
 from broker.coordinator.classic_answers import described_to_leader, join_refused
 from broker.coordinator.classic_members import NEVER, Member
 from broker.coordinator.classic_rebalance import (
@@ -24,6 +25,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.coordinator.arrivals import Arrivals
     from broker.coordinator.classic_members import Protocols
     from broker.coordinator.effects import Caller, Effect, GroupRules
     from protocol.messages.join_group import JoinGroupRequest
@@ -55,6 +57,7 @@ class Joining(NamedTuple):
     protocols: Protocols
     caller: Caller
     now_ms: int
+    arrivals: Arrivals
 
 
 class JoinableGroup(RebalancingGroup):
@@ -69,10 +72,15 @@ class JoinableGroup(RebalancingGroup):
         self._new_member_id = new_member_id
 
     def join(
-        self, waiter: Any, request: JoinGroupRequest, caller: Caller, now_ms: int
+        self,
+        waiter: Any,
+        request: JoinGroupRequest,
+        caller: Caller,
+        now_ms: int,
+        arrivals: Arrivals = NOBODY,
     ) -> list[Effect]:
         """A member comes, or comes again. Its answer may be among the effects of a later call."""
-        joining = Joining(waiter, request, _protocols(request), caller, now_ms)
+        joining = Joining(waiter, request, _protocols(request), caller, now_ms, arrivals)
         rules, timeout_ms = self._rules, request.session_timeout_ms
         if not rules.min_session_timeout_ms <= timeout_ms <= rules.max_session_timeout_ms:
             self._refuse(joining, request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -141,6 +149,8 @@ class JoinableGroup(RebalancingGroup):
             return
         member_id = self._new_member_id(caller.client_id[:ID_PREFIX_MAX])
         if caller.version >= REQUIRE_ID_SINCE:
+            if self.state is EMPTY and not self._pending:
+                self._gathering.see_first(joining.now_ms, joining.arrivals)
             self._expect(member_id, joining.now_ms + joining.request.session_timeout_ms)
             self._refuse(joining, member_id, ErrorCode.MEMBER_ID_REQUIRED)
         else:
@@ -153,7 +163,8 @@ class JoinableGroup(RebalancingGroup):
         self._watch(deadline_ms)
 
     def _add(self, member_id: str, joining: Joining) -> None:
-        self._pending.pop(member_id, None)
+        if self._pending.pop(member_id, None) is None and self.state is EMPTY:
+            self._gathering.see_first(joining.now_ms, joining.arrivals)
         if self.state is PREPARING and not self.generation_id:
             self._wait_for_more = True
         if not self.members:
@@ -229,6 +240,7 @@ class JoinableGroup(RebalancingGroup):
             refused = join_refused(member.join_version, member.member_id, code)
             self._reply(member.join_waiter, refused)
         member.join_waiter, member.join_version = joining.waiter, joining.caller.version
+        self._gathering.see_join(joining.now_ms)
 
     def _refuse(self, joining: Joining, member_id: str, code: ErrorCode) -> None:
         self._reply(joining.waiter, join_refused(joining.caller.version, member_id, code))

@@ -59,7 +59,7 @@ class ClassicProtocol:
         if group is None:
             group = ClassicGroup(group_id, groups.rules, self._new_member_id)
             shard.state.groups[group_id] = group
-        groups.carry_out(shard, group, group.join(wait, request, caller, now_ms))
+        groups.carry_out(shard, group, group.join(wait, request, caller, now_ms, groups.arrivals))
 
     def sync(self, wait: GroupWait, request: SyncGroupRequest, caller: Caller) -> None:
         """SyncGroup; `wait` is answered now or when the leader has sent what it decided.
@@ -72,7 +72,7 @@ class ClassicProtocol:
             groups.answer(shard, [(wait, response)])
             groups.look_again(shard, group)
             return
-        groups.carry_out(shard, group, group.sync(wait, request, caller, now_ms))
+        groups.carry_out(shard, group, group.sync(wait, request, caller, now_ms, groups.arrivals))
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat. Raises KafkaError."""

@@ -14,9 +14,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from broker.coordinator.arrivals import NOBODY
 from broker.coordinator.classic_answers import described_to_leader, join_refused, sync_refused
 from broker.coordinator.classic_members import NEVER, Members
 from broker.coordinator.effects import Append, Reply
+from broker.coordinator.gathering import Gathering
 from protocol.errors import ErrorCode
 from protocol.logdata.offsets import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.join_group import JoinGroupResponse
@@ -25,6 +27,7 @@ from protocol.messages.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from broker.coordinator.arrivals import Arrivals
     from broker.coordinator.classic_members import Member
     from broker.coordinator.effects import Effect, GroupRules
     from protocol.logdata.offsets import Record
@@ -65,6 +68,7 @@ class RebalancingGroup:
 
     __slots__ = (
         "_effects",
+        "_gathering",
         "_initial_left_ms",
         "_join_deadline_ms",
         "_pending",
@@ -109,6 +113,7 @@ class RebalancingGroup:
         """How long the rebalance of a group that was empty may be put off, None in others."""
         self._wait_for_more = False
         """Whether a member has come since it was last put off."""
+        self._gathering = Gathering(group_id, rules.gathering_limit_ms)
         self._replaced: tuple[Member, Member] | None = None
         """The old and the new of a static member, if that is what the last record was about."""
         self._effects: list[Effect] = []
@@ -116,6 +121,7 @@ class RebalancingGroup:
     def _become(self, state: State) -> None:
         assert state in MOVES[self.state], f"{self.group_id}: {self.state} to {state}"
         self.state = state
+        self._gathering.stop_looking()
 
     # Effects
 
@@ -212,6 +218,7 @@ class RebalancingGroup:
         elif was_empty:
             # Not even for ids that are pending: of clients that start together the first would wait
             # for one that has died.
+            self._gathering.begin(now_ms)
             self._complete_join(now_ms)
         else:
             self._join_deadline_ms = now_ms + timeout_ms
@@ -227,7 +234,12 @@ class RebalancingGroup:
 
     def _complete_join_if_all_are_here(self, now_ms: int) -> None:
         members = self.members
-        if members.awaiting == len(members) and not self._pending and self._initial_left_ms is None:
+        if (
+            members.awaiting == len(members)
+            and not self._pending
+            and self._initial_left_ms is None
+            and (not members or self._gathering.is_quiet(now_ms))
+        ):
             self._complete_join(now_ms)
 
     def _join_time_is_up(self, now_ms: int) -> None:
@@ -293,10 +305,15 @@ class RebalancingGroup:
     def deadline(self) -> int | None:
         """When to call `expire` at the latest; None if nothing can run out. May move either way
         with every call."""
-        deadline_ms = min(self._session_deadline_ms, self._join_deadline_ms, self._sync_deadline_ms)
+        deadline_ms = min(
+            self._session_deadline_ms,
+            self._join_deadline_ms,
+            self._sync_deadline_ms,
+            self._gathering.deadline_ms,
+        )
         return None if deadline_ms == NEVER else deadline_ms
 
-    def expire(self, now_ms: int) -> list[Effect]:
+    def expire(self, now_ms: int, arrivals: Arrivals = NOBODY) -> list[Effect]:
         """Whatever is due: lapsed sessions and ids, a rebalance that has waited enough."""
         if self._session_deadline_ms <= now_ms:
             self._end_sessions(now_ms)
@@ -304,6 +321,8 @@ class RebalancingGroup:
             self._join_time_is_up(now_ms)
         if self._sync_deadline_ms <= now_ms:
             self._sync_time_is_up(now_ms)
+        if self._gathering.deadline_ms <= now_ms:
+            self._gathering_is_due(now_ms, arrivals)
         return self._done()
 
     def _end_sessions(self, now_ms: int) -> None:
@@ -319,6 +338,18 @@ class RebalancingGroup:
             self._rebalance(now_ms)
         elif pending and self.state is PREPARING:
             self._complete_join_if_all_are_here(now_ms)
+
+    def _gathering_is_due(self, now_ms: int, arrivals: Arrivals) -> None:
+        if self.state is PREPARING:
+            self._gathering.stop_looking()
+            self._complete_join_if_all_are_here(now_ms)
+            return
+        (alone,) = self.members
+        held = self._gathering.take(
+            alone.client_id, now_ms, arrivals, is_expecting=bool(self._pending)
+        )
+        if held is not None:
+            self._assign(held, now_ms)
 
     def _sync_time_is_up(self, now_ms: int) -> None:
         self._sync_deadline_ms = NEVER

@@ -58,7 +58,7 @@ class ConsumerGroup(ClassicSpeakers):
         """
         member = self.members.get(request.member_id)
         if member is not None and self._has_no_news(member, request, caller, topics.version):
-            member.session_ends_ms = now_ms + self.rules.consumer_session_timeout_ms
+            member.session_ends_ms = now_ms + self.times.session_timeout_ms
             return self._answer(member.member_id, request.member_epoch), []
         check_request(request, caller, self.rules)
         if request.member_epoch != JOIN_EPOCH and not (self.group_epoch or self.members):
@@ -104,7 +104,7 @@ class ConsumerGroup(ClassicSpeakers):
             member_id=member_id,
             member_epoch=epoch,
             heartbeat_interval_ms=(
-                self.rules.consumer_heartbeat_interval_ms if interval_ms is None else interval_ms
+                self.times.heartbeat_interval_ms if interval_ms is None else interval_ms
             ),
         )
 
@@ -124,7 +124,7 @@ class ConsumerGroup(ClassicSpeakers):
         )
         member = self.members.get(member_id)
         if member is not None:
-            member.session_ends_ms = now_ms + self.rules.consumer_session_timeout_ms
+            member.session_ends_ms = now_ms + self.times.session_timeout_ms
         response = self._answer(member_id, current.epoch)
         if (
             request.member_epoch == JOIN_EPOCH

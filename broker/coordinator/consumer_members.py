@@ -165,7 +165,8 @@ def current_record(group_id: str, member_id: str, current: Current) -> Record:
     ) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
         struct = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
         return [
-            struct(topic_id=topic, partitions=sorted(partitions[topic])) for topic in partitions
+            struct(topic_id=topic, partitions=sorted(partitions[topic]), assignment_epochs=None)
+            for topic in partitions
         ]
 
     return (

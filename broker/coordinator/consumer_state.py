@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.coordinator.assignors import Partitions
-    from broker.coordinator.effects import GroupRules
+    from broker.coordinator.effects import ConsumerTimes, GroupRules
     from protocol.logdata.offsets import Record
     from protocol.schema import Struct
 
@@ -128,11 +128,17 @@ class ConsumerGroupState:
         """
         return self._deadline_ms if self.members else None
 
+    @property
+    def times(self) -> ConsumerTimes:
+        """Those of this group, which may change at any time, else the broker's."""
+        rules = self.rules
+        return rules.own_times.get(self.group_id, rules.consumer_times)
+
     def session_timeout_ms(self, facts: MemberFacts) -> int:
         """Members of the classic protocol have asked for theirs."""
         if facts.classic is not None:
             return facts.classic.session_timeout_ms
-        return self.rules.consumer_session_timeout_ms
+        return self.times.session_timeout_ms
 
     def tombstones(self) -> list[Record]:
         """All that there is of the group goes, in Kafka's order."""
@@ -258,7 +264,7 @@ class ConsumerGroupState:
     def _member(self, member_id: str, now_ms: int) -> Member:
         member = self.members.get(member_id)
         if member is None:
-            member = Member(member_id, now_ms + self.rules.consumer_session_timeout_ms)
+            member = Member(member_id, now_ms + self.times.session_timeout_ms)
             self.members[member_id] = member
             self._look_at(member.session_ends_ms)
         return member

@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.coordinator.arrivals import Search
 from broker.coordinator.classic import ClassicGroup
 from broker.coordinator.classic_protocol import ClassicProtocol
 from broker.coordinator.consumer_protocol import ConsumerProtocol
-from broker.coordinator.effects import Append, GroupRules
+from broker.coordinator.effects import Append, ConsumerTimes, GroupRules
+from broker.coordinator.gathering import LIMIT_MS
 from broker.coordinator.loads import Loads
 from broker.coordinator.offsets import TopicNumbers
 from broker.coordinator.offsets_topic import NAME
@@ -24,13 +26,16 @@ from broker.coordinator.shard_state import ShardState
 from broker.coordinator.snapshotting import Snapshotting
 from broker.coordinator.topics_view import LiveTopics
 from broker.coordinator.torn_commits import groups_in
+from config import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import GroupMetadataValue, shard_of
+from storage.metadata.image import GROUP_RESOURCE
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from broker.coordinator.arrivals import Arrivals
     from broker.coordinator.consumer import ConsumerGroup
     from broker.coordinator.effects import Effect
     from broker.server import Broker
@@ -47,10 +52,17 @@ shard_number = lru_cache(maxsize=16_384)(shard_of)
 class GroupCoordinator:
     """All groups of this broker. Belongs to the loop."""
 
-    def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        new_member_id: Callable[[str], str],
+        arrivals: Arrivals,
+    ) -> None:
         self._broker = broker
+        self.arrivals = arrivals
         self._new_member_id = new_member_id
-        self.rules = _rules(broker.settings)
+        self._own_times: dict[str, ConsumerTimes] = {}
+        self.rules = _rules(broker.settings, self._own_times)
         self.topics = LiveTopics(broker.topics)
         self.classic = ClassicProtocol(self, new_member_id)
         self.consumer = ConsumerProtocol(self, broker.settings, new_member_id)
@@ -61,6 +73,26 @@ class GroupCoordinator:
         """Cuts by recovery; a cut may have held several commits that were written together."""
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
 
+    def configure(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Let a group live by these settings of its own, from the next heartbeat of each member on.
+
+        Some that can't be, stored by another version or by Kafka, are all left out, with a warning.
+        """
+        if not overrides:
+            self._own_times.pop(group_id, None)
+            return
+        from config.group import GroupConfig  # few groups have settings
+
+        try:
+            config = GroupConfig.of(self._broker.settings, overrides)
+        except ConfigError as error:
+            logs.warning("settings of a group are ignored", group=group_id, reason=error.reason)
+            self._own_times.pop(group_id, None)
+            return
+        self._own_times[group_id] = ConsumerTimes(
+            config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms
+        )
+
     def now_ms(self) -> int:
         """ms on a clock that never goes back; groups count in it."""
         return int(self._broker.loop.time() * 1000)
@@ -68,7 +100,10 @@ class GroupCoordinator:
     # Shards
 
     def start(self) -> None:
-        """Begin to load what an earlier run has left."""
+        """Take the settings of groups, and begin to load what an earlier run has left."""
+        for (kind, group_id), overrides in self._broker.controller.image.configs.items():
+            if kind == GROUP_RESOURCE:
+                self.configure(group_id, overrides)
         self._take_topic()
 
     def tell_torn(self, reports: Iterable[RecoveryReport]) -> None:
@@ -97,6 +132,14 @@ class GroupCoordinator:
     def existing_shard(self, group_id: str) -> Shard | None:
         """The same for a request that only asks: None if there is no topic, and so no group."""
         return self._loaded(group_id) if self._take_topic() else None
+
+    def look_for(self, group_ids: Iterable[str], client_id: str) -> None:
+        """A client asks for the coordinator of these groups, which it may be about to join. The
+        topic is made if there is none yet. Raises KafkaError: COORDINATOR_NOT_AVAILABLE."""
+        self.create_topic()
+        now_ms = self.now_ms()
+        for group_id in group_ids:
+            self.arrivals.note(Search(now_ms, group_id, client_id))
 
     def create_topic(self) -> None:
         """Make `__consumer_offsets` unless it is there. Raises KafkaError."""
@@ -227,14 +270,21 @@ class GroupCoordinator:
         self._timers[group_id] = (deadline_ms, handle)
 
     def _time_is_up(self, shard: Shard, group_id: str) -> None:
-        self._timers.pop(group_id, None)
+        now_ms = self.now_ms()
+        timer = self._timers.pop(group_id, None)
         group = shard.state.groups.get(group_id)
         if group is None:
             return
-        now_ms = self.now_ms()
+        if timer is not None and now_ms - timer[0] > LATE_MS:
+            # The process was stopped or starved. Heartbeats may have come in meanwhile, and the
+            # loop looks at its timers before it looks at its sockets.
+            until_ms = now_ms + GRACE_MS
+            handle = self._broker.loop.call_at(until_ms / 1000, self._time_is_up, shard, group_id)
+            self._timers[group_id] = (until_ms, handle)
+            return
         try:
             if isinstance(group, ClassicGroup):
-                self.carry_out(shard, group, group.expire(now_ms))
+                self.carry_out(shard, group, group.expire(now_ms, self.arrivals))
             else:
                 self.consumer.expire(shard, group, now_ms)
         except KafkaError:
@@ -263,16 +313,24 @@ class GroupCoordinator:
 
 
 RETRY_S = 1.0
+LATE_MS = 1000
+"""A group's timer that fires so late tells of a pause in which nothing was read from sockets."""
+GRACE_MS = 500
+"""How long what waits there may then take, before members are taken for gone."""
 
 
-def _rules(settings: BrokerSettings) -> GroupRules:
+def _rules(settings: BrokerSettings, own_times: Mapping[str, ConsumerTimes]) -> GroupRules:
     return GroupRules(
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        gathering_limit_ms=0 if settings.group_initial_rebalance_delay_ms else LIMIT_MS,
         max_size=settings.group_max_size,
-        consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
-        consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        consumer_times=ConsumerTimes(
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_heartbeat_interval_ms,
+        ),
+        own_times=own_times,
         consumer_max_size=settings.group_consumer_max_size,
         assignors=tuple(_short(name) for name in settings.group_consumer_assignors),
     )

@@ -6,10 +6,11 @@ happen. A reply that follows an append leaves when the append is on the disk.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from protocol.logdata.offsets import Record
 
@@ -39,15 +40,25 @@ class Caller(NamedTuple):
     version: int
 
 
+class ConsumerTimes(NamedTuple):
+    """What members of a consumer group (KIP-848) live by; ms."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+
+
 class GroupRules(NamedTuple):
     """The broker's settings that groups live by; times in ms."""
 
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
+    gathering_limit_ms: int = 0
+    """Of groups without that delay (see `gathering`)."""
     max_size: int = 2**31 - 1
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5000
+    consumer_times: ConsumerTimes = ConsumerTimes()
+    own_times: Mapping[str, ConsumerTimes] = MappingProxyType({})
+    """Of groups with settings of their own, by id; changes while groups live."""
     consumer_max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     """Server side assignors by their short names; the first is the default."""

@@ -50,6 +50,8 @@ class Loads:
         """Load these; `done` is called for each on the loop when it may be used."""
         self._began_s = clock.monotonic_s()
         self._done = done
+        # Groups that cannot be read stay unknown: to serve them as new would reset their consumers.
+        shards = [shard for shard in shards if shard.partition.log.unavailable is None]
         self._waiting = list(reversed(shards))
         if sum(_bytes(shard) for shard in shards) <= AT_ONCE_BYTES:
             while self._waiting:

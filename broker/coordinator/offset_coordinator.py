@@ -305,7 +305,9 @@ class OffsetCoordinator:
     def _expire(self, shard: Shard) -> Iterator[None]:
         retention_minutes = self._broker.settings.offsets_retention_minutes
         retention_ms = retention_minutes * 60_000 if retention_minutes > 0 else -1
-        for found in expired_groups(shard.state, self._broker.now_ms(), retention_ms):
+        for found in expired_groups(
+            shard.state, self._broker.deletion_clock.now_ms(), retention_ms
+        ):
             if found is not None:
                 group_id, gone = found
                 self.remove(shard, group_id, gone)

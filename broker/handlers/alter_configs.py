@@ -1,5 +1,5 @@
-"""AlterConfigs: replaces all settings of a topic or a broker; what is not named goes back to what
-holds without it.
+"""AlterConfigs: replaces all settings of a topic, broker, group or subscription to client metrics;
+what is not named goes back to what holds without it.
 
 Of a broker these are the settings made at run time, for it or ("") for all brokers. They take
 effect at once; what came from the file, the environment and the command line holds below them.

@@ -6,7 +6,8 @@ A version that is not known here is answered in version 0 with UNSUPPORTED_VERSI
 our own range for this very API (KIP-511); such a request arrives without a message.
 
 Version 3 says which features there are and which levels of them hold (KIP-584), as of an offset of
-the metadata log.
+the metadata log. From then on a client tells its name and release (KIP-511): what some releases are
+known to misread they are not offered (`protocol.quirks`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import features
+from protocol.eras import FETCH
 from protocol.errors import ErrorCode
 from protocol.header import API_VERSIONS_KEY
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.quirks import LAST_FETCH_READ_RIGHT, OldEntries, old_entries_read_by
 
 if TYPE_CHECKING:
     from broker.context import Context
@@ -34,15 +37,20 @@ def api_versions(request: Request, ctx: Context) -> ApiVersionsResponse:
         return _only_this(ctx, ErrorCode.UNSUPPORTED_VERSION)
     message: ApiVersionsRequest = request.message
     ctx.client_id = request.client_id
-    if request.version >= SOFTWARE_NAME_SINCE and not (
-        _is_software_name(message.client_software_name)
-        and _is_software_name(message.client_software_version)
-    ):
-        return _only_this(ctx, ErrorCode.INVALID_REQUEST)
+    highest: dict[int, int] = {}
+    if request.version >= SOFTWARE_NAME_SINCE:
+        name, release = message.client_software_name, message.client_software_version
+        if not (_is_software_name(name) and _is_software_name(release)):
+            return _only_this(ctx, ErrorCode.INVALID_REQUEST)
+        ctx.software_name, ctx.software_version = name, release
+        read = old_entries_read_by(name, release)
+        ctx.misreads_old_entries = read is not OldEntries.RIGHT
+        if read is OldEntries.WRONG:
+            highest[FETCH] = LAST_FETCH_READ_RIGHT
     fault = _wrong_destination(message, ctx)
     if fault is not None:
         return _only_this(ctx, fault)
-    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(ctx))
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(ctx, highest))
     if request.version >= FEATURES_SINCE:
         _add_features(response, request.version, ctx)
     return response
@@ -61,11 +69,12 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
 
 def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> None:
     controller = ctx.broker.controller
+    told = features.told(controller.image.metadata_version)
     response.supported_features = [
         ApiVersionsResponse.SupportedFeature(
             name=name, min_version=levels.lowest, max_version=levels.highest
         )
-        for name, levels in sorted(features.supported().items())
+        for name, levels in sorted(told.items())
         if levels.lowest > 0 or version >= LEVEL_0_SINCE
     ]
     response.finalized_features = [
@@ -77,10 +86,13 @@ def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> 
     response.finalized_features_epoch = controller.partition.high_watermark - 1
 
 
-def _all(ctx: Context) -> list[ApiVersionsResponse.ApiVersion]:
+def _all(ctx: Context, highest: dict[int, int]) -> list[ApiVersionsResponse.ApiVersion]:
+    """What is served, up to the versions in `highest` where it names any."""
     return [
         ApiVersionsResponse.ApiVersion(
-            api_key=key, min_version=served.min_version, max_version=served.max_version
+            api_key=key,
+            min_version=served.min_version,
+            max_version=min(served.max_version, highest.get(key, served.max_version)),
         )
         for key, served in sorted(ctx.routes.served.items())
     ]
@@ -89,7 +101,7 @@ def _all(ctx: Context) -> list[ApiVersionsResponse.ApiVersion]:
 def _only_this(ctx: Context, code: ErrorCode) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=code,
-        api_keys=[entry for entry in _all(ctx) if entry.api_key == API_VERSIONS_KEY],
+        api_keys=[entry for entry in _all(ctx, {}) if entry.api_key == API_VERSIONS_KEY],
     )
 
 

@@ -28,6 +28,8 @@ def consumer_group_heartbeat(request: Request, ctx: Context) -> Any:
     try:
         shard, response = groups.consumer.heartbeat(message, ctx.caller(request))
     except KafkaError as error:
+        if error.code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            ctx.refused_subscription(message.group_id, error, client_id=request.client_id)
         return _refusal(error.code, str(error))
     if shard.is_durable:
         return response

@@ -1,7 +1,8 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs: the settings of topics, this broker and groups, and where each value comes from.
 
 A broker is named by its id; "" is what was set at run time for all of them. The loggers of a broker
-are one, "root".
+are one, "root". Groups and subscriptions to client metrics (KIP-714) need not exist to be
+described.
 """
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ from typing import TYPE_CHECKING
 from broker.config_resources import (
     BROKER,
     BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
     LOG_LEVELS,
     ROOT_LOGGER,
     TOPIC,
     check_broker_name,
+    check_named,
     log_level,
+    stored_configs,
     topic_named,
 )
-from config.describe import ConfigRow, Synonym, all_brokers_rows, broker_rows, topic_rows
+from config.describe import (
+    ConfigRow,
+    Synonym,
+    all_brokers_rows,
+    broker_rows,
+    client_metrics_rows,
+    group_rows,
+    topic_rows,
+)
 from config.kinds import string
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -69,9 +82,18 @@ def _rows(asked: Asked, ctx: Context) -> list[ConfigRow]:
     if asked.resource_type == BROKER_LOGGER and asked.resource_name:
         check_broker_name(asked.resource_name, ctx)
         return [_logger()]
+    if asked.resource_type in (GROUP, CLIENT_METRICS):
+        check_named(asked.resource_type, asked.resource_name)
+        stored = stored_configs(asked.resource_type, asked.resource_name, ctx)
+        return (
+            group_rows(settings, stored)
+            if asked.resource_type == GROUP
+            else client_metrics_rows(stored)
+        )
     raise KafkaError(
         f"resource type {asked.resource_type} named '{asked.resource_name}' has no settings here; "
-        f"topics ({TOPIC}), brokers ({BROKER}) and the loggers of a broker ({BROKER_LOGGER}) have",
+        f"topics ({TOPIC}), brokers ({BROKER}), the loggers of a broker ({BROKER_LOGGER}), groups "
+        f"({GROUP}) and client metrics ({CLIENT_METRICS}) have",
         code=ErrorCode.INVALID_REQUEST,
     )
 

@@ -3,7 +3,8 @@
 Versions 0 to 18. Partitions are read in the order asked for until the sizes are used up; the first
 that has data gives at least one batch. What the client knows is not read here: an answer holds
 slices of segment files, which the connection sends. From v10 on that is everything; for older
-clients `selection` looks at the headers first, and what they don't know is converted.
+clients `selection` looks at the headers first, and what they don't know is converted. So are
+entries of format 0 and 1 for those who may misread them from v12 on (`protocol.quirks`).
 
 Versions 0 to 2 have a size for each partition and none for the whole, so no order that a client
 could mean: we begin with another partition each time, that all get their share of what is
@@ -23,13 +24,17 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.conversion import INLINE_US
-from broker.fetch_sessions import Plan, Wanted
-from broker.selection import READERS, Limits, Selection
+from broker.fetch_sessions import NO_SESSION_EPOCH, Plan, Wanted
+from broker.selection import FORMAT_2_ONLY, READERS, Limits, Selection
+from broker.sender import SMALL_SLICE_BYTES
 from broker.waiting import FetchWait, Held
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.quirks import LAST_FETCH_READ_RIGHT
+from protocol.records.convert import Form
 from protocol.records.walk import last_offset, walk
+from storage.errors import RecordsMissing
 
 if TYPE_CHECKING:
     from broker.context import Context
@@ -136,8 +141,16 @@ class _Reading:
         self._plan = plan
         self._held = held
         self._reader = READERS.get(request.version)
+        if (
+            ctx.misreads_old_entries
+            and request.version > LAST_FETCH_READ_RIGHT
+            # No librdkafka has sessions; a client that has them is another one.
+            and message.session_epoch == NO_SESSION_EPOCH
+        ):
+            self._reader = FORMAT_2_ONLY
         self._left = min(message.max_bytes, ctx.broker.settings.fetch_max_bytes)
         self._room = CONVERTED_MAX_BYTES
+        self._has_slice = False
         self._lagging = 0
         self._inline_us: float = INLINE_US
         self._entries: list[tuple[Wanted, Entry]] = []
@@ -189,7 +202,7 @@ class _Reading:
             if wanted.fetch_offset >= end:
                 continue
             found, active = entry.records, partition.log.active
-            if not found or found.file is not active.file:
+            if not found or isinstance(found, bytes) or not active.holds(found.file):
                 return True
             if found.position + found.size < active.written_size:
                 return True
@@ -265,9 +278,13 @@ class _Reading:
             self._held_back |= self._committed_only and stable < high_watermark
             end = stable if self._committed_only else high_watermark
             try:
-                found = self._find_records(wanted, partition, end)
+                found = self._held_in(self._find_records(wanted, partition, end))
                 aborted = self._aborted(log, wanted.fetch_offset, found)
             except KafkaError as error:
+                if isinstance(error, RecordsMissing):
+                    logs.error_once_a_minute("records are missing", str(error), log.name)
+                elif error.code == ErrorCode.CORRUPT_MESSAGE:
+                    self._tell_damaged(partition, wanted, error)
                 return self._error(wanted, error.code)
             except OSError as error:
                 refused = self._ctx.broker.disk.read_failed(log, error)
@@ -293,18 +310,41 @@ class _Reading:
         self.watched.append(partition)
         return entry
 
+    def _tell_damaged(self, partition: Partition, wanted: Wanted, error: KafkaError) -> None:
+        reason = f"{error} (asked for offset {wanted.fetch_offset})"
+        logs.error_once_a_minute("a reader met damage", reason, partition.log.name)
+
     def _find_records(
         self, wanted: Wanted, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
         """What of this partition goes into the answer. Raises KafkaError, OSError."""
         if self._reader is not None:
             return self._select(wanted, partition, end)
+        max_bytes = min(wanted.max_bytes, self._left)
+        if self._holds_enough_files:
+            max_bytes = min(max_bytes, SMALL_SLICE_BYTES, self._room)
         return partition.log.read(
             wanted.fetch_offset,
-            min(wanted.max_bytes, self._left),
+            max_bytes,
             end_offset=end,
             at_least_one=self.found_bytes == 0,
         )
+
+    @property
+    def _holds_enough_files(self) -> bool:
+        """Whether the answer holds a file open where they are scarce. Then it takes small slices of
+        others, and holds these in memory."""
+        return self._has_slice and self._ctx.broker.directory.files_are_scarce
+
+    def _held_in(self, found: FileSlice | bytes | None) -> FileSlice | bytes | None:
+        """In what the answer holds these records. Raises OSError."""
+        if found is None or isinstance(found, bytes):
+            return found
+        if found.size <= SMALL_SLICE_BYTES and self._holds_enough_files:
+            self._room -= found.size
+            return found.read()
+        self._has_slice = True
+        return found
 
     def _aborted(
         self, log: Log, offset: int, found: FileSlice | bytes | None
@@ -345,11 +385,11 @@ class _Reading:
         offset = wanted.fetch_offset
         if offset >= log.start_offset:
             offset = max(offset, self._held.passed.get(id(wanted), offset))
-        if reader.magic == 2:
+        if reader.form is Form.GZIPPED:
             stored = log.read(offset, hard, end_offset=end, at_least_one=at_least_one)
             if stored is not None and log.cut_before_zstd(stored):
                 self._has_more |= stored.end < log.active.written_size or (
-                    stored.file is not log.active.file
+                    not log.active.holds(stored.file)
                 )
                 return stored
         share = max(SHARE_MIN_BYTES, self._room // max(1, self._lagging))
@@ -361,7 +401,9 @@ class _Reading:
             reader,
             limits,
             end_offset=end,
-            find=self._find if partition.topic.settings.message_downconversion_enable else None,
+            find=self._find
+            if partition.topic.settings.message_downconversion_enable or reader is FORMAT_2_ONLY
+            else None,
         )
         if selected.error is not None:
             self._report(partition, offset, selected.error)

@@ -29,7 +29,8 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
             code=ErrorCode.INVALID_REQUEST,
         )
     if message.key_type == GROUP:
-        ctx.broker.groups.create_topic()
+        keys = [message.key] if request.version < SEVERAL_KEYS_SINCE else message.coordinator_keys
+        ctx.broker.groups.look_for(keys, request.client_id or "")
     host, port = ctx.advertised()
     node_id = ctx.broker.node_id
     if request.version < SEVERAL_KEYS_SINCE:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: changes settings of topics, brokers and loggers one by one (KIP-339).
+"""IncrementalAlterConfigs: changes single settings of topics, brokers, loggers, groups (KIP-339).
 
 Set, delete, and for lists append and subtract. All changes of one resource are made, or none.
 Those of a broker, or ("") of all brokers, take effect at once and outlive a restart; the level of

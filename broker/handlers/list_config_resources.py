@@ -1,5 +1,5 @@
 """ListConfigResources: what has settings, by kind (KIP-1142). In version 0 that is what clients are
-asked to measure (KIP-714), and nobody is asked here."""
+asked to measure (KIP-714)."""
 
 from __future__ import annotations
 
@@ -49,5 +49,4 @@ def _names(kind: int, ctx: Context) -> Iterable[str]:
         return sorted(ctx.broker.topics.by_name)
     if kind in (BROKER, BROKER_LOGGER):
         return [str(ctx.broker.node_id)]
-    # They are not served, but a directory that Kafka wrote may have their settings.
     return sorted(name for one, name in ctx.broker.controller.image.configs if one == kind)

@@ -67,6 +67,7 @@ def _find(request: Request, ctx: Context, asked: Asked, partition: Partition | N
     if partition is None:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log = partition.log
+    log.require_available()
     epoch = asked.current_leader_epoch
     if epoch not in (-1, log.leader_epoch):
         raise KafkaError(

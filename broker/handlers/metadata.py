@@ -1,8 +1,8 @@
 """Metadata: this broker, its topics, and the creation of topics that are named and missing.
 
 A missing topic is created at once and answered with its partitions, where Apache Kafka first says
-LEADER_NOT_AVAILABLE. The address told is the one that the client dialled, unless
-`advertised.listeners` says otherwise.
+LEADER_NOT_AVAILABLE; one that was deleted is first told to be gone. The address told is the one
+that the client dialled, unless `advertised.listeners` says otherwise.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) 
         return _describe(topic, ctx)
     topic = topics.by_name.get(asked.name)
     if topic is None:
-        if not (
+        creates = (
             message.allow_auto_topic_creation and ctx.broker.settings.auto_create_topics_enable
-        ):
+        )
+        # A client that waits until a topic is gone allows its creation, too (before v4 none can
+        # forbid it; kafka-go never does) and would bring it back with each look.
+        if not creates or topics.forget_deletion(asked.name):
             return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             topic = topics.create_automatically(asked.name, now_ms=ctx.now_ms)

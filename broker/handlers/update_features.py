@@ -1,10 +1,12 @@
-"""UpdateFeatures: raise or lower the cluster's features; metadata.version is the one that can be.
+"""UpdateFeatures: raise or lower the cluster's features, metadata.version and group.version.
 
-From then on records are written as that level has them. It is lowered only where no record would
-be written differently: Kafka 3.9 and 4.3 refuse to lose records too, also when told to. Of a
-feature that is named twice the last one counts, as with them.
+From then on records are written as that level of metadata.version has them. It is lowered only
+where no record would be written differently: Kafka 3.9 and 4.3 refuse to lose records too, also
+when told to. group.version goes with it unless it is named (see broker.features). Of a feature that
+is named twice the last one counts, as with Kafka.
 
-Versions 0 and 1 answer for each feature by itself, version 2 changes all of them or none.
+All of them are changed or none, in every version: what is refused is said at the top, as Kafka 4
+does (3.9 answered for each feature by itself).
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeatu
 from storage.metadata.image import METADATA_VERSION_FEATURE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.context import Context
-    from broker.controller import Controller
     from protocol.connection import Request
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPES_SINCE = 1
-ALL_OR_NONE_SINCE = 2
 
 Asked = UpdateFeaturesRequest.FeatureUpdate
 Entry = UpdateFeaturesResponse.Feature
@@ -33,26 +35,37 @@ Entry = UpdateFeaturesResponse.Feature
 
 def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
     message: UpdateFeaturesRequest = request.message
-    controller = ctx.broker.controller
-    records, results, faults = [], [], []
-    for name, asked in {asked.feature: asked for asked in message.feature_updates}.items():
-        entry = Entry(feature=name, error_code=ErrorCode.NONE)
-        results.append(entry)
-        try:
-            upgrade_type = _upgrade_type(asked, request.version)
-            if _changes(name, asked.max_version_level, upgrade_type, controller):
-                records.append(FeatureLevelRecord(name=name, feature_level=asked.max_version_level))
-        except KafkaError as error:
-            entry.error_code, entry.error_message = error.code, str(error)
-            faults.append(error)
+    updates = {asked.feature: asked for asked in message.feature_updates}
+    before = features.levels(ctx.broker.controller)
     try:
-        if faults and request.version >= ALL_OR_NONE_SINCE:
-            raise faults[0]
+        after = _updated(before, updates, request.version)
         if not message.validate_only:
+            records = [
+                FeatureLevelRecord(name=name, feature_level=level)
+                for name, level in after.items()
+                if level != before.get(name, 0)
+            ]
             make_change("changing features", records, ctx)
     except KafkaError as error:
-        return UpdateFeaturesResponse(error_code=error.code, error_message=str(error))
+        reason = f"no feature was changed: {error}"
+        return UpdateFeaturesResponse(error_code=error.code, error_message=reason)
+    results = [Entry(feature=name, error_code=ErrorCode.NONE) for name in updates]
     return UpdateFeaturesResponse(error_code=ErrorCode.NONE, results=results)
+
+
+def _updated(
+    levels: Mapping[str, int], updates: Mapping[str, Asked], version: int
+) -> dict[str, int]:
+    """The levels that hold after the updates. Raises KafkaError if one of these is refused."""
+    after = dict(levels)
+    # What others can be depends on metadata.version.
+    for name in sorted(updates, key=METADATA_VERSION_FEATURE.__ne__):
+        level = updates[name].max_version_level
+        _check(name, level, _upgrade_type(updates[name], version), after)
+        after[name] = level
+    if features.GROUP_VERSION_FEATURE not in updates:
+        features.let_group_version_follow(levels, after)
+    return after
 
 
 def _upgrade_type(asked: Asked, version: int) -> int:
@@ -61,28 +74,38 @@ def _upgrade_type(asked: Asked, version: int) -> int:
     return asked.upgrade_type
 
 
-def _changes(name: str, level: int, upgrade_type: int, controller: Controller) -> bool:
-    """Whether it is to be written: False if the feature is there already. Raises KafkaError."""
+def _check(name: str, level: int, upgrade_type: int, levels: Mapping[str, int]) -> None:
+    """Whether a feature may get a level where these hold. Raises KafkaError if not."""
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise _refused(f"upgrade type {upgrade_type}, wanted 1 to 3")
-    levels = features.supported().get(name)
-    if levels is None:
+    supported = features.supported().get(name)
+    if supported is None:
         raise _refused(f"there is no feature '{name}'")
-    if not levels.lowest <= level <= levels.highest:
-        raise _refused(f"{name} {level}, wanted {levels.lowest} to {levels.highest}")
-    now = features.finalized(controller).get(name, 0)
-    if name == METADATA_VERSION_FEATURE:
-        now = controller.image.metadata_version
+    if not supported.lowest <= level <= supported.highest:
+        raise _refused(f"{name} {level}, wanted {supported.lowest} to {supported.highest}")
+    if name == features.GROUP_VERSION_FEATURE and level:
+        _check_group_version(levels[METADATA_VERSION_FEATURE])
+    now = levels.get(name, 0)
     if level == now:
-        return False
+        return
     if level < now and upgrade_type == UPGRADE:
         raise _refused(f"{name} is {now}; to lower it to {level} has to be asked for as such")
     if level > now and upgrade_type != UPGRADE:
         raise _refused(f"{name} is {now}; {level} is higher, and a downgrade was asked for")
     if name == features.KRAFT_VERSION_FEATURE:
         raise _refused(f"{name} is {now} and can't be changed: this node is its own quorum")
-    _check_metadata_version(now, level)
-    return True
+    if name == METADATA_VERSION_FEATURE:
+        _check_metadata_version(now, level)
+
+
+def _check_group_version(metadata_version: int) -> None:
+    since = features.GROUP_VERSION_SINCE
+    if metadata_version < since:
+        raise _refused(
+            f"group.version 1 needs metadata.version {since} ({release_of(since)}), it is "
+            f"{metadata_version} ({release_of(metadata_version)}), and a Kafka of that level does "
+            "not start where the log names it"
+        )
 
 
 def _check_metadata_version(now: int, level: int) -> None:

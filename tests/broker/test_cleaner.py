@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 
 from broker import cleaner, left_alone, logs
 from storage.filesystem import DiskFilesystem
+from storage.replacing import Replacing
 from tests.storage.logs import header_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
@@ -34,6 +36,8 @@ from tests.support.server_process import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from storage.log import Log
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -244,6 +248,29 @@ def test_a_stop_amid_a_cleaning_is_quick_and_leaves_nothing(
     assert table.faults() == []
 
 
+def test_a_stop_while_a_segment_is_being_replaced_leaves_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, stopping = threading.Event(), threading.Event()
+    commit = Replacing.commit
+
+    def commit_during_the_stop(replacing: Replacing) -> None:
+        begun.set()
+        assert stopping.wait(10)
+        commit(replacing)
+
+    monkeypatch.setattr(Replacing, "commit", commit_during_the_stop)
+    with InProcessBroker(tmp_path / "data", log_cleaner_backoff_ms="20") as broker:
+        log = compacted_log(broker, "t")
+        broker.turn_until(begun.is_set, within_s=20)
+        # The stop waits for the thread, and the loop stands still meanwhile.
+        threading.Timer(0.2, stopping.set).start()
+        assert left_overs(tmp_path / "data" / "t-0")
+
+    assert left_overs(tmp_path / "data" / "t-0") == []
+    assert len(log.segments) > 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_process_may_be_killed_at_any_moment(seed: int, start: Brokers) -> None:
     rng = random.Random(seed)
@@ -362,6 +389,18 @@ def lines_said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
+def compacted_log(broker: InProcessBroker, name: str, batches: int = 5) -> Log:
+    """The log of a compacted topic, each record in a segment of its own; none is superseded."""
+    configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}
+    topics = broker.running.broker.topics
+    log: Log = topics.create(name, 1, configs, now_ms=0).partitions[0].log
+    for number in range(batches):
+        raw = bytearray(keyed((b"k%d" % number, bytes(60_000))))
+        log.append(memoryview(raw), header_of(raw))
+        log.write()
+    return log
+
+
 def test_a_log_is_left_alone_where_the_disk_has_no_room_for_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,13 +408,7 @@ def test_a_log_is_left_alone_where_the_disk_has_no_room_for_its_output(
     monkeypatch.setattr(DiskFilesystem, "free_bytes", lambda files, path: 2_000_000)
     settings = {"log_cleaner_backoff_ms": "20", "disk_reserve_bytes": "0"}
     with InProcessBroker(tmp_path / "data", **settings) as broker:
-        topics = broker.running.broker.topics
-        configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}
-        log = topics.create("t", 1, configs, now_ms=0).partitions[0].log
-        for _ in range(5):
-            raw = bytearray(keyed((b"k", bytes(60_000))))
-            log.append(memoryview(raw), header_of(raw))
-            log.write()
+        log = compacted_log(broker, "t")
 
         broker.turn_until(lambda: bool(said))
         for _ in range(20):
@@ -394,13 +427,8 @@ def test_a_process_that_cannot_live_is_reported_once_and_tried_less_and_less(
     monkeypatch.setattr(cleaner, "FIRST_S", 0.1)
     monkeypatch.setattr(left_alone, "FIRST_S", 0.1)
     with InProcessBroker(tmp_path / "data", log_cleaner_backoff_ms="20") as broker:
-        topics = broker.running.broker.topics
-        configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}
         for name in ("a", "b", "c"):
-            log = topics.create(name, 1, configs, now_ms=0).partitions[0].log
-            raw = bytearray(keyed((b"k", bytes(60_000))))
-            log.append(memoryview(raw), header_of(raw))
-            log.write()
+            compacted_log(broker, name, batches=1)
         counts = broker.running.broker.cleaner.counts
 
         broker.turn_until(lambda: counts.failures >= 2, within_s=20)

@@ -323,7 +323,7 @@ def test_housekeeping_forgets_a_producer_that_fell_silent(
     producers = partition_of(broker).log.producers
     housekeeping, settings = broker.running._housekeeping, broker.running.broker.settings
     clock = iter((0, settings.producer_id_expiration_ms - 1, settings.producer_id_expiration_ms))
-    monkeypatch.setattr(broker.running.broker, "now_ms", lambda: next(clock))
+    monkeypatch.setattr(broker.running.broker.deletion_clock, "now_ms", lambda: next(clock))
 
     for _ in range(2):
         housekeeping._forget_producers()

@@ -40,7 +40,9 @@ class Desk:
     def __init__(self, *, cache_max_bytes: int = 1 << 20, limits: ExpansionLimits = LIMITS) -> None:
         self.loop = asyncio.new_event_loop()
         self.worker = Worker(self.loop, "convert")
-        self.conversions = Conversions(self.worker, limits, cache_max_bytes=cache_max_bytes)
+        self.conversions = Conversions(
+            self.worker, self.worker, limits, cache_max_bytes=cache_max_bytes
+        )
         self._files = MemoryFilesystem()
         self._count = 0
 

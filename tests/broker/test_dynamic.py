@@ -176,10 +176,11 @@ def spoiled() -> bytes:
 
 def test_records_are_walked_from_the_moment_that_asks_for_it(begin: Callable[..., Case]) -> None:
     case = begin()
+    case.set({"validation.level": "header"})
     case.produce(spoiled())
     assert case.log.next_offset == 1
 
-    case.set({"validation.level": "strict"})
+    case.set({"validation.level": "records"})
     case.produce(spoiled())
 
     assert case.log.next_offset == 1
@@ -426,7 +427,7 @@ def stored_record(name: str, value: str | None, *, broker: str = "1") -> ConfigR
 def test_a_stored_setting_that_may_not_be_is_ignored_and_kept_and_the_broker_starts(
     begin: Callable[..., Case], tmp_path: Path
 ) -> None:
-    stored = {"num.io.threads": "16", "of.kafka.9": "x", "message.max.bytes": "0"}
+    stored = {"num.partitions": "16", "of.kafka.9": "x", "message.max.bytes": "0"}
     with InProcessBroker(tmp_path / "data") as first:
         broker = first.running.broker
         broker.controller.append([stored_record(name, text) for name, text in stored.items()])
@@ -441,8 +442,8 @@ def test_a_stored_setting_that_may_not_be_is_ignored_and_kept_and_the_broker_sta
     assert dynamic.stored(case.broker, "1") == stored
     case.set({**stored, "message.max.bytes": "9"})
     assert case.topic.rules.max_message_bytes == 9
-    with pytest.raises(ConfigError, match=r"num\.io\.threads"):
-        case.set({**stored, "num.io.threads": "17"})
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        case.set({**stored, "num.partitions": "17"})
     case.set({})
     assert dynamic.stored(case.broker, "1") == {}
 
@@ -476,10 +477,13 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
     assert case.broker.settings.layers.this_broker == {}
 
 
-#: With a test of its own here, or, the last one, in tests/handlers/test_incremental_alter_configs.
+#: With a test of its own here or in tests/handlers: test_listeners_at_run_time for the first two,
+#: test_incremental_alter_configs for the last.
 TESTED = {
+    "listeners", "listener.security.protocol.map",
     "advertised.listeners", "controller.snapshot.minimum.records", "conversion.cache.max.bytes",
-    "disk.reserve.bytes", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+    "clock.jump.wait.ms", "disk.reserve.bytes", "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second", "log.flush.policy", "log.scrub.interval.ms",
     "max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides",
     "max.decompressed.batch.bytes", "max.decompression.ratio", "producer.id.expiration.ms",

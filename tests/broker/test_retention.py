@@ -85,6 +85,7 @@ class World:
             syncer=self.driven,
             readers=self.driven,
             now_ms=lambda: self.now_ms,
+            deletion_clock=SimpleNamespace(now_ms=lambda: self.now_ms),
             cleaner=SimpleNamespace(is_replacing=self.replacing.__contains__),
             group_commit=SimpleNamespace(wait=self.sync),
             disk=SimpleNamespace(
@@ -162,7 +163,7 @@ def test_the_starts_of_several_logs_are_stored_with_one_write() -> None:
     assert world.starts == [1] * TOGETHER_MAX
     written = [call for call in world.files.calls[before:] if LOG_STARTS in call]
     assert sum(call.startswith("rename") for call in written) == 1
-    assert world.files.read_bytes(LOG_STARTS).startswith(b"0\n%d\n" % TOGETHER_MAX)
+    assert world.files.read_bytes(LOG_STARTS).startswith(b"0\n%d\n" % (TOGETHER_MAX + 1))
     assert world.synced == []
 
 

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from storage.filesystem import DiskFilesystem
-from storage.identity import MetaProperties
-from storage.metadata.opening import open_metadata
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller, batch
 
@@ -225,13 +222,18 @@ def test_a_list_of_topics_of_an_earlier_version_that_can_not_be_read(tmp_path: P
         assert path.read_bytes() == spoiled, "the evidence is left alone"
 
 
-def test_stored_settings_of_a_topic_that_are_none(used: Path) -> None:
-    identity = MetaProperties.decode((used / "meta.properties").read_bytes(), "")
-    store, _ = open_metadata(DiskFilesystem(), str(used), identity, now_ms=lambda: 0)
-    store.set_configs("t", {"retention.ms": "soon"})
-    store.log.close()
+def test_a_partition_that_the_metadata_log_does_not_know(used: Path) -> None:
+    shutil.copytree(used / "t-0", used / "lost-0")
+    (used / "lost-0/partition.metadata").write_text("version: 0\ntopic_id: nRMOekHIQQeeynIFtdFb-Q")
 
-    assert "retention.ms" in refusal(used)
+    assert "(lost-0)" in refusal(used)
+
+
+def test_a_directory_id_that_is_none(used: Path) -> None:
+    path = used / "meta.properties"
+    path.write_text(path.read_text().replace("directory.id=", "directory.id=x"))
+
+    assert f"{path}: directory.id: " in refusal(used)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from broker.coordinator.arrivals import NOBODY
 from broker.coordinator.classic import ClassicGroup
 from broker.coordinator.consumer import ConsumerGroup
 from broker.coordinator.coordinator import GroupCoordinator
@@ -115,7 +116,7 @@ class History:
         broker.topics = self.topics
         broker.offsets = SimpleNamespace(look_for_deleted=lambda: None)
         broker.group_commit = SimpleNamespace(wait=lambda logs, done: done({}))
-        self.groups = GroupCoordinator(broker, self._new_id)
+        self.groups = GroupCoordinator(broker, self._new_id, NOBODY)
         self.groups.topics = self.topics  # type: ignore[assignment]
         self.groups.shards = [store.shard]
         store.offsets._groups = self.groups

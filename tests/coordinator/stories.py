@@ -1,7 +1,7 @@
 """The language of the stories of classic groups: what clients send when, and what comes of it.
 
     == a title
-    rules delay=3 max=2                  first line, if the rules are not the usual ones
+    rules delay=3 max=2 gathering=0.1    first line, if the rules are not the usual ones
     at 0     join a session=10           process a sends a JoinGroup at 0 s
              -> a: generation 1 as a-1, leads range among a-1:x
     at 3     join b
@@ -17,9 +17,10 @@ protocol, else the newest. Times are seconds.
     heartbeat a          commit a [transactional]         leave a b v=3 [instance=I or I:ID]
     expire               group                            describe             topics
     restart              fails (the last record could not be written)          stop       delete
+    connect (somebody opened a connection)               look a (a client looks for the coordinator)
 
 Time passes silently: whatever the group does by itself must stand under an `expire` at that time.
-The last two lines need the machine itself; the others can be told to any broker.
+The last three lines need the machine itself; the others can be told to any broker.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ class World:
         self.random = random.Random(seed)
         self.rules = GroupRules(
             initial_rebalance_delay_ms=self.random.choice([0, 0, 3000]),
+            gathering_limit_ms=self.random.choice([0, 100]),
             max_size=self.random.choice([2, 5, 2**31 - 1]),
         )
         self.ids = 0

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.coordinator import topic_patterns
+from broker import regular_expressions
 from broker.coordinator.topic_patterns import matching
 from protocol.errors import ErrorCode, KafkaError
 from tests.coordinator.consumer_world import FakeTopics, World, assignment_of, key_versions
@@ -95,12 +95,12 @@ def test_an_expression_that_is_not_re2_is_refused_with_the_reason(
     assert set(world.group.members) == {"B"}
 
 
-def test_without_the_engine_an_expression_is_refused_and_says_what_to_install(
+def test_without_the_engine_an_expression_is_refused_and_says_what_is_missing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.join("A", regex="orders.*")
     monkeypatch.setitem(sys.modules, "re2", None)
-    topic_patterns._compiled.cache_clear()
+    regular_expressions._compiled.cache_clear()
     with pytest.raises(KafkaError, match="the broker has no google-re2") as error:
         world.join("B", regex="oth.*")
     assert error.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION

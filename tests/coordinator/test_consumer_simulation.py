@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.coordinator.effects import GroupRules
+from broker.coordinator.effects import ConsumerTimes, GroupRules
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.membership import Subscription, encode_subscription
 from protocol.logdata.membership import assignment_of as embedded_assignment
@@ -190,7 +190,7 @@ class Simulation:
     def __init__(self, seed: int, classic_share: float) -> None:
         self.dice = random.Random(seed)
         self.classic_share = classic_share
-        rules = GroupRules(consumer_heartbeat_interval_ms=HEARTBEAT_MS)
+        rules = GroupRules(consumer_times=ConsumerTimes(heartbeat_interval_ms=HEARTBEAT_MS))
         self.world = World(FakeTopics(t1=5, t2=3), rules)
         self.clients: list[Client | ClassicClient] = []
         self.away: list[str] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.coordinator import offset_columns, offset_table, restoring
+from broker.coordinator.gathering import SIGNS_MS
 from broker.coordinator.offset_blocks import interpreted_look_into, interpreted_place
 from broker.coordinator.restoring import NoSense, Restoring
 from broker.coordinator.shard_records import Origin, records_of
@@ -99,6 +100,7 @@ def test_members_amid_a_rebalance_are_what_the_log_says_of_them() -> None:
     history.classic()
     group: Any = history.store.state.groups[first.group]
     history.sync(first, group)
+    history.time.pass_s((SIGNS_MS + 1) / 1000)
     assert group.state.value == "Stable"
     stable = facts(replayed(history.store.log))
     history.processes = [Process(first.group)]

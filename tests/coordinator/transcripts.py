@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.coordinator.arrivals import Arrivals, Search
 from broker.coordinator.classic import ClassicGroup
 from broker.coordinator.effects import Append, Caller, GroupRules, Reply
 from protocol.logdata.offsets import GroupMetadataValue
@@ -59,6 +60,8 @@ class Machine(Teller):
     def __init__(self, rules: GroupRules) -> None:
         super().__init__()
         self.now_ms = 0
+        self.connections = 0
+        self.arrivals = Arrivals(lambda: self.connections)
         self.numbers: dict[str, int] = {}
         self.group = ClassicGroup("g", rules, self.new_member_id)
         self.written: GroupMetadataValue | None = None
@@ -73,7 +76,7 @@ class Machine(Teller):
             deadline_ms = self.group.deadline()
             if deadline_ms is None or deadline_ms >= until_ms:
                 break
-            answers = self._shown(self.group.expire(deadline_ms))
+            answers = self._shown(self.group.expire(deadline_ms, self.arrivals))
             assert not answers, f"untold: at {deadline_ms / 1000} expire -> {answers}"
         self.now_ms = until_ms
 
@@ -81,10 +84,10 @@ class Machine(Teller):
         group, now_ms = self.group, self.now_ms
         caller = Caller(process.name, "/10.0.0.1", version)
         if isinstance(request, JoinGroupRequest):
-            effects = group.join(Waiter(process), request, caller, now_ms)
+            effects = group.join(Waiter(process), request, caller, now_ms, self.arrivals)
             return self._shown(effects) or ["(waiting)"]
         if isinstance(request, SyncGroupRequest):
-            effects = group.sync(Waiter(process), request, caller, now_ms)
+            effects = group.sync(Waiter(process), request, caller, now_ms, self.arrivals)
             return self._shown(effects) or ["(waiting)"]
         if isinstance(request, LeaveGroupRequest):
             response, effects = group.leave(request, caller, now_ms)
@@ -105,7 +108,15 @@ class Machine(Teller):
     # What happens otherwise
 
     def _expire(self, command: Command) -> list[str]:
-        return self._shown(self.group.expire(self.now_ms)) or ["(nothing)"]
+        return self._shown(self.group.expire(self.now_ms, self.arrivals)) or ["(nothing)"]
+
+    def _connect(self, command: Command) -> list[str]:
+        self.connections += 1
+        return []
+
+    def _look(self, command: Command) -> list[str]:
+        self.arrivals.note(Search(self.now_ms, "g", command.names[0]))
+        return []
 
     def _fails(self, command: Command) -> list[str]:
         return self._shown(self.group.append_failed(self.now_ms)) or ["(nothing)"]
@@ -177,9 +188,12 @@ class Machine(Teller):
 def _rules(words: list[str]) -> GroupRules:
     options = dict(word.split("=") for word in words)
     delay_ms = round(float(options.pop("delay", 0)) * 1000)
+    gathering_ms = round(float(options.pop("gathering", 0)) * 1000)
     max_size = int(options.pop("max", 2**31 - 1))
     assert not options, f"rules that do not exist: {options}"
-    return GroupRules(initial_rebalance_delay_ms=delay_ms, max_size=max_size)
+    return GroupRules(
+        initial_rebalance_delay_ms=delay_ms, gathering_limit_ms=gathering_ms, max_size=max_size
+    )
 
 
 def main() -> None:

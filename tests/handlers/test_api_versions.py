@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.support.caller import Caller
 
 API_VERSIONS = APIS[18]
+FETCH = 1
 ANSWER_TO_V99 = bytes.fromhex("00000010 00000001 0023 00000001 0012 0000 0005")
 
 
@@ -36,6 +37,57 @@ def test_every_version_lists_what_is_served_and_nothing_else(caller: Caller, ver
     assert listed == {key: (APIS[key].min_version, APIS[key].max_version) for key in HANDLERS}
     assert list(listed) == sorted(listed)
     assert len(answer.api_keys) == len(listed)
+
+
+LIBRDKAFKA_THAT_MISREADS_OLD_ENTRIES = [
+    ("librdkafka", "2.5.0"),
+    ("librdkafka", "v2.12.1"),
+    ("confluent-kafka-python", "2.14.0-rdkafka-2.14.0"),
+    ("confluent-kafka-python", "2.15.1-rdkafka-2.15.0"),
+    ("confluent-kafka-dotnet", "2.15.0-RC1"),
+    ("confluent-kafka-go", "2.8.0"),
+    ("confluent-kafka-javascript", "v1.4.0-librdkafka-2.11.0"),
+    ("karafka", "v2.4.0-rdkafka-ruby-v0.19.0-librdkafka-v2.6.1"),
+    ("something", "1.0-librdkafka-2.9.0"),
+]
+
+OTHERS = [
+    ("librdkafka", "2.4.0"),
+    ("librdkafka", "2.15.1"),
+    ("librdkafka", "2.16.1"),
+    ("librdkafka", "3.6.0"),
+    ("librdkafka", "unknown"),
+    ("confluent-kafka-python", "2.5.0-rdkafka-2.4.0"),
+    ("confluent-kafka-python", "2.15.0-rdkafka-2.16.1"),
+    ("apache-kafka-java", "2.8.2"),
+    ("kgo", "2.6.0"),
+    ("sarama", "2.10.0"),
+    ("ClickHouse", "ClickHouse-25.8.1.1"),
+]
+
+
+@pytest.mark.parametrize(("name", "release"), LIBRDKAFKA_THAT_MISREADS_OLD_ENTRIES)
+def test_who_misreads_old_entries_from_fetch_v12_on_is_offered_v11(
+    caller: Caller, name: str, release: str
+) -> None:
+    for version in (3, 4):
+        answer = caller.call(
+            ask(client_software_name=name, client_software_version=release), version
+        )
+
+        offered = {
+            entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys
+        }
+        served = {key: (APIS[key].min_version, APIS[key].max_version) for key in HANDLERS}
+        assert offered == {**served, FETCH: (0, 11)}
+
+
+@pytest.mark.parametrize(("name", "release"), OTHERS)
+def test_all_others_are_offered_every_fetch(caller: Caller, name: str, release: str) -> None:
+    answer = caller.call(ask(client_software_name=name, client_software_version=release), 3)
+
+    (fetch,) = [entry for entry in answer.api_keys if entry.api_key == FETCH]
+    assert fetch.max_version == APIS[FETCH].max_version
 
 
 @pytest.mark.parametrize("version", [6, 9, 99, 32767, -1, -32768])

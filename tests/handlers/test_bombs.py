@@ -5,17 +5,21 @@ The bounds are max.decompressed.batch.bytes and max.decompression.ratio; Apache 
 
 from __future__ import annotations
 
+import gzip
+import os
 import struct
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.records.crc import crc32c
+from protocol.registry import APIS
 from tests.records.bombs import EXPANDED_BYTES, gzip_bomb, lz4_bomb, zstd_bomb
 from tests.support.caller import Caller, Wanted, batch, fetch_request, produce_request
 from tests.support.old_sets import GZIP, LZ4, SNAPPY, ZSTD, message, messages, seen
@@ -190,6 +194,37 @@ def test_a_bomb_that_was_stored_unopened_does_no_harm_when_it_has_to_be_converte
     assert memory(broker.pid, "VmHWM") < BROKER_IDLE_MAX + GROWTH_MAX
 
 
+@pytest.mark.parametrize("how", ["produced", "converted"])
+def test_who_needs_a_thread_for_less_does_not_wait_behind_bombs(
+    broker: BrokerProcess, caller: Caller, topic: str, how: str
+) -> None:
+    """24 sets that expand to as much as they may, and one of 200 KB that comes after them."""
+    caller.create_topic(topic, partitions=13, compression_type="lz4")
+    zeros = gzip.compress(bytes(DECOMPRESSED_MAX - 1000))
+    meant = batch(*[os.urandom(100) for _ in range(2000)], codec=ZSTD)
+    bombs: Any
+    if how == "produced":
+        bomb, produced = batch_of(zeros, GZIP), 9
+        bombs = produce_request(*((topic, index, bomb) for index in range(12)), acks=1)
+    else:
+        caller.create_topic(f"{topic}-stored", partitions=12)
+        for index in range(12):
+            caller.produce(f"{topic}-stored", batch_of(zeros, GZIP), partition=index, version=9)
+        wanted = [Wanted(f"{topic}-stored", 0, index) for index in range(12)]
+        bombs, produced = fetch_request(*wanted), 1
+
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(Caller(broker.host, broker.port, timeout_s=60)) for _ in range(2)
+        ]
+        sent = [other.send(bombs, produced) for other in others]
+        caller.socket.settimeout(60)
+        assert caller.produce(topic, meant, partition=12, version=9).error_code == 0
+        others[-1].see_nothing_come(0)
+        for other, correlation_id in zip(others, sent, strict=True):
+            other.receive(APIS[type(bombs).key], produced, correlation_id)
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_kilobyte_that_claims_a_gibibyte_gets_no_memory_for_it(
     broker: BrokerProcess, caller: Caller, topic: str, name: str
@@ -240,8 +275,6 @@ def test_what_compresses_well_and_is_meant_is_stored(caller: Caller, topic: str)
         topic, message_format_version="0.10.2", message_downconversion_enable="true"
     )
     value = bytes(4 * MIB)
-    import gzip
-
     payload = gzip.compress(messages(value, magic=1))
     assert len(payload) * 900 < len(value)
 

@@ -167,8 +167,25 @@ def test_topics_can_be_named_by_an_expression(
             break
         one.beat()
     assert one.assigned == {ids[0]: [0], ids[1]: [0]}
-    refused = new(topics=None).join(subscribed_topic_regex="(")
+
+
+def test_an_expression_that_is_refused_is_logged_with_its_reason(
+    own_broker: BrokerProcess,
+) -> None:
+    own_broker.start()
+    with GroupCaller(own_broker.host, own_broker.port) as groups:
+        bad = ConsumerMember(groups, "readers", topics=None, member_id="one")
+        refused = bad.join(subscribed_topic_regex="(")
     assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.error_message is not None
+    assert "missing ): (" in refused.error_message
+    run = own_broker.run
+    assert run is not None
+    own_broker.stop()
+    (line,) = [said for said in run.output().splitlines() if "subscription refused" in said]
+    assert refused.error_message in line
+    assert "group=readers" in line
+    assert "client_id=" in line
 
 
 @pytest.mark.parametrize("assignor", ["range", "uniform"])

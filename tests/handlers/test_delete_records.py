@@ -75,9 +75,11 @@ def test_an_offset_outside_of_the_log_is_refused(caller: Caller, topic: str, off
 def test_a_topic_that_is_only_compacted_keeps_its_records(caller: Caller, topic: str) -> None:
     caller.create_topic(topic, cleanup_policy="compact")
     caller.create_topic(f"{topic}-both", cleanup_policy="compact,delete")
+    caller.create_topic(f"{topic}-neither", cleanup_policy="")
 
     assert delete(caller, topic, -1).error_code == ErrorCode.POLICY_VIOLATION
     assert delete(caller, f"{topic}-both", -1).error_code == 0
+    assert delete(caller, f"{topic}-neither", -1).error_code == 0
 
 
 def test_what_does_not_exist_is_told(caller: Caller, topic: str) -> None:

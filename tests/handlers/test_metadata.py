@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import ZERO_UUID
 from tests.support.broker_process import BrokerProcess
@@ -75,6 +76,35 @@ def test_a_missing_topic_is_created_and_answered_with_a_leader_at_once(
     assert (found.error_code, len(found.partitions)) == (0, 1)
     assert found.partitions[0].leader_id == answer.brokers[0].node_id
     assert caller.produce(topic, batch(b"a")).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 6, 12, 13])
+def test_a_deleted_topic_is_told_to_be_gone_once_and_then_created_anew(
+    caller: Caller, topic: str, version: int
+) -> None:
+    old_id = caller.create_topic(topic)
+    caller.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=0), 4)
+
+    (gone,) = caller.call(ask(topic, create=True), version).topics
+    still_missing = caller.describe(topic).error_code
+    (created,) = caller.call(ask(topic, create=True), version).topics
+
+    assert (gone.error_code, gone.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert still_missing == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (created.error_code, len(created.partitions)) == (0, 1)
+    assert caller.describe(topic).topic_id not in (old_id, ZERO_UUID)
+
+
+def test_a_topic_that_came_back_after_its_deletion_and_is_missing_again_is_told_so_once(
+    caller: Caller, topic: str
+) -> None:
+    for _ in range(2):
+        caller.create_topic(topic)
+        caller.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=0), 4)
+
+    found = [caller.call(ask(topic, create=True), 12).topics[0].error_code for _ in range(2)]
+
+    assert found == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
 
 
 @pytest.mark.parametrize("version", range(4, 14))

@@ -219,7 +219,7 @@ def test_the_connection_is_closed_behind_the_answer(port: int) -> None:
     assert answer.count(b"HTTP/1.0 200 OK") == 1
 
 
-def test_a_request_that_does_not_come_to_an_end_is_cut_off(
+async def test_a_request_that_does_not_come_to_an_end_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In this process, where the time it may take can be made short."""
@@ -245,7 +245,7 @@ def test_a_request_that_does_not_come_to_an_end_is_cut_off(
                 await writer.wait_closed()
             return answer, time.monotonic() - began
 
-    answer, took_s = asyncio.run(asyncio.wait_for(scrape_slowly(), 10))
+    answer, took_s = await asyncio.wait_for(scrape_slowly(), 10)
 
     assert answer == b""
     assert 0.09 < took_s < 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.group_caller import GroupCaller, Member, Versions, assignment, rebalance, rejoin
 
 if TYPE_CHECKING:
@@ -43,6 +44,22 @@ def test_everybody_gets_the_share_that_the_leader_gave_it(member: NewMember, ver
     assert {(answer.protocol_type, answer.protocol_name) for answer in answers} == {named}
     again = follower.sync()
     assert (again.error_code, again.assignment) == (0, b"any bytes")
+
+
+def test_who_joins_as_the_second_is_waited_for_before_the_first_is_assigned_anything(
+    member: NewMember,
+) -> None:
+    """It has looked for the coordinator. A heartbeat would tell the first of it seconds later."""
+    first, second = member(client_id="one"), member(client_id="two")
+    second.caller.call(FindCoordinatorRequest(key=first.group, key_type=0), 3)
+
+    first.enter()
+    first.send_sync({first.member_id: assignment("t", 0)})
+    second.knock()
+
+    assert first.synced().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    first.send_join()
+    assert first.joined().generation_id == second.joined().generation_id == 2
 
 
 def test_only_the_leader_assigns(member: NewMember) -> None:

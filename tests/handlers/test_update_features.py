@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 VERSIONS = range(3)
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 METADATA_VERSION, KRAFT_VERSION = "metadata.version", "kraft.version"
+GROUP_VERSION = "group.version"
 NEW = 21
 """metadata.version of a new directory."""
 REFUSED = ErrorCode.INVALID_UPDATE_VERSION
@@ -50,7 +52,13 @@ def update(
 
 
 def codes(answer: UpdateFeaturesResponse) -> dict[str, int]:
+    """By feature, where all of them could be changed."""
+    assert answer.error_code == 0, answer.error_message
     return {result.feature: result.error_code for result in answer.results}
+
+
+def is_refused(answer: UpdateFeaturesResponse) -> bool:
+    return (answer.error_code, answer.results) == (REFUSED, [])
 
 
 def features(caller: Caller, version: int = 4) -> ApiVersionsResponse:
@@ -62,9 +70,14 @@ def features(caller: Caller, version: int = 4) -> ApiVersionsResponse:
 
 def level(caller: Caller) -> int:
     """The metadata.version that holds."""
-    (found,) = features(caller).finalized_features
-    assert (found.name, found.min_version_level) == (METADATA_VERSION, found.max_version_level)
-    return found.max_version_level
+    return finalized(caller)[METADATA_VERSION]
+
+
+def finalized(caller: Caller) -> dict[str, int]:
+    """The levels that hold, by the names of the features."""
+    found = features(caller).finalized_features
+    assert all(feature.min_version_level == feature.max_version_level for feature in found)
+    return {feature.name: feature.max_version_level for feature in found}
 
 
 @pytest.fixture
@@ -75,17 +88,32 @@ def own(own_broker: BrokerProcess) -> Iterator[Administrator]:
         yield caller
 
 
-# What Apache Kafka 3.9 says of a new directory, but for the levels of Kafka 4.
+# What Apache Kafka 3.9 says of a new directory, but for the levels that Kafka 4 has no name for.
 def test_clients_are_told_which_features_there_are_and_which_hold(caller: Caller) -> None:
     answer = features(caller)
 
     assert [(f.name, f.min_version, f.max_version) for f in answer.supported_features] == [
+        (GROUP_VERSION, 0, 1),
         (KRAFT_VERSION, 0, 1),
-        (METADATA_VERSION, 1, 33),
+        (METADATA_VERSION, 7, NEW),
     ]
-    assert level(caller) == NEW
+    assert finalized(caller) == {METADATA_VERSION: NEW}
     assert answer.finalized_features_epoch > 0
     assert not answer.zk_migration_ready
+
+
+def test_the_levels_that_are_told_are_those_that_tools_can_name_and_that_of_the_log(
+    tmp_path: Path,
+) -> None:
+    told = []
+    with RunningController(tmp_path / "data") as node, node.connect_as_client() as caller:
+        for held in (5, NEW, 30):
+            record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=held)
+            node.run(functools.partial(node.controller.append, [record]))
+            found = features(caller).supported_features
+            told += [(f.min_version, f.max_version) for f in found if f.name == METADATA_VERSION]
+
+    assert told == [(5, NEW), (7, NEW), (7, 30)]
 
 
 def test_older_clients_are_not_told_of_features_that_begin_at_level_0(caller: Caller) -> None:
@@ -124,14 +152,13 @@ def test_a_level_is_taken_or_refused_and_asking_changes_nothing(
 ) -> None:
     wanted = change(METADATA_VERSION, to, upgrade_type)
 
-    answer = update(caller, wanted, validate_only=True)
-    newer = update(caller, wanted, validate_only=True, version=2)
+    for version in (1, 2):
+        answer = update(caller, wanted, validate_only=True, version=version)
 
-    assert answer.error_code == 0
-    assert codes(answer) == {METADATA_VERSION: code}
-    assert bool(answer.results[0].error_message) == bool(code)
-    assert newer.error_code == code
-    assert bool(newer.error_message) == bool(code)
+        assert answer.error_code == code
+        assert bool(answer.error_message) == bool(code)
+        has_results = version == 1 and not code
+        assert [result.feature for result in answer.results] == [METADATA_VERSION] * has_results
     assert level(caller) == NEW
 
 
@@ -154,31 +181,32 @@ def test_the_level_is_lowered_and_raised_and_outlives_a_restart(
         assert level(caller) == 25
         assert caller.facts().topics.keys() == before.topics.keys()
         refused = update(caller, change(METADATA_VERSION, NEW, SAFE))
-        assert codes(refused) == {METADATA_VERSION: REFUSED}, "level 23 has other records"
+        assert is_refused(refused), "level 23 has other records"
 
 
 def test_version_0_lowers_only_where_that_is_allowed(own: Administrator) -> None:
     refused = update(own, change(METADATA_VERSION, 19, UPGRADE), version=0)
     allowed = update(own, change(METADATA_VERSION, 20, SAFE), version=0)
 
-    assert codes(refused) == {METADATA_VERSION: REFUSED}
+    assert is_refused(refused)
     assert codes(allowed) == {METADATA_VERSION: 0}
     assert level(own) == 20
 
 
-# Kafka 3.9 answers so in versions 0 and 1, Kafka 4.3 in version 2.
-def test_features_are_changed_one_by_one_and_since_version_2_all_or_none(
-    own: Administrator,
-) -> None:
+# Kafka 4.3 answers so in all versions; 3.9, which has 0 and 1, for each feature by itself. sarama
+# asks with version 1 and expects the code at the top (TestFuncAdminUpdateFeatures).
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_features_are_changed_or_none(own: Administrator, version: int) -> None:
     good, bad = change(METADATA_VERSION, 20, SAFE), change("foo", 1)
 
-    newer = update(own, good, bad, version=2)
-    assert (newer.error_code, codes(newer)) == (REFUSED, {})
-    assert "foo" in (newer.error_message or "")
+    for changes in ((bad,), (good, bad), (bad, good)):
+        for validate_only in (True, False):
+            answer = update(own, *changes, version=version, validate_only=validate_only)
+            assert is_refused(answer)
+            assert "foo" in (answer.error_message or "")
     assert level(own) == NEW
 
-    older = update(own, good, bad)
-    assert (older.error_code, codes(older)) == (0, {METADATA_VERSION: 0, "foo": REFUSED})
+    update(own, good, version=version)
     assert level(own) == 20
 
 
@@ -191,11 +219,46 @@ def test_of_a_feature_that_is_named_twice_the_last_one_counts(
     assert level(own) == 22
 
 
+# At 22 Kafka 4 serves consumer groups of KIP-848, if the log says so; 3.9 opens none above 21, and
+# does not start where a log of 21 names group.version 1.
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_version_of_groups_goes_with_that_of_the_metadata(
+    own: Administrator, own_broker: BrokerProcess, version: int
+) -> None:
+    update(own, change(METADATA_VERSION, 22), version=version)
+    assert finalized(own) == {METADATA_VERSION: 22, GROUP_VERSION: 1}
+    update(own, change(METADATA_VERSION, 21, SAFE), version=version)
+    assert finalized(own) == {METADATA_VERSION: 21}
+    update(own, change(METADATA_VERSION, 33), version=version)
+    own_broker.kill()
+    own_broker.start()
+    with Administrator(own_broker.host, own_broker.port) as caller:
+        assert finalized(caller) == {METADATA_VERSION: 33, GROUP_VERSION: 1}
+
+
+def test_the_version_of_groups_is_what_was_asked_for(own: Administrator) -> None:
+    group_version, metadata_version = change(GROUP_VERSION, 1), change(METADATA_VERSION, 22)
+
+    refused = update(own, group_version)
+    assert is_refused(refused)
+    assert refused.error_message == (
+        "no feature was changed: group.version 1 needs metadata.version 22 (4.0-IV0), it is 21 "
+        "(3.9-IV0), and a Kafka of that level does not start where the log names it"
+    )
+    both = update(own, group_version, metadata_version)
+    assert codes(both) == {GROUP_VERSION: 0, METADATA_VERSION: 0}
+    update(own, change(GROUP_VERSION, 0, SAFE))
+    update(own, change(METADATA_VERSION, 23))
+    assert finalized(own) == {METADATA_VERSION: 23}
+    update(own, group_version)
+    assert finalized(own) == {METADATA_VERSION: 23, GROUP_VERSION: 1}
+
+
 @pytest.mark.parametrize("kind", [UPGRADE, SAFE, UNSAFE])
 def test_the_version_of_the_quorum_stays_as_it_is(caller: Caller, kind: int) -> None:
     assert codes(update(caller, change(KRAFT_VERSION, 0, kind))) == {KRAFT_VERSION: 0}
-    assert codes(update(caller, change(KRAFT_VERSION, 1, kind))) == {KRAFT_VERSION: REFUSED}
-    assert codes(update(caller, change(KRAFT_VERSION, 2, kind))) == {KRAFT_VERSION: REFUSED}
+    assert is_refused(update(caller, change(KRAFT_VERSION, 1, kind)))
+    assert is_refused(update(caller, change(KRAFT_VERSION, 2, kind)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

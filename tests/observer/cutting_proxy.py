@@ -22,6 +22,7 @@ class CuttingProxy:
         self._wanted = cuts
         self._most = most
         self._rng = rng
+        self._passing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[CuttingProxy]:
@@ -32,8 +33,17 @@ class CuttingProxy:
             yield self
         finally:
             server.close()
+            passing = list(self._passing)
+            for one in passing:
+                one.cancel()
+            await asyncio.gather(*passing, return_exceptions=True)
+            await asyncio.sleep(0)  # in which what was aborted is closed
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
         with suppress(ConnectionError, asyncio.CancelledError):
             upstream, downstream = await asyncio.open_connection("127.0.0.1", self._to)
             requests = asyncio.create_task(_copy(reader, downstream))

@@ -347,7 +347,10 @@ _REQUEST = Struct(">hhih")
 async def serve(controller: ScriptedController) -> AsyncIterator[int]:
     """Let it be asked over TCP; the port. Fetches wait for as long as they allow."""
 
+    talks: set[asyncio.Task[None] | None] = set()
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.current_task())
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 while True:
@@ -355,12 +358,15 @@ async def serve(controller: ScriptedController) -> AsyncIterator[int]:
                     writer.write(await _reply(controller, await reader.readexactly(size)))
                     await writer.drain()
         finally:
+            talks.discard(asyncio.current_task())
             writer.transport.abort()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
         server.close()
+        for one in filter(None, talks):
+            one.cancel()  # since Python 3.12 a server waits for its connections
 
 
 async def _reply(controller: ScriptedController, frame: bytes) -> bytes:

@@ -3,7 +3,6 @@ the controller has, byte for byte."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +26,7 @@ EITHER_WAY = pytest.mark.parametrize(
 
 @EITHER_WAY
 @pytest.mark.parametrize("seed", range(2))
-def test_a_hundred_cuts_leave_a_snapshot_as_it_is_at_the_leader(
+async def test_a_hundred_cuts_leave_a_snapshot_as_it_is_at_the_leader(
     tmp_path: Path, seed: int, restarts: bool
 ) -> None:
     controller = ScriptedController()
@@ -38,11 +37,8 @@ def test_a_hundred_cuts_leave_a_snapshot_as_it_is_at_the_leader(
     controller.append(*topic("late"))
     data = controller.snapshots[snapshot]
 
-    async def follow() -> None:
-        async with serve(controller) as port:
-            await cut_off(port, len(data), tmp_path, seed=seed, restarts=restarts)
-
-    asyncio.run(follow())
+    async with serve(controller) as port:
+        await cut_off(port, len(data), tmp_path, seed=seed, restarts=restarts)
     assert checkpoints(tmp_path) == {snapshot.file_name: data}
     loaded = load(DiskFilesystem(), str(tmp_path))
     assert list(loaded.image.records()) == list(controller.image.records())
@@ -60,7 +56,7 @@ def settings_of_another_broker() -> list[list[MetadataRecord]]:
 
 
 @EITHER_WAY
-def test_a_hundred_cuts_from_a_running_broker_leave_its_snapshot(
+async def test_a_hundred_cuts_from_a_running_broker_leave_its_snapshot(
     tmp_path: Path, restarts: bool
 ) -> None:
     data, folder = tmp_path / "data", tmp_path / "observer"
@@ -71,7 +67,7 @@ def test_a_hundred_cuts_from_a_running_broker_leave_its_snapshot(
             snapshot = controller.take_snapshot()
             client.create_topic("late")
         size = len(checkpoints(data)[snapshot.file_name])
-        asyncio.run(cut_off(controller.port, size, folder, seed=3, restarts=restarts))
+        await cut_off(controller.port, size, folder, seed=3, restarts=restarts)
         there = checkpoints(data)[snapshot.file_name]
         state = list(controller.controller.image.records())
     assert checkpoints(folder) == {snapshot.file_name: there}

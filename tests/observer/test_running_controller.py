@@ -85,42 +85,39 @@ def wait_until_known(controller: RunningController, observer: tuple[int, int]) -
         time.sleep(0.01)
 
 
-def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_later(
+async def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_later(
     controller: RunningController, tmp_path: Path
 ) -> None:
-    async def play() -> tuple[Follower, Offsets]:
-        told = Offsets()
-        made = Follower(
-            [("127.0.0.1", controller.port)],
-            ObserverDirectory.open(DiskFilesystem(), str(tmp_path / "copy")),
-            watcher=told,
-            replica_id=REPLICA_ID,
-            directory_id=DIRECTORY_ID,
-            backoff_s=0.001,
-        )
-        following = asyncio.create_task(made.run())
-        await asyncio.to_thread(create, controller, "a")
-        await told.until(controller.end_offset)
-        controller.begin_epoch()
-        await asyncio.to_thread(create, controller, "b")
-        await told.until(controller.end_offset)
-        controller.raise_start(controller.take_snapshot().end_offset)
-        await asyncio.to_thread(create, controller, "c")
-        await told.until(controller.end_offset)
-        end = controller.end_offset
-        await asyncio.to_thread(wait_until_known, controller, (REPLICA_ID, end))
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        made.kept.close()
-        return made, told
+    told = Offsets()
+    made = Follower(
+        [("127.0.0.1", controller.port)],
+        ObserverDirectory.open(DiskFilesystem(), str(tmp_path / "copy")),
+        watcher=told,
+        replica_id=REPLICA_ID,
+        directory_id=DIRECTORY_ID,
+        backoff_s=0.001,
+    )
+    following = asyncio.create_task(made.run())
+    await asyncio.to_thread(create, controller, "a")
+    await told.until(controller.end_offset)
+    controller.begin_epoch()
+    await asyncio.to_thread(create, controller, "b")
+    await told.until(controller.end_offset)
+    controller.raise_start(controller.take_snapshot().end_offset)
+    await asyncio.to_thread(create, controller, "c")
+    await told.until(controller.end_offset)
+    end = controller.end_offset
+    await asyncio.to_thread(wait_until_known, controller, (REPLICA_ID, end))
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    made.kept.close()
 
-    made, told = asyncio.run(play())
     assert told.states == 1, "it was never too far behind"
     assert sorted(made.image.topics) == ["a", "b", "c"]
     assert load(DiskFilesystem(), str(tmp_path / "copy")).end_offset == controller.end_offset
 
 
-def test_one_that_was_away_for_too_long_is_given_the_snapshot(
+async def test_one_that_was_away_for_too_long_is_given_the_snapshot(
     controller: RunningController, tmp_path: Path
 ) -> None:
     async def follow(offset: int) -> Follower:
@@ -135,14 +132,14 @@ def test_one_that_was_away_for_too_long_is_given_the_snapshot(
         return made
 
     create(controller, "a")
-    asyncio.run(follow(controller.end_offset))
+    await follow(controller.end_offset)
     assert not checkpoints(tmp_path / "copy")
     controller.begin_epoch()
     create(controller, "b")
     snapshot = controller.take_snapshot()
     controller.raise_start(snapshot.end_offset)
     create(controller, "c")
-    made = asyncio.run(follow(controller.end_offset))
+    made = await follow(controller.end_offset)
     assert sorted(made.image.topics) == ["a", "b", "c"]
     there = checkpoints(tmp_path / "data")
     assert checkpoints(tmp_path / "copy") == {snapshot.file_name: there[snapshot.file_name]}

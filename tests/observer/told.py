@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,10 +58,10 @@ def follower(
     return made, told
 
 
-def follow(made: Follower) -> None:
+async def follow(made: Follower) -> None:
     """Until nothing more happens."""
     with pytest.raises(Finished):
-        asyncio.run(made.run())
+        await made.run()
 
 
 def same(image: MetadataImage, other: MetadataImage) -> bool:

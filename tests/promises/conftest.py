@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def settings() -> Mapping[str, str]:
-    return {"metrics.port": str(free_port())}
+    # On a slow machine retention would look into compressed batches meanwhile.
+    return {"metrics.port": str(free_port()), "log.initial.task.delay.ms": "3600000"}
 
 
 @pytest.fixture

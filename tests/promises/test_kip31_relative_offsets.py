@@ -232,6 +232,8 @@ def test_usage_a_wrapper_with_holes_is_read_with_its_true_offsets(
 
 
 def lay_in(folder: Path, data: bytes) -> None:
+    """As if Kafka had written it, in whose logs offsets may be missing anywhere."""
+    (folder.parent / "taken-over-checkpoint").unlink()
     for path in folder.iterdir():
         if path.suffix in (".index", ".timeindex"):
             path.unlink()

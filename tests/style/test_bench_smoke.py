@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.convert import CASES, TWINS
+from bench.convert import CASES, CHECKS, TWINS
 from protocol.records.transcode import IMPLEMENTATION
 from tests.style.sources import CHECKOUT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bench.convert import InAProcess
 
 GROUPS = ("produce", "fetch", "single", "latency", "startup")
 SERVERS = ("triglot", "floor")
@@ -50,11 +52,14 @@ def test_a_benchmark_gives_all_its_figures_for_both_servers(group: str, tmp_path
     assert "triglot / floor" in table
 
 
-def test_the_benchmark_of_conversion_gives_all_its_figures_for_both_loops(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("group", "cases"), [("convert", CASES), ("checks", CHECKS)])
+def test_a_benchmark_of_the_loops_gives_all_its_figures_for_both(
+    group: str, cases: tuple[InAProcess, ...], tmp_path: Path
+) -> None:
     if IMPLEMENTATION != "compiled":
         pytest.skip("the loops in C are not built (make compiled)")
-    table, data = measured(tmp_path, "--only", "convert")
-    assert {figure["group"] for figure in data["figures"]} == {case.group for case in CASES}
+    table, data = measured(tmp_path, "--only", group)
+    assert {figure["group"] for figure in data["figures"]} == {case.group for case in cases}
     for figure in data["figures"]:
         for twin in TWINS:
             assert figure["rounds"][twin][0] > 0, (figure["load"], figure["figure"], twin)
@@ -68,7 +73,9 @@ def test_readers_of_0_8_are_measured_at_our_broker_alone(tmp_path: Path) -> None
         assert len(figure["rounds"]["triglot"]) == 1, (figure["load"], figure["figure"])
 
 
-@pytest.mark.parametrize("group", ["recovery", "group-commit", "time-search", "many-partitions"])
+@pytest.mark.parametrize(
+    "group", ["recovery", "group-commit", "time-search", "many-partitions", "validation"]
+)
 def test_a_benchmark_of_storage_gives_all_its_figures(group: str, tmp_path: Path) -> None:
     _, data = measured(tmp_path, "--only", group, "--against", "triglot")
     assert data["figures"]

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from broker._version import VERSION
+from config import load
 from tests.style.dockerfile import Stage, stages
 from tests.style.sources import CHECKOUT
 from tests.support.installed import PACKAGES
@@ -84,7 +85,7 @@ def test_the_broker_keeps_its_data_in_its_volume() -> None:
 def test_the_pipeline_has_a_java_that_spark_runs_on_and_nothing_for_building() -> None:
     installed = [step.rest for step in PIPELINE.instructions if "apt-get install" in step.rest]
     (packages,) = [re.findall(r"--no-install-recommends (.*?) &&", rest) for rest in installed]
-    assert packages == ["openjdk-17-jre-headless"]
+    assert packages == ["openjdk-21-jre-headless"]
     (copied,) = [step.rest for step in PIPELINE.instructions if step.word == "COPY"]
     assert copied == "--from=build-pipeline /opt/triglot /opt/triglot"
     ran = [step.rest for step in STAGES["build-pipeline"].instructions if step.word == "RUN"]
@@ -128,12 +129,27 @@ def test_the_demo_has_the_client_that_the_tests_use() -> None:
 def test_the_demo_waits_for_a_healthy_broker_and_publishes_it_on_loopback_only() -> None:
     services = compose()["services"]
     assert set(services) == {"broker", "producer", "consumer", "pipeline"}
-    assert services["broker"]["ports"] == ["127.0.0.1:9092:9092"]
+    assert services["broker"]["ports"] == ["127.0.0.1:9092:19092"]
     for client in (services["producer"], services["consumer"]):
         assert client["build"] == {"context": ".", "target": DEMO.name}
         assert client["depends_on"] == {"broker": {"condition": "service_healthy"}}
         assert client["environment"] == {"BOOTSTRAP": "broker:9092"}
         assert (CHECKOUT / "examples" / client["command"][1]).is_file()
+
+
+def test_the_broker_of_the_demo_is_dialled_by_names_that_outlive_its_address() -> None:
+    broker = compose()["services"]["broker"]
+    settings = load(environ=broker["environment"])
+    assert [str(one) for one in settings.listeners] == [
+        "PLAINTEXT://0.0.0.0:9092",
+        "HOST://0.0.0.0:19092",
+    ]
+    assert [str(one) for one in settings.advertised_listeners or ()] == [
+        "PLAINTEXT://broker:9092",
+        "HOST://127.0.0.1:9092",
+    ]
+    command = IMAGE.only("CMD").command()
+    assert broker["command"] == command[: command.index("--listen")]
 
 
 def test_the_demo_keeps_its_data_in_a_volume() -> None:

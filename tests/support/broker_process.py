@@ -33,9 +33,12 @@ class BrokerProcess(ServerProcess):
         *,
         settings: Mapping[str, str] | None = None,
         arguments: tuple[str, ...] = (),
+        open_files: int | None = None,
     ) -> None:
+        """`open_files` is how many descriptors it may have; None leaves it at ours."""
         super().__init__(data, settings=settings)
         self.arguments = arguments
+        self.open_files = open_files
 
     def _launch(self) -> RunningProcess:
         command = [sys.executable, "-m", "broker", "serve", "--data", str(self.data.resolve())]
@@ -43,6 +46,9 @@ class BrokerProcess(ServerProcess):
             command += ["--listen", self.bootstrap]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
+        if self.open_files is not None:
+            limit = f'ulimit -n {self.open_files}; exec "$0" "$@"'
+            command = ["/bin/sh", "-c", limit, *command]
         return RunningProcess(
             [*command, *self.arguments],
             cwd=CHECKOUT,

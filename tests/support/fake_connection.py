@@ -42,6 +42,9 @@ class FakeTransport:
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def get_extra_info(self, name: str) -> Any:
         return self.near if name == "socket" else ("127.0.0.1", 1)
 

@@ -1,8 +1,9 @@
 """Programs of other people that some tests run, fetched once into a cache of the checkout.
 
-Maven resolves jars by the coordinates of a `pom.xml`, npm packages by a lock file, and pip old
-Python clients by pinned requirements. Each result lies in a folder named by the digest of its
-inputs, so a changed input is fetched anew and an interrupted fetch is never taken for a whole one.
+Maven resolves jars by the coordinates of a `pom.xml`, npm packages, Go modules and Rust
+crates by their lock files, and pip old Python clients by pinned requirements. Each result lies in a
+folder named by the digest of its inputs, so a changed input is fetched anew and an interrupted
+fetch is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ TESTS = Path(__file__).resolve().parents[1]
 #: The first fetch of all jars takes some ten seconds on an ordinary line.
 FETCH_TIMEOUT_S = 240.0
 
+#: A hundred crates are compiled in a minute or two on two cores.
+BUILD_TIMEOUT_S = 900.0
+
 
 class NotAvailable(Exception):
     """A runtime or a download is missing on this machine. The text says which and why."""
@@ -47,7 +51,7 @@ def runtime(name: str) -> str:
 def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
     """The folder with every run-time jar that `pom` asks for, with these Maven properties."""
     defines = [f"-D{name}={value}" for name, value in sorted((properties or {}).items())]
-    with _made_once("jars", [pom.read_bytes(), *map(str.encode, defines)]) as (folder, missing):
+    with made_once("jars", [pom.read_bytes(), *map(str.encode, defines)]) as (folder, missing):
         if missing:
             command = [
                 runtime("mvn"),
@@ -66,7 +70,7 @@ def classes(*sources: Path, classpath: Path) -> Path:
     """The folder with the classes of every `.java` file under the folders `sources`."""
     files = [file for folder in sources for file in sorted(folder.rglob("*.java"))]
     inputs = [classpath.name.encode(), *(file.read_bytes() for file in files)]
-    with _made_once("classes", inputs) as (folder, missing):
+    with made_once("classes", inputs) as (folder, missing):
         if missing:
             folder.mkdir()
             command = [runtime("javac"), "-Xlint:all,-processing", "-Werror", "--release", "11"]
@@ -86,7 +90,7 @@ def python_packages(requirements: Path, patch: Callable[[Path], None]) -> Path:
     inputs = [requirements.read_bytes(), Path(inspect.getfile(patch)).read_bytes()]
     # Some of it is compiled for one Python.
     inputs.append(sys.version.encode())
-    with _made_once("python", inputs) as (folder, missing):
+    with made_once("python", inputs) as (folder, missing):
         if missing:
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
             command += ["--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
@@ -96,10 +100,46 @@ def python_packages(requirements: Path, patch: Callable[[Path], None]) -> Path:
     return folder
 
 
+def librdkafka(release: str) -> Path:
+    """The shared library out of a wheel of confluent-kafka. `release` is that of the wheel.
+
+    Wheels of every release were made for Python 3.9; the library in them does not depend on it.
+    """
+    with made_once("librdkafka", [release.encode()]) as (folder, missing):
+        if missing:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
+            command += ["--disable-pip-version-check", "--no-deps", "--no-compile"]
+            command += ["--only-binary=:all:", "--python-version", "3.9", "--target", str(folder)]
+            _fetch([*command, f"confluent-kafka=={release}"], cwd=folder.parent)
+    (library,) = folder.glob("confluent_kafka.libs/librdkafka*")
+    return library
+
+
+def go_program(module: Path, package: str) -> Path:
+    """The program of a package in a Go module, whose `go.sum` pins what it takes."""
+    inputs = [file.read_bytes() for file in sorted(module.rglob("*")) if file.is_file()]
+    with made_once("go", [package.encode(), *inputs]) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            command = [runtime("go"), "build", "-mod=readonly", "-buildvcs=false", "-o"]
+            _fetch([*command, f"{folder}/", f"./{package}"], cwd=module)
+    return folder / package
+
+
+def rust_program(crate: Path, name: str) -> Path:
+    """A program of a Rust crate, whose `Cargo.lock` pins what it takes."""
+    files = [crate / "Cargo.toml", crate / "Cargo.lock", *sorted((crate / "src").rglob("*.rs"))]
+    with made_once("rust", [file.read_bytes() for file in files]) as (folder, missing):
+        if missing:
+            command = [runtime("cargo"), "build", "--quiet", "--locked", "--target-dir"]
+            _fetch([*command, str(folder)], cwd=crate, timeout_s=BUILD_TIMEOUT_S)
+    return folder / "debug" / name
+
+
 def node_modules(package: Path) -> Path:
     """A folder with the packages that the lock file in the folder `package` names."""
     inputs = [package / "package.json", package / "package-lock.json"]
-    with _made_once("node", [file.read_bytes() for file in inputs]) as (folder, missing):
+    with made_once("node", [file.read_bytes() for file in inputs]) as (folder, missing):
         if missing:
             folder.mkdir()
             for file in inputs:
@@ -110,7 +150,7 @@ def node_modules(package: Path) -> Path:
 
 
 @contextmanager
-def _made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]]:
+def made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]]:
     """A folder for these inputs, and whether the caller has to fill it.
 
     A file lock keeps two test runs from filling it at the same time; a fill that fails leaves
@@ -132,17 +172,19 @@ def _made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]
         done.touch()
 
 
-def _fetch(command: Sequence[str], *, cwd: Path) -> None:
-    ended = _run(command, cwd=cwd)
+def _fetch(command: Sequence[str], *, cwd: Path, timeout_s: float = FETCH_TIMEOUT_S) -> None:
+    ended = _run(command, cwd=cwd, timeout_s=timeout_s)
     if ended.returncode != 0:
         last_lines = (ended.stdout + ended.stderr)[-2000:]
         raise NotAvailable(f"{command[0]} ended with {ended.returncode}: {last_lines}")
 
 
-def _run(command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: Sequence[str], *, cwd: Path, timeout_s: float = FETCH_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+            command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NotAvailable(f"{command[0]} did not end within {FETCH_TIMEOUT_S} s") from None
+        raise NotAvailable(f"{command[0]} did not end within {timeout_s} s") from None

@@ -22,7 +22,7 @@ from protocol.logdata.membership import (
 )
 from protocol.logdata.offsets import decode_key, decode_value, shard_of
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from protocol.messages.offset_commit import ANY_OFFSET, OffsetCommitRequest, OffsetCommitResponse
@@ -380,6 +380,17 @@ class Member:
             **more,
         }
         return self.caller.heartbeat_code(self.group, version=self.versions.heartbeat, **facts)
+
+    def send_heartbeat(self) -> None:
+        """Send one whose answer `heartbeat_code` takes."""
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self.generation, member_id=self.member_id
+        )
+        self._send(request, self.versions.heartbeat)
+
+    def heartbeat_code(self) -> int:
+        answer: HeartbeatResponse = self._receive()
+        return answer.error_code
 
     def hear_of_rebalance(self) -> None:
         """Wait until a rebalance is prepared. Requests on two connections have no order: what this

@@ -8,10 +8,14 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib.metadata import distribution
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support.broker_process import CHECKOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PACKAGES = ("broker", "config", "pipeline", "protocol", "storage")
 """What a wheel holds, below the one name that it installs."""
@@ -45,8 +49,13 @@ def built(source: Path, into: Path, *kinds: str) -> Path:
     return wheel
 
 
-def install(wheel: Path, folder: Path) -> Installation:
-    """A virtual environment with the wheel in it; the dependencies are lent by this one."""
+def install(
+    wheel: Path, folder: Path, *, dependencies: Iterable[str] | None = None
+) -> Installation:
+    """A virtual environment with the wheel in it; the dependencies are lent by this one.
+
+    `dependencies` are the distributions that are lent, None for all that are installed here.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     installed = Installation(
         Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)})), folder / "bin"
@@ -59,8 +68,19 @@ def install(wheel: Path, folder: Path) -> Installation:
         ],
         check=True,
     )
-    (installed.site_packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if dependencies is None:
+        (installed.site_packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    else:
+        for name in dependencies:
+            _link(name, installed.site_packages)
     return installed
+
+
+def _link(name: str, site_packages: Path) -> None:
+    """Make all that a distribution has installed here importable there."""
+    lent = distribution(name)
+    for top in {file.parts[0] for file in lent.files or () if file.parts[0] != ".."}:
+        (site_packages / top).symlink_to(str(lent.locate_file(top)))
 
 
 def folder_of_a_user(folder: Path) -> Path:

@@ -57,6 +57,7 @@ ALWAYS = {
 OF_THE_PACE = (
     "processExpiredBrokerHeartbeat: controller event queue overloaded",
     "sent a heartbeat request but received error REQUEST_TIMED_OUT",
+    "Exceptionally slow controller event",
 )
 
 

@@ -1,17 +1,21 @@
 """The releases of Apache Kafka that tests run, and how each is told what to log.
 
 3.9 is the last that can be moved to from ZooKeeper and logs with log4j; 4 logs with log4j2 and
-needs Java 17. Both come from Maven at first use.
+needs Java 17. All come from Maven at first use; there are no command line tools of 4.4 there, so
+those of 4.3 are run.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import fetched
 
 FOLDER = Path(__file__).parent
+VERSION_KEY = "kafka.version"
+VERSION = re.compile(f"<{VERSION_KEY}>(.*?)<")
 
 #: `FILE` gets the lines of level WARN and above. Where `OUT` stands, standard output is added.
 LOG4J = """\
@@ -57,6 +61,22 @@ class Release(NamedTuple):
     logging_out: str
     logging_property: str
     dump_tool: str
+    #: The release where it is not that of the pom.
+    newer: str = ""
+
+    @property
+    def version(self) -> str:
+        """All three numbers of it."""
+        if self.newer:
+            return self.newer
+        found = VERSION.search(self.pom.read_text(encoding="utf-8"))
+        assert found is not None
+        return found[1]
+
+    @property
+    def tools(self) -> Release:
+        """The release whose command line tools are run: that of the pom, which has them."""
+        return self._replace(newer="")
 
     def java(
         self, folder: Path, name: str, *, classes: Path | None = None, quiet: bool = False
@@ -66,7 +86,7 @@ class Release(NamedTuple):
         What it logs as WARN or worse goes to `<name>.log` in the folder, and all that it logs to
         standard output, unless it is to be `quiet`. `classes` is a folder to be searched first.
         """
-        jars = fetched.jars(self.pom)
+        jars = fetched.jars(self.pom, properties={VERSION_KEY: self.newer} if self.newer else None)
         complaints = folder.resolve() / f"{name}.log"
         logging = folder.resolve() / f"{name}.log4j.properties"
         out = "" if quiet else self.logging_out
@@ -95,4 +115,5 @@ KAFKA_4 = Release(
     logging_property="log4j2.configurationFile",
     dump_tool="org.apache.kafka.tools.DumpLogSegments",
 )
+KAFKA_4_4 = KAFKA_4._replace(name="4.4", newer="4.4.0")
 RELEASES = (KAFKA_3_9, KAFKA_4)

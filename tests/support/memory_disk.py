@@ -12,6 +12,7 @@ durable with the size.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ class Mood(NamedTuple):
 MOODS = (Mood(0.33, 0.33), Mood(0.33, 0.33), Mood(0.05, 0.85), Mood(0.85, 0.05), Mood(0.0, 0.0))
 
 
+_SECONDS = itertools.count(1)
+
+
+def tick_ns() -> int:
+    """The time, which goes on by a second each time somebody looks at it."""
+    return next(_SECONDS) * 1_000_000_000
+
+
 class Inode:
     """A file's content, what of it is durable, and what happened since.
 
@@ -45,7 +54,8 @@ class Inode:
     """
 
     __slots__ = (
-        "changes", "data", "durable", "durable_ms", "lost", "modified_ms", "read_only", "shared",
+        "changed_ns", "changes", "data", "durable", "durable_ms", "lost", "modified_ms",
+        "read_only", "shared",
     )  # fmt: skip
 
     def __init__(self, data: bytes | bytearray = b"", modified_ms: int = 0) -> None:
@@ -54,6 +64,7 @@ class Inode:
         self.modified_ms = self.durable_ms = modified_ms
         self.changes: list[tuple[int, bytes | None]] = []
         """(position, bytes) for a write, (size, None) for a truncation."""
+        self.changed_ns = tick_ns()
         self.shared = False
         self.lost = False
         """Whether a sync failed: then `data` is not what is on the disk even without changes."""
@@ -68,12 +79,14 @@ class Inode:
         self._own()
         overwrite(self.data, position, data)
         self.modified_ms = now_ms
+        self.changed_ns = tick_ns()
         self.changes.append((position, data))
 
     def truncate(self, size: int, now_ms: int) -> None:
         self._own()
         change_size(self.data, size)
         self.modified_ms = now_ms
+        self.changed_ns = tick_ns()
         self.changes.append((size, None))
 
     def sync(self) -> None:
@@ -114,6 +127,7 @@ class Inode:
     def survive(self, rng: random.Random, mood: Mood) -> Inode:
         survivor = Inode.__new__(Inode)
         survivor.changes, survivor.lost, survivor.shared = [], False, False
+        survivor.changed_ns = tick_ns()
         survivor.read_only = self.read_only and rng.random() < 0.5
         survivor.modified_ms = survivor.durable_ms = self.durable_ms
         if not self.changes:
@@ -167,7 +181,9 @@ def tear(data: bytearray, position: int, written: bytes, rng: random.Random) -> 
                 overwrite(data, first, written[first - position : last - position])
             first = last
     rest = end - len(data)
-    if rest > 1 and rng.random() < 0.3:  # no disk leaves out a single byte
+    # A disk writes whole sectors: none leaves out a single byte amid one.
+    left_out = len(bytes(written[len(written) - rest :]).strip(b"\0")) if rest > 0 else 0
+    if rest > 0 and (len(data) % SECTOR_BYTES == 0 or left_out > 1) and rng.random() < 0.3:
         data.extend(rng.randbytes(rest) if rng.random() < 0.2 else bytes(rest))
 
 

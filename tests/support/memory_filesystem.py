@@ -21,7 +21,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from storage.filesystem import parent_of, write_atomic
-from tests.support.memory_disk import MOODS, Folder, Inode
+from tests.support.memory_disk import MOODS, Folder, Inode, tick_ns
 
 if TYPE_CHECKING:
     import random
@@ -91,6 +91,9 @@ class MemoryFile:
 
     def size(self) -> int:
         return len(self.inode.data)
+
+    def changed_ns(self) -> int:
+        return self.inode.changed_ns
 
     def fileno(self) -> int:
         raise OSError(errno.EBADF, "a file in memory has no descriptor", self.path)
@@ -313,6 +316,9 @@ class MemoryFilesystem:
 
     def modified_ms(self, path: str) -> int:
         return self._inode(path).modified_ms
+
+    def now_ns(self) -> int:
+        return tick_ns()
 
     def set_modified_ms(self, path: str, ms: int) -> None:
         inode = self._inode(path)

@@ -118,6 +118,7 @@ class OffsetStore:
         return SimpleNamespace(
             ack_when_durable=True,
             now_ms=lambda: self.time_ms,
+            deletion_clock=SimpleNamespace(now_ms=lambda: self.time_ms),
             disk=self.disk,
             appends=Appends(self.disk),
             settings=SimpleNamespace(

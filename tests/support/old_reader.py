@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.records.batch import Batch
 from protocol.records.layout import (
     HEADER_SIZE,
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
     from broker.topics import Topic
     from protocol.messages.fetch import FetchRequest, FetchResponse
     from protocol.records.record import Record
+    from protocol.registry import Api
+    from protocol.schema import Message as RequestMessage
     from storage.log import Log
 
     Fetched = FetchResponse.Topic.Partition
 
-FETCH = APIS[1]
+FETCH, API_VERSIONS = APIS[1], APIS[18]
 CLIENT_ID = struct.pack(">h", -1)
 BY_ID_SINCE = 13
 
@@ -59,11 +62,23 @@ class Reader:
         self._version = 0
         self._correlation_id = 0
 
+    def introduce(self, software_name: str, software_version: str) -> None:
+        """Say who it is, as clients do in the first request of a connection."""
+        who = ApiVersionsRequest(
+            client_software_name=software_name, client_software_version=software_version
+        )
+        self._send(API_VERSIONS, who, 3)
+        self._shelf.turn_until(self.has_answer, within_s=20)
+        self._received.clear()
+
     def ask(self, request: FetchRequest, version: int) -> None:
         self._version = version
+        self._send(FETCH, request, version)
+
+    def _send(self, api: Api, request: RequestMessage, version: int) -> None:
         self._correlation_id += 1
-        header = struct.pack(">hhi", FETCH.key, version, self._correlation_id) + CLIENT_ID
-        if version >= FETCH.first_flexible:
+        header = struct.pack(">hhi", api.key, version, self._correlation_id) + CLIENT_ID
+        if version >= api.first_flexible:
             header += b"\0"
         body = request.encode(version)
         self.client.feed(struct.pack(">i", len(header) + len(body)) + header + body)
@@ -141,14 +156,16 @@ class Shelf(InProcessBroker):
         version: int,
         partition: int = 0,
         max_bytes: int = 1 << 20,
+        reader: Reader | None = None,
         **options: Any,
     ) -> Fetched:
-        """One partition's entry, by a client of its own. The fetch does not wait for more data."""
+        """One partition's entry, by a client of its own unless one is given. The fetch does not
+        wait for more data."""
         name: str | bytes = topic
         if version >= BY_ID_SINCE:
             name = self.running.broker.topics.by_name[topic].topic_id
         wanted = Wanted(name, offset, partition, partition_max_bytes=max_bytes)
-        answer = self.reader().fetch(fetch_request(wanted, **options), version)
+        answer = (reader or self.reader()).fetch(fetch_request(wanted, **options), version)
         ((entry,),) = [found.partitions for found in answer.responses]
         found: Fetched = entry
         return found

@@ -1,0 +1,21 @@
+"""DescribeDelegationToken: refused, as by Kafka: there are no tokens where nobody authenticates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+
+def describe_delegation_token(request: Request, ctx: Context) -> DescribeDelegationTokenResponse:
+    message: DescribeDelegationTokenRequest = request.message
+    return refused(message, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -1,0 +1,20 @@
+"""SaslAuthenticate: refused on a listener that asks for no authentication, as by Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+
+def sasl_authenticate(request: Request, ctx: Context) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="this listener asks for no authentication",
+        auth_bytes=b"",
+    )

@@ -1,0 +1,17 @@
+"""SaslHandshake: refused on a listener that asks for no authentication, as by Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse, refused
+
+if TYPE_CHECKING:
+    from broker.context import Context
+    from protocol.connection import Request
+
+
+def sasl_handshake(request: Request, ctx: Context) -> SaslHandshakeResponse:
+    message: SaslHandshakeRequest = request.message
+    return refused(message, ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,0 +1,192 @@
+"""The sockets on which clients connect: opened at the start, and changed while the broker runs.
+
+A change is made in two steps, so that one that cannot be leaves everything as it was: `bind` takes
+the new addresses, and `take` serves them and gives up those that are wanted no more.
+
+All of them can rest (`pause`): clients then wait in the kernel's queue until they go on. The event
+loops can only close what listens, which would turn away those who wait. So the loop is given a
+duplicate of each socket; that costs a descriptor, and keeps the queue when the loop has closed its
+own.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from broker import logs
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+    from config import Listener
+
+ACCEPT_BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+Bound = dict["Listener", list[socket.socket]]
+"""Sockets that listen and are not served yet, by the listener they are for with its real port."""
+
+
+class CannotListen(Exception):
+    """An address cannot be taken; the text says which and why."""
+
+    def __init__(self, listener: Listener, error: OSError) -> None:
+        super().__init__(f"can't listen on {listener}: {error.strerror or error}")
+        self.listener = listener
+
+
+class Listening:
+    """Belongs to the loop. Listeners are told apart by name, host and the port they are open on."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        new_connection: Callable[[str], asyncio.BaseProtocol],
+    ) -> None:
+        """`new_connection` makes the protocol of a connection to the listener of this name."""
+        self._loop = loop
+        self._new_connection = new_connection
+        self._sockets: Bound = {}
+        self._servers: dict[Listener, list[asyncio.AbstractServer]] = {}
+        self._paused = False
+        self._beginning: set[asyncio.Task[None]] = set()
+        self.ports: dict[str, int] = {}
+        """On which port each listener was opened, by its name."""
+        self.address = ("", 0)
+        """Host and port of the first that was opened."""
+
+    def bind(self, wanted: Iterable[Listener]) -> Bound:
+        """Listen on those of these that are not open yet. Raises CannotListen, and then nothing
+        has changed."""
+        bound: Bound = {}
+        try:
+            for listener in wanted:
+                if self._as_opened(listener) not in self._servers:
+                    sockets = _listening_sockets(listener)
+                    bound[listener._replace(port=sockets[0].getsockname()[1])] = sockets
+        except CannotListen:
+            self.release(bound)
+            raise
+        return bound
+
+    def release(self, bound: Bound) -> None:
+        """Give up what was bound and is not served after all."""
+        for sockets in bound.values():
+            for one in sockets:
+                one.close()
+
+    def take(self, wanted: Sequence[Listener], bound: Bound) -> None:
+        """Serve these and no others. `bound` are the new ones; connections stay as they are.
+
+        A client that connects before the loop has turned waits in the backlog.
+        """
+        for listener in self._servers.keys() - {self._as_opened(one) for one in wanted}:
+            for server in self._servers.pop(listener):
+                server.close()
+            for one in self._sockets.pop(listener):
+                one.close()
+        names = {listener.name for listener in wanted}
+        self.ports = {name: port for name, port in self.ports.items() if name in names}
+        for listener, sockets in bound.items():
+            self._sockets[listener] = sockets
+            self._servers[listener] = []
+            self.ports[listener.name] = listener.port
+            if not self.address[0]:
+                self.address = sockets[0].getsockname()[:2]
+            if not self._paused:
+                self._begin(listener)
+
+    def pause(self) -> None:
+        """Accept nobody for now."""
+        self._paused = True
+        for servers in self._servers.values():
+            for server in servers:
+                server.close()
+            servers.clear()
+
+    def resume(self) -> None:
+        """Accept those who wait, and go on."""
+        self._paused = False
+        for listener in self._sockets:
+            self._begin(listener)
+
+    def _begin(self, listener: Listener) -> None:
+        task = self._loop.create_task(self._serve(listener))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def begun(self) -> None:
+        """Wait until all that was taken is served."""
+        for task in list(self._beginning):
+            await task
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self.take((), {})
+
+    def _as_opened(self, listener: Listener) -> Listener:
+        """With the port that it was opened on, if any port will do for it and it is open."""
+        if listener.port == 0:
+            for one in self._servers:
+                if one[:2] == listener[:2]:
+                    return one
+        return listener
+
+    async def _serve(self, listener: Listener) -> None:
+        for one in self._sockets.get(listener, ()):
+            try:
+                server = await self._loop.create_server(
+                    lambda: self._new_connection(listener.name),
+                    sock=one.dup(),
+                    backlog=ACCEPT_BACKLOG,
+                )
+            except OSError as error:
+                logs.error("a listener could not go on", listener=str(listener), reason=str(error))
+                return
+            if listener in self._servers and not self._paused:
+                self._servers[listener].append(server)
+            else:  # given up again meanwhile
+                server.close()
+
+
+def _listening_sockets(listener: Listener) -> list[socket.socket]:
+    """A socket for each address of the host, all on one port. Raises CannotListen."""
+    sockets: list[socket.socket] = []
+    port = listener.port
+    missing: OSError | None = None
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            listener.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            one = socket.socket(family, kind, protocol)
+            try:
+                _listen(one, (address[0], port, *address[2:]))
+            except OSError as error:
+                one.close()
+                # A host may have an address of a family that this machine does not use.
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
+                missing = error
+                continue
+            sockets.append(one)
+            port = one.getsockname()[1]
+        if not sockets:
+            raise missing or OSError(errno.EADDRNOTAVAIL, "the host has no address")
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        raise CannotListen(listener, error) from error
+    return sockets
+
+
+def _listen(one: socket.socket, address: tuple[object, ...]) -> None:
+    one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if one.family == socket.AF_INET6:
+        # 0.0.0.0 has a socket of its own.
+        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    one.bind(address)
+    one.listen(ACCEPT_BACKLOG)
