@@ -39,6 +39,8 @@ MARKS = {
     "python": (),
     "java": (pytest.mark.java,),
     "node": (pytest.mark.node,),
+    "go": (pytest.mark.go,),
+    "rust": (pytest.mark.rust,),
 }
 
 

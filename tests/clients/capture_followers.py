@@ -22,7 +22,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 from tests.support.capture import Corpus, capture
 from tests.support.kafka_follower import KafkaFollower, metadata_files
-from tests.support.kafka_release import KAFKA_4, RELEASES, Release
+from tests.support.kafka_release import KAFKA_4, RELEASES
 from tests.support.kafka_tools import run_tool
 from tests.support.server_process import free_port, wait_until_listening
 
@@ -45,12 +45,6 @@ class FollowersCorpus(Corpus):
     def is_from(self, name: str) -> None:
         """Whatever comes next is from this client."""
         self._client = name
-
-
-def version_of(release: Release) -> str:
-    """As its jars are named: 3.9.1."""
-    text = release.pom.read_text(encoding="utf-8")
-    return text.partition("<kafka.version>")[2].partition("<")[0]
 
 
 def main() -> None:
@@ -80,7 +74,7 @@ def main() -> None:
                 DescribeClusterRequest(include_cluster_authorized_operations=False), 1
             )
         for release in RELEASES:
-            corpus.is_from(f"java {version_of(release)}, a broker")
+            corpus.is_from(f"java {release.version}, a broker")
             follower = KafkaFollower(
                 Path(folder) / release.name,
                 controller=f"{HOST}:{proxy[1]}",
@@ -91,7 +85,7 @@ def main() -> None:
             follower.wait_for(metadata_files(broker.data))
             follower.kill()
         for asked, port in zip(("server", "controller"), proxy, strict=True):
-            corpus.is_from(f"java {version_of(KAFKA_4)}, the quorum's tool")
+            corpus.is_from(f"java {KAFKA_4.version}, the quorum's tool")
             words = (f"--bootstrap-{asked}", f"{HOST}:{port}", "describe", "--status")
             print(run_tool(KAFKA_4, QUORUM_TOOL, *words, folder=Path(folder)).out)
 

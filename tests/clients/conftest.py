@@ -5,7 +5,7 @@ proves the tests), `TEST_BOOTSTRAP=host:port` one that is already there; tests t
 stop or kill their server are skipped then.
 
 A client whose runtime is missing is skipped with the reason, unless `TEST_REQUIRE_CLIENTS`
-names its runtime: a list of python, java, node between commas.
+names its runtime: a list of python, java, node, go, rust between commas.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 #: A first fetch of jars and packages happens inside the first test that wants them.
 FIRST_FETCH_TIMEOUT_S = 600
 
+RUNTIME_MARKS = ("java", "node", "go", "rust")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("java") or item.get_closest_marker("node"):
+        if any(item.get_closest_marker(runtime) for runtime in RUNTIME_MARKS):
             item.add_marker(pytest.mark.timeout(FIRST_FETCH_TIMEOUT_S))
 
 

@@ -16,10 +16,15 @@ from tests.clients.grid_clients import GRID_CLIENTS
 from tests.clients.records import Record, as_read_by, some_records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.clients.grid_clients import GridClient, GridDrivers
     from tests.clients.records import Stored
 
 FILE = Path(__file__).with_name("grid.json")
+
+#: The same of the most used releases, each tried against a few clients of the grid.
+USED_FILE = Path(__file__).with_name("used_clients.json")
 
 #: In each codec: enough for several batches, and for old readers to fetch more than once.
 RECORD_COUNT = 400
@@ -135,6 +140,8 @@ class Grid:
         return Written(topic, found)
 
     def _excuse(self, reader: GridClient, codec: str, record_format: int) -> str:
+        if record_format < 2 and reader.no_old_formats:
+            return reader.no_old_formats
         if codec == "zstd":
             # A reader that does not know it is given gzip in its place.
             given = reader.fetch_version >= 10 or not self._apache
@@ -180,14 +187,14 @@ def difference(wanted: list[Record], stored: Stored, partition: int) -> str:
     return ""
 
 
-def kept_rows() -> dict[str, dict[str, str]]:
-    """The rows of `grid.json`."""
-    rows: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
+def kept_rows(file: Path = FILE) -> dict[str, dict[str, str]]:
+    """The rows of a file of cells."""
+    rows: dict[str, dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
     return rows
 
 
-def keep(grid: Grid) -> None:
-    """Write `grid.json` anew, a line for each row."""
+def keep(grid: Grid, clients: Sequence[GridClient] = GRID_CLIENTS, file: Path = FILE) -> None:
+    """Write a file of cells anew, a line for each row."""
     facts = [
         {
             "key": client.key,
@@ -196,7 +203,7 @@ def keep(grid: Grid) -> None:
             "reads": bool(client.reads),
             "needs": client.needs,
         }
-        for client in GRID_CLIENTS
+        for client in clients
     ]
     rows = {
         row: {client: outcome.text for client, outcome in sorted(outcomes.items())}
@@ -204,6 +211,6 @@ def keep(grid: Grid) -> None:
     }
     clients_text = ",\n".join(json.dumps(fact) for fact in facts)
     rows_text = ",\n".join(f"{json.dumps(row)}: {json.dumps(rows[row])}" for row in rows)
-    FILE.write_text(
+    file.write_text(
         f'{{"clients": [\n{clients_text}\n],\n"rows": {{\n{rows_text}\n}}}}\n', encoding="utf-8"
     )

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.clients.drivers.driver import CODECS
-from tests.clients.drivers.old_program_driver import (
-    OldProgramDriver,
-    old_java_driver,
-    old_kafka_python_driver,
-)
+from tests.clients.drivers.old_program_driver import DRIVERS, OldProgramDriver
 from tests.clients.records import Abilities
 
 if TYPE_CHECKING:
@@ -51,6 +47,8 @@ class GridClient:
     abilities: Abilities = ALL_ABILITIES
     #: Why it cannot read lz4 in format 0, whose frames have another checksum than lz4 asks for.
     no_old_lz4: str = ""
+    #: Why it cannot read formats 0 and 1.
+    no_old_formats: str = ""
     #: What its user must set or know, in words for docs/clients.md.
     needs: str = ""
 
@@ -251,6 +249,5 @@ class GridDrivers:
             library, release = client.old.split()
             folder = self._folder / client.old.replace(" ", "-")
             folder.mkdir(exist_ok=True)
-            make = old_java_driver if library == "java" else old_kafka_python_driver
-            self._old[client.old] = make(release, folder)
+            self._old[client.old] = DRIVERS[library](release, folder)
         return self._old[client.old]

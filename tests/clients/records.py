@@ -30,6 +30,8 @@ class Abilities(NamedTuple):
     nothing_at_all: bool = True
     #: Headers as a list. Without: a map of names to values, so equal names stand together.
     header_order: bool = True
+    #: Empty keys, values and headers when reading. Without: they are shown as null.
+    empty_bytes: bool = True
 
 
 class Record(NamedTuple):
@@ -121,9 +123,14 @@ def _grouped(
 
 def as_read_by(record: Record, abilities: Abilities) -> Record:
     """The record as a client with these abilities can show it to its user."""
-    if abilities.header_order:
-        return record
-    return record._replace(headers=_grouped(record.headers))
+    if not abilities.header_order:
+        record = record._replace(headers=_grouped(record.headers))
+    if not abilities.empty_bytes:
+        headers = tuple((name, data or None) for name, data in record.headers)
+        record = record._replace(
+            key=record.key or None, value=record.value or None, headers=headers
+        )
+    return record
 
 
 def assert_stored(written: list[Record], stored: Stored) -> None:

@@ -45,7 +45,7 @@ EXPECTED: dict[str, int | str] = {
     "password-missing": ErrorCode.RESOURCE_NOT_FOUND,
     "user-missing": ErrorCode.RESOURCE_NOT_FOUND,
     "level": 21,
-    "known": 1,
+    "known": 7,
     "epoch": "true",
     "lower": 0,
     "lower-unsaid": ErrorCode.INVALID_UPDATE_VERSION,

@@ -10,7 +10,7 @@ import pytest
 from tests.clients.available import end_of_test
 from tests.support.caller import batch
 from tests.support.fetched import NotAvailable
-from tests.support.kafka_release import RELEASES
+from tests.support.kafka_release import KAFKA_3_9, RELEASES
 from tests.support.kafka_tools import run_tool
 from tests.support.running_controller import HOST, RunningController
 
@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.java]
 TOOLS = "org.apache.kafka.tools"
 CONFIGS, FEATURES = "kafka.admin.ConfigCommand", f"{TOOLS}.FeatureCommand"
 REASSIGN, LOG_DIRS = f"{TOOLS}.reassign.ReassignPartitionsCommand", f"{TOOLS}.LogDirsCommand"
+METRICS, TRANSACTIONS = f"{TOOLS}.ClientMetricsCommand", f"{TOOLS}.TransactionsCommand"
 RECORDS = batch(b"a" * 1000)
 
 
@@ -51,10 +52,15 @@ def test_the_tools_of_kafka_do_their_work(tmp_path: Path, release: Release) -> N
         except NotAvailable as reason:
             end_of_test("java", str(reason))
         users(run, client)
+        settings(run, client)
         partitions(run, client, folder)
 
 
 def features(run: Tool, client: tuple[str, str], controller: tuple[str, str]) -> None:
+    told = run(FEATURES, *client, "describe")
+    assert "3.3-IV3" in told
+    assert told.count("3.9-IV0") == 2
+    assert "UNKNOWN" not in told
     assert "downgraded to 20" in run(FEATURES, *client, "downgrade", "--metadata", "3.8")
     assert "3.8-IV0" in run(FEATURES, *controller, "describe")
     assert "upgraded to 21" in run(FEATURES, *controller, "upgrade", "--metadata", "3.9")
@@ -72,6 +78,19 @@ def users(run: Tool, client: tuple[str, str]) -> None:
     assert "for user-principal 'alice' are SCRAM-SHA-256=iterations=8192" in told
 
 
+def settings(run: Tool, client: tuple[str, str]) -> None:
+    broker = (*client, "--entity-type", "brokers", "--entity-name", "1")
+    run(CONFIGS, *broker, "--alter", "--add-config", "background.threads=12,log.cleaner.threads=2")
+    told = run(CONFIGS, *broker, "--describe")
+    assert "background.threads=12 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG" in told
+    assert "log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG" in told
+    sent = "org.apache.kafka.producer."
+    run(METRICS, *client, "--alter", "--name", "all", "--metrics", sent, "--interval", "1000")
+    told = run(METRICS, *client, "--describe")
+    assert "interval.ms=1000" in told
+    assert f"metrics={sent}" in told
+
+
 def partitions(run: Tool, client: tuple[str, str], folder: Path) -> None:
     move = {"topic": "orders", "partition": 0, "replicas": [1]}
     (folder / "move.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
@@ -84,3 +103,25 @@ def partitions(run: Tool, client: tuple[str, str], folder: Path) -> None:
     (directory,) = told["brokers"][0]["logDirs"]
     (partition,) = directory["partitions"]
     assert (partition["partition"], partition["size"]) == ("orders-0", len(RECORDS))
+
+
+@pytest.mark.parametrize("release", [pytest.param(one, id=one.name) for one in RELEASES])
+def test_the_tools_of_kafka_are_told_what_there_is_not(tmp_path: Path, release: Release) -> None:
+    acls = "kafka.admin.AclCommand" if release is KAFKA_3_9 else f"{TOOLS}.AclCommand"
+    asked = (
+        ((acls, "--list"), 1, "No Authorizer is configured on the broker"),
+        ((TRANSACTIONS, "list"), 0, "TransactionalId"),
+        ((TRANSACTIONS, "describe", "--transactional-id", "bank"), 1, "could not be found"),
+        ((TRANSACTIONS, "describe-producers", "--topic", "orders", "--partition", "0"), 0, "Epoch"),
+    )
+    with RunningController(tmp_path / "data") as node:
+        client = ("--bootstrap-server", f"{HOST}:{node.broker.ports['PLAINTEXT']}")
+        with node.connect_as_client() as caller:
+            caller.create_topic("orders")
+        for (tool, *words), code, text in asked:
+            try:
+                ended = run_tool(release, tool, *client, *words, folder=tmp_path)
+            except NotAvailable as reason:
+                end_of_test("java", str(reason))
+            assert ended.code == code, ended.out + ended.err
+            assert text in ended.out + ended.err

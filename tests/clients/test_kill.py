@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from tests.clients.drivers.confluent_driver import ConfluentDriver
-from tests.clients.drivers.driver import KEEP_FOR_EVER
-from tests.clients.kill_loads import KEYS, LOADS, PARTITIONS, PATIENCE_S, Load, number_of
+from tests.clients.kill_faults import FAULTS, POLICIES, stored_numbers
+from tests.clients.kill_loads import LOADS, PARTITIONS, PATIENCE_S, Load
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 
 if TYPE_CHECKING:
@@ -46,20 +46,6 @@ SETTINGS = {
     "log_initial_task_delay_ms": "100",
     "log_retention_check_interval_ms": "300",
     "log_cleaner_backoff_ms": "100",
-}
-
-SMALL = {"segment.bytes": "100000", "max.message.bytes": "90000", "file.delete.delay.ms": "200"}
-
-#: What becomes of a topic's old records.
-RETAINED_BYTES = 300_000
-POLICIES = {
-    "kept": KEEP_FOR_EVER,
-    "retention": {**SMALL, "retention.ms": "-1", "retention.bytes": str(RETAINED_BYTES)},
-    "compaction": {
-        **SMALL,
-        **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"},
-        **{"min.compaction.lag.ms": "0", "retention.ms": "-1"},
-    },
 }
 
 
@@ -133,22 +119,14 @@ def _chapter(
         starts_s.append(time.monotonic() - start_s)
     load.wait_for_acks(ACKS_BEFORE_KILL)
     left = load.finish()
-    chapter = Chapter(load, policy, _stored(client, server, topic), left)
+    chapter = Chapter(load, policy, stored_numbers(server.bootstrap, topic), left)
     # Where rounds are short, the cleaner may not have come to it: kills stop it like all else. And
     # what retention takes away from under a reader is not read, but what is lost stays lost.
     deadline_s = time.monotonic() + PATIENCE_S
     while policy != "kept" and time.monotonic() < deadline_s and any(chapter.faults()):
         time.sleep(1)
-        chapter = chapter._replace(stored=_stored(client, server, topic))
+        chapter = chapter._replace(stored=stored_numbers(server.bootstrap, topic))
     return chapter
-
-
-def _stored(client: ConfluentDriver, server: ServerProcess, topic: str) -> list[Numbered]:
-    read = client.consume(server.bootstrap, topic)
-    return [
-        [(offset, number_of(record.value)) for offset, record in read[partition]]
-        for partition in range(PARTITIONS)
-    ]
 
 
 def _after_a_clean_stop(server: ServerProcess) -> list[str]:
@@ -173,60 +151,6 @@ def _check(server: ServerProcess, *, after: str, wanted: tuple[int, ...]) -> lis
         text = [str(line) for line in faults or found][:5]
         return [f"after {after} check ended with {ran.returncode}: {text} {ran.stderr[-500:]}"]
     return []
-
-
-# What may be stored, by what becomes of old records. Both lists have (offset, number).
-
-
-def _faults_of_all(acknowledged: Numbered, stored: Numbered) -> Iterator[str]:
-    """Everything is there."""
-    lost = set(acknowledged) - set(stored)
-    if lost:
-        yield f"{len(lost)} not at their offset: {sorted(lost)[:3]}"
-    yield from _faults_of_order(stored)
-
-
-def _faults_of_the_rest(acknowledged: Numbered, stored: Numbered) -> Iterator[str]:
-    """Nothing but a beginning is gone, and not more than retention may take."""
-    if not stored:
-        yield "nothing is left"
-        return
-    first = stored[0][0]
-    lost = {record for record in acknowledged if record[0] >= first} - set(stored)
-    if lost:
-        yield f"{len(lost)} not at their offset: {sorted(lost)[:3]}"
-    if first and sum(200 + number % 300 for _, number in stored) < RETAINED_BYTES:
-        yield f"retention left {len(stored)} records, which is too little"
-    yield from _faults_of_order(stored)
-
-
-def _faults_of_the_newest(acknowledged: Numbered, stored: Numbered) -> Iterator[str]:
-    """Of every key the newest record is there; nothing is where it was not acknowledged."""
-    newest = {number % KEYS: (offset, number) for offset, number in sorted(acknowledged)}
-    lost = set(newest.values()) - set(stored)
-    if lost:
-        yield f"the newest of {len(lost)} keys not at their offset: {sorted(lost)[:3]}"
-    foreign = set(stored) - set(acknowledged)
-    if foreign:
-        yield f"{len(foreign)} where they were not acknowledged: {sorted(foreign)[:3]}"
-    if len(acknowledged) > 3_000 and len(stored) == len(acknowledged):
-        yield f"none of {len(stored)} records was compacted away"
-    yield from _faults_of_order(stored)
-
-
-def _faults_of_order(stored: Numbered) -> Iterator[str]:
-    numbers = [number for _, number in stored]
-    if len(set(numbers)) != len(numbers):
-        yield f"{len(numbers) - len(set(numbers))} doubled"
-    if numbers != sorted(numbers):
-        yield "out of order"
-
-
-FAULTS = {
-    "kept": _faults_of_all,
-    "retention": _faults_of_the_rest,
-    "compaction": _faults_of_the_newest,
-}
 
 
 def _tell(

@@ -38,10 +38,10 @@ LARGE_TOPIC_BYTES = 24 * 1024 * 1024
 FETCH_VERSION = 11
 
 
-def test_twenty_producers_and_twenty_consumers_at_once(bootstrap: str, topic: str) -> None:
+async def test_twenty_producers_and_twenty_consumers_at_once(bootstrap: str, topic: str) -> None:
     ConfluentDriver().create_topic(bootstrap, topic, partitions=CLIENT_COUNT, configs={})
 
-    read = asyncio.run(_write_and_read_at_once(bootstrap, topic))
+    read = await _write_and_read_at_once(bootstrap, topic)
 
     wanted = [b"%d" % number for number in range(RECORDS_EACH)]
     assert read == [wanted] * CLIENT_COUNT

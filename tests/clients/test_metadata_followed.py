@@ -79,12 +79,12 @@ def controller_of(server: KafkaProcess) -> str:
     return f"{server.host}:{server._controller_port}"
 
 
-def test_a_hundred_cuts_leave_the_snapshot_of_apache_kafka(
+async def test_a_hundred_cuts_leave_the_snapshot_of_apache_kafka(
     kafka: KafkaProcess, tmp_path: Path
 ) -> None:
     there = checkpoints_of_controller(kafka)
     size = len(there[max(there)])
-    asyncio.run(cut_off(kafka._controller_port, size, tmp_path, seed=11))
+    await cut_off(kafka._controller_port, size, tmp_path, seed=11)
     found = checkpoints(tmp_path)
     assert len(found) == 1
     assert found.items() <= checkpoints_of_controller(kafka).items()
@@ -128,23 +128,21 @@ class Seen(Watcher):
             self.gone.set()
 
 
-def test_changes_of_a_kafka_cluster_are_seen_as_they_happen(kafka: KafkaProcess) -> None:
+async def test_changes_of_a_kafka_cluster_are_seen_as_they_happen(kafka: KafkaProcess) -> None:
     def change() -> None:
         with Administrator(kafka.host, kafka.port) as admin:
             admin.create("seen", configs={"cleanup.policy": "compact"})
             admin.delete_topic("seen")
 
-    async def follow() -> Seen:
-        seen = Seen()
-        made = Follower([(kafka.host, kafka._controller_port)], InMemory(), watcher=seen)
-        following = asyncio.create_task(made.run())
-        async with asyncio.timeout(30):
-            await seen.there.wait()
-            await asyncio.to_thread(change)
-            await seen.gone.wait()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        return seen
+    seen = Seen()
+    made = Follower([(kafka.host, kafka._controller_port)], InMemory(), watcher=seen)
+    following = asyncio.create_task(made.run())
+    async with asyncio.timeout(30):
+        await seen.there.wait()
+        await asyncio.to_thread(change)
+        await seen.gone.wait()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
-    kinds = [kind for kind in asyncio.run(follow()).kinds if kind != "NoOpRecord"]
+    kinds = [kind for kind in seen.kinds if kind != "NoOpRecord"]
     assert kinds == ["TopicRecord", "ConfigRecord", "PartitionRecord", "RemoveTopicRecord"]

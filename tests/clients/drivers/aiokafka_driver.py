@@ -35,6 +35,20 @@ class AiokafkaDriver:
     ) -> None:
         asyncio.run(_within(_produce(bootstrap, topic, records, codec, idempotent)))
 
+    def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
+        async def begin() -> None:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=bootstrap, transactional_id=transactional_id
+            )
+            try:
+                await producer.start()
+            except KafkaError as error:
+                raise Refused(error.errno, error) from error
+            finally:
+                await producer.stop()
+
+        asyncio.run(_within(begin()))
+
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
     ) -> Stored:

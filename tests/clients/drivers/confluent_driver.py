@@ -71,6 +71,14 @@ class ConfluentDriver:
         left = producer.flush(CALL_TIMEOUT_S)
         assert (left, errors[:3]) == (0, [])
 
+    def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
+        wanted = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
+        producer = confluent_kafka.Producer(wanted)
+        try:
+            producer.init_transactions(CALL_TIMEOUT_S)
+        except confluent_kafka.KafkaException as error:
+            raise Refused(error.args[0].code(), error) from error
+
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
     ) -> Stored:

@@ -63,6 +63,9 @@ class Driver(Protocol):
     ) -> None:
         """Write them in this order, each to its partition, and wait for every ack (acks=all)."""
 
+    def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
+        """Make a transactional producer ready. Raises `Refused`."""
+
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
     ) -> Stored:

@@ -68,6 +68,17 @@ class KafkaPythonDriver:
         finally:
             producer.close(timeout=1)  # all is acknowledged, or something is wrong
 
+    def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=transactional_id
+        )
+        try:
+            producer.init_transactions()
+        except KafkaError as error:  # a code that it has no class for is only in the text
+            raise Refused(getattr(error, "errno", -1), error) from error
+        finally:
+            producer.close(0)
+
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int] | None = None
     ) -> Stored:

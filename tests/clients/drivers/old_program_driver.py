@@ -1,4 +1,4 @@
-"""Clients of past years, each a program of its own that writes and reads, and no more.
+"""Releases of clients, each a program of its own that writes and reads, and no more.
 
 They find no group here: partitions are assigned, reading begins at offset 0, nothing is committed.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.clients.drivers.program_driver import CLIENTS, Program
-from tests.clients.python.patches import PATCHES
+from tests.clients.python.patches import PATCHES, pykafka
 from tests.clients.records import Record, Stored
 from tests.support import fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 CHECKOUT = CLIENTS.parents[1]
 
@@ -28,6 +28,10 @@ JAVA_PROGRAMS = {
     "0.11.0.3": "v0_11",
     "1.1.1": "v0_11",
     "2.8.2": "v0_11",
+    "3.4.1": "v2_0",
+    "3.7.2": "v2_0",
+    "4.0.2": "v2_0",
+    "4.1.2": "v2_0",
 }
 
 #: The same for releases of kafka-python: the module.
@@ -101,6 +105,24 @@ def old_java_driver(version: str, folder: Path) -> OldProgramDriver:
     return OldProgramDriver(Program(command, folder))
 
 
+def librdkafka_driver(version: str, folder: Path) -> OldProgramDriver:
+    """A release of librdkafka. Raises `fetched.NotAvailable`."""
+    library = fetched.librdkafka(version)
+    command = [sys.executable, "-m", "tests.clients.python.librdkafka", str(library)]
+    return OldProgramDriver(Program(command, folder, {"PYTHONPATH": str(CHECKOUT)}))
+
+
+def go_driver(package: str) -> Callable[[str, Path], OldProgramDriver]:
+    """Of a client in Go, whose release `go.mod` names. The driver raises `NotAvailable`."""
+
+    def make(version: str, folder: Path) -> OldProgramDriver:
+        module = CLIENTS / "go"
+        assert f" v{version}\n" in (module / "go.mod").read_text(encoding="utf-8")
+        return OldProgramDriver(Program([str(fetched.go_program(module, package))], folder))
+
+    return make
+
+
 def old_kafka_python_driver(version: str, folder: Path) -> OldProgramDriver:
     """A release of kafka-python. Raises `fetched.NotAvailable`."""
     requirements = CLIENTS / "python" / f"kafka-python-{version}.txt"
@@ -108,3 +130,51 @@ def old_kafka_python_driver(version: str, folder: Path) -> OldProgramDriver:
     command = [sys.executable, "-m", f"tests.clients.python.{PYTHON_PROGRAMS[version]}"]
     environ = {"PYTHONPATH": f"{packages}:{CHECKOUT}"}
     return OldProgramDriver(Program(command, folder, environ))
+
+
+def pykafka_driver(version: str, folder: Path) -> OldProgramDriver:
+    """pykafka. Raises `fetched.NotAvailable`."""
+    requirements = CLIENTS / "python" / "pykafka.txt"
+    assert f"pykafka=={version}\n" in requirements.read_text(encoding="utf-8")
+    packages = fetched.python_packages(requirements, pykafka)
+    command = [sys.executable, "-m", "tests.clients.python.pykafka_program"]
+    return OldProgramDriver(Program(command, folder, {"PYTHONPATH": f"{packages}:{CHECKOUT}"}))
+
+
+def rust_driver(program: str) -> Callable[[str, Path], OldProgramDriver]:
+    """Of a client in Rust, whose release `Cargo.toml` names. The driver raises `NotAvailable`."""
+
+    def make(version: str, folder: Path) -> OldProgramDriver:
+        crate = CLIENTS / "rust"
+        assert f'"={version}"' in (crate / "Cargo.toml").read_text(encoding="utf-8")
+        return OldProgramDriver(Program([str(fetched.rust_program(crate, program))], folder))
+
+    return make
+
+
+def node_driver(program: str) -> Callable[[str, Path], OldProgramDriver]:
+    """Of a client in Node, whose release `package.json` names. The driver raises `NotAvailable`."""
+
+    def make(version: str, folder: Path) -> OldProgramDriver:
+        node, package = fetched.runtime("node"), CLIENTS / "node" / "old"
+        assert f'": "{version}"' in (package / "package.json").read_text(encoding="utf-8")
+        environ = {"NODE_PATH": str(fetched.node_modules(package))}
+        return OldProgramDriver(Program([node, str(package / program)], folder, environ))
+
+    return make
+
+
+#: Library -> the driver of one of its releases.
+DRIVERS: dict[str, Callable[[str, Path], OldProgramDriver]] = {
+    "franz-go": go_driver("franz_go"),
+    "java": old_java_driver,
+    "kafka-go": go_driver("kafka_go"),
+    "kafka-node": node_driver("kafka_node.js"),
+    "kafka-python": old_kafka_python_driver,
+    "librdkafka": librdkafka_driver,
+    "no-kafka": node_driver("no_kafka.js"),
+    "pykafka": pykafka_driver,
+    "rskafka": rust_driver("rskafka"),
+    "rust-kafka": rust_driver("kafka_rust"),
+    "sarama": go_driver("sarama"),
+}

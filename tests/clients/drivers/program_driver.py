@@ -114,6 +114,9 @@ class ProgramDriver:
         file.unlink()
         assert acks == len(records)
 
+    def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
+        self.program.call("begin-transactions", bootstrap=bootstrap, id=transactional_id)
+
     def consume(
         self,
         bootstrap: str,

@@ -132,6 +132,21 @@ async function produce(words) {
   }
 }
 
+async function beginTransactions(words) {
+  const producer = client(words).producer({
+    transactionalId: words.id,
+    idempotent: true,
+    maxInFlightRequests: 1,
+  })
+  await producer.connect()
+  try {
+    await producer.transaction()
+    return null
+  } finally {
+    await producer.disconnect()
+  }
+}
+
 // A kafkajs consumer cannot do without a group. Its insides can: this is the fetch of its consumer
 // (same request, same decoder), aimed at offsets of our choice.
 async function consume(words) {
@@ -188,6 +203,7 @@ function under(words, prefix) {
 const COMMANDS = {
   produce,
   consume,
+  'begin-transactions': beginTransactions,
   'create-topic': words =>
     withAdmin(words, admin => {
       const topic = {

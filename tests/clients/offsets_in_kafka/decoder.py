@@ -32,6 +32,8 @@ TOMBSTONE = "<DELETE>"
 
 #: The fields that only some versions of a value have; the tool prints those of its version.
 ONLY_IN = {"leaderEpoch": (3, 4), "expireTimestamp": (1,)}
+#: Tagged fields of a later Kafka: that of the tool steps over them.
+LATER = ("assignment_epochs",)
 
 
 class Decoded(NamedTuple):
@@ -112,7 +114,7 @@ def _value_shown(value: Struct, data: bytes) -> Any:
 
 def _shown(value: Any, name: str = "") -> Any:
     if isinstance(value, Struct):
-        names = [field.name for field in value._fields]
+        names = [field.name for field in value._fields if field.name not in LATER]
         return {_in_java(name): _shown(getattr(value, name), name) for name in names}
     if isinstance(value, list):
         return [_shown(inner) for inner in value]

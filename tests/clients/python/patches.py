@@ -7,6 +7,7 @@ function changes the folder into which the release was installed.
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ def _replace(file: Path, pattern: str, by: str) -> None:
     text, count = re.subn(pattern, by, file.read_text(encoding="utf-8"))
     assert count, f"{file} has no {pattern}"
     file.write_text(text, encoding="utf-8")
+
+
+def pykafka(folder: Path) -> None:
+    """It takes a function from a module of setuptools that is gone, and installs its tests as a
+    package "tests", which would hide ours."""
+    text = "from packaging.version import parse as parse_version\n"
+    (folder / "pkg_resources.py").write_text(text, encoding="utf-8")
+    shutil.rmtree(folder / "tests")
 
 
 PATCHES: dict[str, Callable[[Path], None]] = {

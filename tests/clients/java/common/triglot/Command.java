@@ -47,6 +47,10 @@ final class Command {
         return Integer.parseInt(text(key));
     }
 
+    int number(String key, int otherwise) {
+        return words.containsKey(key) ? number(key) : otherwise;
+    }
+
     /** The partitions to read, and for each the offset at which it ends. */
     Map<Integer, Long> ends() {
         String[] partitions = text("partitions").split(",");

@@ -12,6 +12,8 @@ public final class ClientProgram {
         switch (command.name) {
             case "produce":
                 return Records.produce(command);
+            case "begin-transactions":
+                return Records.beginTransactions(command);
             case "consume":
                 return Records.consume(command);
             default:

@@ -25,7 +25,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Records {
     private Records() {}
 
-    /** Writes the records of a file in their order; answers with the count of acks. */
+    /**
+     * Writes the records of a file in their order; answers with the count of acks. Before it is
+     * closed the producer stays open for {@code open-ms}, if that is given.
+     */
     static Object produce(Command command) throws Exception {
         Properties properties = command.properties();
         properties.put("acks", "all");
@@ -48,8 +51,21 @@ final class Records {
             for (Future<RecordMetadata> ack : acks) {
                 ack.get();
             }
+            Thread.sleep(command.number("open-ms", 0));
         }
         return acks.size();
+    }
+
+    /** Makes a transactional producer ready. */
+    static Object beginTransactions(Command command) {
+        Properties properties = command.properties();
+        properties.put("transactional.id", command.text("id"));
+        properties.put("max.block.ms", String.valueOf(Command.TIMEOUT_MS));
+        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(
+                properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+        }
+        return null;
     }
 
     /** Reads all partitions from their beginning to their present end, into a file. */
