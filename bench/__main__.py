@@ -37,6 +37,7 @@ from bench import (
     single_records,
     startup,
     time_search,
+    validation,
 )
 from bench.servers import Floor, Running, Server, Started, Triglot
 
@@ -67,10 +68,14 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
 #: Only when it is named: a minute or more in each round.
 LONG: dict[str, tuple[case.Case, ...]] = {
     "metadata-snapshot": metadata_snapshot.LONG_CASES,
+    "validation": validation.CASES,
     "offset-commits-long": offset_commits.LONG_CASES,
 }
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
-CONVERT = "convert"
+SERVERLESS: dict[str, tuple[case.Case, ...]] = {
+    "convert": convert.CASES,
+    "checks": convert.CHECKS,
+}
 RESULTS = Path(__file__).parent / "results"
 
 #: Apache Kafka is loaded for so long before the first round, or it is measured uncompiled.
@@ -91,10 +96,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add(
         "--only",
-        choices=(*GROUPS, *LONG, CONVERT),
+        choices=(*GROUPS, *LONG, *SERVERLESS),
         action="append",
         metavar="NAME",
-        help=f"one of {', '.join((*GROUPS, *LONG))}; or {CONVERT}, which is a table of its own",
+        help=f"one of {', '.join((*GROUPS, *LONG))}; or, each a table of its own, "
+        f"{' or '.join(SERVERLESS)}",
     )
     add(
         "--against",
@@ -194,13 +200,14 @@ def main(arguments: Sequence[str]) -> None:
     rounds = 1 if options.tiny else min(options.rounds, 2) if options.quick else options.rounds
     warm_up_s = WARM_UP_S if options.warm_up is None else options.warm_up
     groups, columns = options.only or list(GROUPS), ["triglot", "floor"]
-    if CONVERT in groups:
-        if groups != [CONVERT] or options.against:
-            raise SystemExit(f"--only {CONVERT} needs no server and goes with no other load")
+    serverless = SERVERLESS.keys() & set(groups)
+    if serverless:
+        if len(groups) > 1 or options.against:
+            raise SystemExit(f"--only {groups[0]} needs no server and goes with no other load")
         columns = list(convert.TWINS)
-    known = {**GROUPS, **LONG, CONVERT: convert.CASES}
+    known = {**GROUPS, **LONG, **SERVERLESS}
     cases = [each for name in groups for each in known[name]]
-    if options.tiny and CONVERT not in groups:
+    if options.tiny and not serverless:
         cases = list({type(each): each for each in cases}.values())
     command = shlex.join(["python", "-m", "bench", *_without_paths(arguments)])
     run = report.Run(machine.described(), command, rounds)
@@ -220,7 +227,7 @@ def main(arguments: Sequence[str]) -> None:
     print(data if options.json else table)
     output = options.output
     if output is None and not (options.tiny or options.quick):
-        suffix = f"-{CONVERT}" if CONVERT in groups else ""
+        suffix = f"-{groups[0]}" if serverless else ""
         output = RESULTS / f"{run.machine['date']}{suffix}.md"
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -12,9 +12,10 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench import machine
+from bench import machine, validation
 from bench.case import Case, Figure
 from bench.servers import CHECKOUT, Server
 
@@ -154,10 +155,10 @@ class InPlace(InAProcess):
         from protocol.records.compression import GZIP, compress
         from protocol.records.legacy import Message, build_messages
         from protocol.records.prepare import prepare
-        from protocol.records.validate import ProduceRules
+        from protocol.records.validate import ProduceRules, Validation
 
         magic, records = self._magic, rows(0)
-        rules = ProduceRules(magic=magic, strict=True)
+        rules = ProduceRules(magic=magic, validation=Validation.STRICT)
         if magic == 2:
             view = memoryview(bytearray(build_batch(records, codec=GZIP)))
         else:
@@ -187,6 +188,38 @@ class InPlace(InAProcess):
         }
 
 
+class Checks(InAProcess):
+    """What is done with a batch before it is appended, by level of checks."""
+
+    group = "All checks of a batch of format 2 by level, us"
+
+    def __init__(self, codec: int, count: int, value_bytes: int) -> None:
+        from protocol.records.compression import NAMES
+
+        self.name = f"codec {NAMES[codec]}, {count:,} records of {value_bytes:,} B"
+        self.figures = tuple(Figure(level, 2) for level in validation.LEVELS)
+        self._codec, self._count, self._value_bytes = codec, count, value_bytes
+
+    def measure(self, seconds: float) -> dict[str, float]:
+        from protocol.records.builder import build_batch
+        from protocol.records.prepare import prepare
+        from protocol.records.validate import ProduceRules, Validation, quick_header
+
+        records = validation.lines(self._count, self._value_bytes)
+        view = memoryview(bytearray(build_batch(records, codec=self._codec)))
+
+        def checked(rules: ProduceRules) -> object:
+            return quick_header(view, rules) or prepare(
+                view, rules, version=9, now_ms=0, next_offset=0
+            )
+
+        found = {}
+        for level in validation.LEVELS:
+            rules = ProduceRules(validation=Validation[level.upper()])
+            found[level] = best_us(partial(checked, rules), seconds / 3)
+        return found
+
+
 CASES: tuple[InAProcess, ...] = (
     Conversion(2, 1, estimate=5.7),
     Conversion(2, 1, key_bytes=9, estimate=5.7),
@@ -197,6 +230,10 @@ CASES: tuple[InAProcess, ...] = (
     InPlace(1),
     InPlace(2),
 )
+CHECKS: tuple[InAProcess, ...] = (
+    *(Checks(0, *size) for size in validation.PLAIN),
+    *(Checks(codec, *size) for codec in range(1, 5) for size in validation.PACKED),
+)
 
 
 def main(loops: str, name: str, seconds: str) -> None:
@@ -206,7 +243,7 @@ def main(loops: str, name: str, seconds: str) -> None:
 
     if loops != IMPLEMENTATION:
         raise SystemExit(f"the loops are {IMPLEMENTATION}; `make compiled` builds those in C")
-    (case,) = (case for case in CASES if case.name == name)
+    (case,) = (case for case in (*CASES, *CHECKS) if case.name == name)
     print(json.dumps(case.measure(float(seconds))))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from bench import frames, machine, raw
@@ -63,6 +63,17 @@ class Server:
         """Its pages are dropped with it, so that the disk stays out of what follows."""
         admin = self._admin()
         _done(admin.delete_topics([name]))
+
+    def set_config(self, key: str, value: str) -> None:
+        """Change a setting of the broker while it runs."""
+        admin = self._admin()
+        (broker,) = admin.list_topics(timeout=120).brokers
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        wanted = ConfigResource(
+            ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry]
+        )
+        for future in admin.incremental_alter_configs([wanted]).values():
+            future.result(timeout=120)
 
     def output(self) -> str:
         """The last lines it printed, for failures."""

@@ -9,7 +9,8 @@ batch of LogAppendTime            made anew with that time in each record: no br
                                   set that type, and the times are to stay
 batch with a delete horizon       without that bit, which is for each broker's own compaction
 messages, wrappers (0 and 1)      as batches of the same codec and with the same times; to a topic
-                                  of an older format as they are
+                                  of an older format as they are, but for wrappers of format 1 with
+                                  holes (compaction), which are made anew as well
 
 What is made anew is made in the same way each time: a task that is run again recognises by its
 bytes what the one before it has stored. So runs of plain messages are cut where their offsets say,
@@ -30,6 +31,7 @@ from pipeline.delivering.remade import (
     MessageRun,
     batch_of_batch,
     batch_of_wrapper,
+    dense_wrapper,
     opened,
 )
 from pipeline.errors import CorruptData
@@ -282,9 +284,14 @@ class SetMaker:
             made = batch_of_wrapper(inside, self._wanted)
             self.counts["converted"] += made is not None
             return None if made is None else set_of_batch(made, inside.last)
-        # A producer's wrapper of format 1 counts from 0. No checksum covers its offset.
-        data = bytearray(wrapper.view[: wrapper.size])
-        INT64.pack_into(data, 0, inside.count - 1 if wrapper.magic else wrapper.offset)
+        if wrapper.magic and inside.last - inside.shift != inside.count - 1:
+            data = bytearray(dense_wrapper(inside))
+            wrapper = Message(memoryview(data))
+            self.counts["rebuilt"] += 1
+        else:
+            # A producer's wrapper of format 1 counts from 0. No checksum covers its offset.
+            data = bytearray(wrapper.view[: wrapper.size])
+            INT64.pack_into(data, 0, inside.count - 1 if wrapper.magic else wrapper.offset)
         return RecordSet(
             data,
             wrapper.magic,

@@ -15,7 +15,7 @@ from protocol.records.batch import Batch
 from protocol.records.builder import BatchBuilder, wrap_records
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import CODEC_MASK, HEADER, NO_TIMESTAMP
-from protocol.records.legacy import Message
+from protocol.records.legacy import Message, wrap_messages
 from protocol.records.record import INT64_MAX, INT64_MIN
 from protocol.records.transcode import (
     messages_from_messages,
@@ -177,6 +177,28 @@ def batch_of_wrapper(opened: Opened, wanted: Wanted) -> bytes | None:
             min_offset=INT64_MIN,
         )
     return _batch_of_messages(messages, opened.magic, opened.codec)
+
+
+def dense_wrapper(opened: Opened) -> bytes:
+    """A wrapper of format 1 with all records of one whose offsets inside have holes (KIP-31 lets
+    compaction leave them), counting from 0: no broker takes another from a producer."""
+    messages, count = messages_from_messages(
+        opened.messages,
+        source_magic=1,
+        magic=1,
+        offset=0,
+        renumber=True,
+        append_time_ms=opened.append_time_ms,
+        min_offset=INT64_MIN,
+    )
+    return wrap_messages(
+        messages,
+        magic=1,
+        codec=opened.codec,
+        offset=count - 1,
+        timestamp_ms=opened.max_timestamp,
+        stamped=opened.append_time_ms is not None,
+    )
 
 
 def _chosen_messages(opened: Opened, wanted: Wanted) -> bytes:

@@ -95,6 +95,10 @@ class OverlayFile:
     def size(self) -> int:
         return self._content.size
 
+    def changed_ns(self) -> int:
+        """That of the file below: nobody else changes what is kept here."""
+        return 0 if self._file is None else self._file.changed_ns()
+
     def fileno(self) -> int:
         raise OSError(errno.EBADF, "may not have a descriptor", self.path)
 
@@ -197,6 +201,9 @@ class Overlay:
 
     def lock(self, path: str) -> Lock:
         raise OSError(errno.EROFS, "nothing is locked here", path)
+
+    def now_ns(self) -> int:
+        return self._below.now_ns()
 
     def modified_ms(self, path: str) -> int:
         below = self._content(path).below

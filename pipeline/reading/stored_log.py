@@ -21,7 +21,6 @@ from storage.layout import (
     file_name,
     offset_of,
 )
-from storage.open_segments import OPEN
 from storage.producers import ProducerStates
 from storage.recovery import open_log
 from storage.scan import first_entry
@@ -78,7 +77,6 @@ class StoredLog:
         if segment is self._last:
             return
         if self._last is not None:
-            OPEN.forget(self._last)
             self._last.unload()
         self._last = None if segment is self.log.active else segment
 

@@ -251,7 +251,7 @@ def test_a_clean_directory_whose_file_was_cut_later_is_looked_through(ours: Path
     with DataDirectory(str(ours)) as directory:
         # All of it had been on the disk: so what is missing now is damage, and not a crash's doing.
         assert directory.offsets([ORDERS], LATEST) == {ORDERS: 600}
-        with pytest.raises(CorruptData, match=r"orders-0 offset 590: .* damaged"):
+        with pytest.raises(CorruptData, match=r"orders-0 offset 590: .* is cut"):
             base_offsets(directory)
         left_out = LeftOut()
         chunks = read_range(
@@ -404,7 +404,8 @@ def test_old_directories_are_opened_without_going_through_more_than_their_last_s
 
             patch.setattr(OverlayFile, "pread", counted)
             assert directory.offsets([ORDERS], LATEST) == {ORDERS: 4000}
-        assert sum(read) < 2 * (folder / f"{0:020d}.log").stat().st_size, "more than one segment"
+        # The last segment, which is looked through by pieces that overlap, and no other.
+        assert sum(read) < 2.2 * (folder / f"{0:020d}.log").stat().st_size, "several segments"
         assert directory.cluster_id() is None
         [first, *_] = everything(directory, ORDERS)
         assert first[16] == 0

@@ -22,7 +22,7 @@ from protocol.records.builder import build_batch, encode_varint
 from protocol.records.layout import NO_PRODUCER_ID
 from protocol.records.legacy import Message, build_messages
 from protocol.records.prepare import prepare
-from protocol.records.validate import ProduceRules
+from protocol.records.validate import ProduceRules, Validation
 from protocol.records.walk import walk
 from tests.pipeline.plain_rows import plain_rows
 from tests.records.appending import NEXT_OFFSET, placed, read
@@ -145,7 +145,11 @@ def test_a_broker_takes_what_is_made(magic: int, codec: int) -> None:
     records: list[Record] = [(MOMENT + n, b"key", b"value %d" % n, None) for n in range(500)]
     for entries in encode_records(arrow(records), magic=magic, codec=codec, max_bytes=2_000):
         rules = ProduceRules(
-            magic=magic, codec=None, strict=True, max_message_bytes=2_000, before_max_ms=INT64_MAX
+            magic=magic,
+            codec=None,
+            validation=Validation.STRICT,
+            max_message_bytes=2_000,
+            before_max_ms=INT64_MAX,
         )
         prepared = prepare(
             memoryview(bytearray(entries)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import subprocess
 import sys
@@ -22,10 +23,11 @@ from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from protocol.records.legacy import build_messages
+from protocol.records.legacy import build_messages, read_messages
 from tests.pipeline.cutting_proxy import CuttingProxy
 from tests.pipeline.mirroring import digest, micro_batch, records, stored
 from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.compacted import AT_ONCE, wait_until
 from tests.support.wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -206,6 +208,44 @@ def test_old_formats_arrive_as_batches_with_the_same_records(
     assert {entry[16] for entry in copy} == {magic}
     assert digest(copy) == digest(source)
     assert [entry[8:] for entry in copy] == [entry[8:] for entry in source]
+
+
+def test_wrappers_of_format_1_that_compaction_left_with_holes_arrive_and_are_recognised(
+    other: BrokerProcess, tmp_path: Path
+) -> None:
+    settings = {"message.format.version": "0.10.2", "cleanup.policy": "compact"}
+    at_once = {"segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.0"}
+    with BrokerProcess(tmp_path / "data", settings=AT_ONCE) as broker:
+        with Cluster(broker.bootstrap) as source:
+            source.create_topic("holes", 1, settings | at_once)
+            for number in range(12):
+                rows = [
+                    (NOW_MS + number, key, b"%d" % number * 50, ())
+                    for key in (b"kept%d" % number, b"a", b"b", b"last%d" % number)
+                ]
+                wrapper = build_messages(rows, magic=1, codec=GZIP)
+                source.produce(TopicPartition("holes", 0), [wrapper], magic=1)
+        awaited = functools.partial(has_holes, broker.bootstrap, "holes")
+        wait_until(awaited, "compaction")
+        with Cluster(other.bootstrap) as destination:
+            destination.create_topic("holes", 1, settings | {"min.cleanable.dirty.ratio": "1.0"})
+        mirror = Mirror(broker.bootstrap, other.bootstrap, str(tmp_path / "state"), ("holes",))
+        (sent,) = micro_batch(mirror, commit=False)
+        (repeated,) = micro_batch(mirror)
+        source_records = records(stored(broker.bootstrap, "holes"))
+
+    assert sent["counts"]["rebuilt"] > 0
+    assert repeated["counts"].get("sent", 0) == 0, "what was made anew has the same bytes"
+    copies = records(stored(other.bootstrap, "holes"))
+    assert [(one.timestamp_ms, one.key, one.value) for one in copies] == [
+        (one.timestamp_ms, one.key, one.value) for one in source_records
+    ]
+
+
+def has_holes(servers: str, topic: str) -> bool:
+    """Whether a wrapper of the topic has lost records from its middle."""
+    inner = [[one.offset for one in read_messages(entry)] for entry in stored(servers, topic)]
+    return any(offsets[-1] - offsets[0] >= len(offsets) for offsets in inner)
 
 
 def test_a_destination_that_changes_batches_is_recognised_by_records(

@@ -14,7 +14,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compact import changed, made_batch, with_horizon
 from protocol.records.compression import DEFAULT_RATIO, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from protocol.records.layout import BASE_OFFSET, HEADER, HEADER_SIZE, RECORD_COUNT
-from protocol.records.legacy import build_messages, read_messages
+from protocol.records.legacy import Message, build_messages, read_messages
 from protocol.records.markers import Marker, encode_marker
 
 if TYPE_CHECKING:
@@ -250,6 +250,34 @@ def test_to_a_topic_of_an_older_format_messages_go_as_they_are(magic: int) -> No
     assert (run.magic, run.records, bytes(run.data)) == (magic, 4, plain)
     assert (wrapped.magic, wrapped.records) == (magic, 4)
     assert bytes(wrapped.data)[8:] == wrapper[8:]
+
+
+@pytest.mark.parametrize("append_time_ms", [None, NOW_MS + 50])
+@pytest.mark.parametrize("offsets", [(70, 71, 75, 79), (70, 77, 78, 79)])
+def test_to_a_topic_of_format_1_a_wrapper_with_holes_is_made_anew_without_them(
+    offsets: tuple[int, ...], append_time_ms: int | None
+) -> None:
+    wrapper = bytearray(
+        build_messages(
+            PLAIN,
+            magic=1,
+            codec=GZIP,
+            offsets=[offset - 70 for offset in offsets],
+            append_time_ms=append_time_ms,
+        )
+    )
+    wrapper[:8] = (79).to_bytes(8, "big")
+
+    (made,) = sets_of(bytes(wrapper), magic=1)
+
+    assert (made.magic, made.records, made.last, made.codec) == (1, 4, 79, GZIP)
+    assert Message(memoryview(made.data)).offset == 3
+    found = list(read_messages(made.data))
+    assert [one.offset for one in found] == [0, 1, 2, 3]
+    assert [(one.key, one.value) for one in found] == [(key, value) for _, key, value, _ in PLAIN]
+    times = [time for time, *_ in PLAIN] if append_time_ms is None else [append_time_ms] * 4
+    assert [one.timestamp_ms for one in found] == times
+    assert made.keys == ((len(made.data), Message(memoryview(made.data)).crc),)
 
 
 def test_what_lies_partly_in_a_stretch_is_cut_to_it() -> None:
