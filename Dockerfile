@@ -2,7 +2,7 @@
 # stage is the broker's image; the others make the environments that these copy. Only what the chosen
 # target needs is built.
 
-FROM python:3.12-slim-bookworm AS environment
+FROM python:3.13-slim-trixie AS environment
 # crcmod comes as source only, and without a compiler it would install its slow form.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
@@ -29,9 +29,9 @@ RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements-pipel
 COPY --from=build /wheels /wheels
 RUN /opt/triglot/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 
-FROM python:3.12-slim-bookworm AS pipeline
+FROM python:3.13-slim-trixie AS pipeline
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 triglot \
     && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin triglot \
@@ -43,7 +43,7 @@ VOLUME ["/lake"]
 STOPSIGNAL SIGTERM
 CMD ["triglot", "pipeline", "doctor"]
 
-FROM python:3.12-slim-bookworm AS demo
+FROM python:3.13-slim-trixie AS demo
 WORKDIR /examples
 COPY requirements-examples.lock ./
 RUN pip install --no-cache-dir --requirement requirements-examples.lock
@@ -51,7 +51,7 @@ COPY examples/ ./
 USER 10001:10001
 CMD ["python", "producer.py"]
 
-FROM python:3.12-slim-bookworm
+FROM python:3.13-slim-trixie
 RUN groupadd --gid 10001 triglot \
     && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin triglot \
     && install --directory --owner triglot --group triglot /data

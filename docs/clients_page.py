@@ -57,6 +57,21 @@ TITLES = {
     ),
 }
 
+USED = """
+## The most used releases of the last five years
+
+Each reads what the oldest client and the newest, java 0.8.2.2 and java 4.4.0, wrote to topics of
+each format, and each writes to such topics what those two read; keys and values are null and empty
+there too. `all` is every codec that was tried with the client. `make test-long` does the same with
+the clients whose language is installed, and CI with all of them. librdkafka is in the clients for
+C++, Go, JavaScript, .NET, PHP, Python, Ruby and Rust; it was tried through its own interface.
+Releases 2.5.0 to 2.15.0 are [allowed for](conversion.md#clients-that-misread-formats-0-and-1) in
+format 0 and 1.
+
+| | reads format 2 | 1 | 0 | writes format 2 | 1 | 0 |
+| --- | :---: | :---: | :---: | :---: | :---: | :---: |
+"""
+
 NEEDS = """
 ## What they must be told
 
@@ -89,8 +104,48 @@ def clients_page() -> str:
     page = HEAD + "".join(client_row(client, sent[client.name]) for client in clients)
     for record_format, (title, text) in TITLES.items():
         page += GRID.format(title=title, text=text) + table(rows, clients, record_format)
+    used = json.loads((TESTS / "clients" / "used_clients.json").read_text(encoding="utf-8"))
+    used_clients = [Client(**facts) for facts in used["clients"]]
+    page += USED + used_table(used["rows"], used_clients)
+    clients += [client for client in used_clients if not client.name.startswith("java ")]
     needs = [f"- {client.name}: {client.needs}\n" for client in clients if client.needs]
     return page + NEEDS + "".join(needs)
+
+
+def used_table(rows: Rows, clients: list[Client]) -> str:
+    """A line for each release, and the reasons under them."""
+    reasons: list[str] = []
+    lines = []
+    for client in clients:
+        cells = [
+            *(read_by(client, record_format, rows, reasons) for record_format in TITLES),
+            *(written_by(client, record_format, rows, reasons) for record_format in TITLES),
+        ]
+        lines.append(f"| **{client.name}** | {' | '.join(cells)} |\n")
+    notes = [f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1)]
+    return "".join(lines) + ("\n" + "".join(notes) if notes else "")
+
+
+def read_by(client: Client, record_format: int, rows: Rows, reasons: list[str]) -> str:
+    """What is missing of what others wrote in a format, or `all`."""
+    codecs: Rows = defaultdict(dict)
+    for row, cells in rows.items():
+        row_format, writer, codec = row.split()
+        if row_format != str(record_format) or writer == client.key or client.key not in cells:
+            continue
+        if codecs[codec].get(client.key, PASSED) == PASSED:
+            codecs[codec][client.key] = cells[client.key]
+    return missing(codecs, client.key, reasons) or "all"
+
+
+def written_by(client: Client, record_format: int, rows: Rows, reasons: list[str]) -> str:
+    """What is missing of what a client wrote in a format, or `all`."""
+    codecs = {
+        row.split()[2]: {ACKS: next((text for text in cells.values() if text != PASSED), PASSED)}
+        for row, cells in rows.items()
+        if row.split()[:2] == [str(record_format), client.key]
+    }
+    return missing(codecs, ACKS, reasons) or "all"
 
 
 def table(rows: Rows, clients: list[Client], record_format: int) -> str:
