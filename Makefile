@@ -18,13 +18,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-groups test-moving test-kill fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-groups test-moving test-kill flips power-cuts kafka-tester fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
 	echo "make pipeline      ARGS=... what triglot pipeline is given; by itself: is Spark usable here"
 	echo "make test          check, then every test but the long ones"
-	echo "make test-long     the tests that start Apache Kafka, or Spark anew"
+	echo "make test-long     the tests that start Apache Kafka, or Spark anew, or try many clients"
 	echo "make check         formatting, lint, types, import contracts"
 	echo "make compiled      build the record loops in C; run and test try it by themselves"
 	echo "make test-clients  only the tests with real client libraries"
@@ -33,6 +33,9 @@ help:
 	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
 	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
 	echo "make test-kill     kill -9 under load, 20 rounds"
+	echo "make flips         flipped bits in data directories, 200 of them; what clients then get"
+	echo "make power-cuts    power cuts under load, 20 rounds, on a disk of our own (FUSE)"
+	echo "make kafka-tester  the stages of the Go kafka-tester that TEST_KAFKA_TESTER names"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make simulate      storage against a model: a million operations, ten thousand crashes"
 	echo "make bench         measure; results go to bench/results"
@@ -117,10 +120,12 @@ check: .venv/.dev-stamp
 KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
 	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
 	admin_tools.py settings.py check_directories.py))
+USED := tests/clients/test_used_clients.py
 SERVED := tests/pipeline tests/broker tests/handlers
-# What starts Apache Kafka, or Spark anew, takes minutes: CI runs it after `make test`.
-LONG := $(KAFKA) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
-	mirror_kafka.py old_brokers.py shipping.py)
+# What starts Apache Kafka, or Spark anew, or tries many clients, takes minutes: CI runs it after
+# `make test`.
+LONG := $(KAFKA) $(USED) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
+	mirror_kafka.py old_brokers.py shipping.py) tests/containers tests/damage tests/power
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
@@ -130,7 +135,7 @@ test: check .venv/.loops-stamp
 	$(PYTEST) $(SERVED) $(addprefix --ignore=,$(LONG)) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED)) || status=$$?; \
+	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED) $(LONG)) || status=$$?; \
 	echo "== tests with brokers, and of the pipeline"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
@@ -148,7 +153,7 @@ test-pipeline: .venv/.dev-stamp .venv/.loops-stamp
 	$(PYTEST) tests/pipeline $(PYTEST_ARGS)
 
 clients-grid: .venv/.dev-stamp
-	TEST_GRID_KEEP=1 $(PYTEST) tests/clients/test_grid.py $(PYTEST_ARGS)
+	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py $(USED) $(PYTEST_ARGS)
 	$(BIN)/python -m docs.generate
 
 test-groups: .venv/.dev-stamp
@@ -160,6 +165,15 @@ test-moving: .venv/.dev-stamp
 
 test-kill: .venv/.dev-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)
+
+flips: .venv/.dev-stamp .venv/.loops-stamp
+	$(BIN)/python -m tests.damage.run
+
+power-cuts: .venv/.dev-stamp .venv/.loops-stamp
+	TEST_CUTS="$${TEST_CUTS:-20}" $(PYTEST) -s --timeout=14400 tests/power $(PYTEST_ARGS)
+
+kafka-tester: .venv/.dev-stamp
+	TEST_REQUIRE_KAFKA_TESTER=1 $(PYTEST) tests/clients/test_kafka_tester.py $(PYTEST_ARGS)
 
 fuzz: .venv/.dev-stamp .venv/.loops-stamp
 	TEST_FUZZ_FACTOR="$${TEST_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)
