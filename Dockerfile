@@ -15,10 +15,12 @@ RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements.lock
 FROM environment AS build
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY broker/ broker/
+COPY client/ client/
 COPY config/ config/
 COPY pipeline/ pipeline/
 COPY protocol/ protocol/
 COPY storage/ storage/
+COPY tools/ tools/
 RUN /opt/triglot/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && /opt/triglot/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 

@@ -101,10 +101,10 @@ compiled: .venv/bin/python
 # The commands.
 
 run: .venv/.run-stamp .venv/.loops-stamp
-	exec $(BIN)/python -m broker serve --data "$(DATA)" --listen "$(LISTEN)"
+	exec $(BIN)/python -m tools serve --data "$(DATA)" --listen "$(LISTEN)"
 
 pipeline: .venv/.pipeline-stamp .venv/.loops-stamp
-	exec $(BIN)/python -m broker pipeline $(ARGS)
+	exec $(BIN)/python -m tools pipeline $(ARGS)
 
 check: .venv/.dev-stamp
 	echo "== formatting"

@@ -1,7 +1,7 @@
 """Everything about the distribution that pyproject.toml cannot say: where its files go.
 
 The flat packages of the checkout go below the package `triglot` in the wheel, and their imports of
-each other are rewritten to say so; `broker/_launch.py` becomes `triglot` itself. An installation
+each other are rewritten to say so; `tools/_launch.py` becomes `triglot` itself. An installation
 adds one name to an environment, and its modules are where every interpreter finds them.
 The one part in C is optional: a build without a compiler lacks it and is slower at converting.
 """
@@ -15,8 +15,8 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_py import build_py
 
 NAME = "triglot"
-FLAT = ("broker", "config", "pipeline", "protocol", "storage")
-LAUNCHER = "broker/_launch.py"
+FLAT = ("broker", "client", "config", "pipeline", "protocol", "storage", "tools")
+LAUNCHER = "tools/_launch.py"
 
 
 def nested(source: bytes, path: str) -> bytes:

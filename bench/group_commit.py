@@ -142,7 +142,7 @@ class Disk:
 
 def waited(waiters: int, folder: str, seconds: float) -> tuple[float, list[float]]:
     """Acks a second, and seconds that each waited; they begin again at once."""
-    from broker.durability import GroupCommit
+    from broker.producing.group_commit import GroupCommit
     from broker.server import SWITCH_INTERVAL_S, new_event_loop
     from broker.workers import Worker
     from config.broker import BrokerSettings

@@ -4,9 +4,9 @@ Classic members send their JoinGroup back to back, each on a connection of its o
 Java consumer does: ask for an id, join with it, sync, and join again when they are told to. What is
 promised is the time from the last JoinGroup that any of them sends to the last answer to SyncGroup:
 at most 50 ms. In it are the 15 ms for which a lone member's assignment is held back, and the 30 ms
-without a join that end the rebalance of several (broker.coordinator.gathering). A member that held
-a share too early hears of the others by its next heartbeat, which here comes after 100 ms and not
-3 s; the time from the first JoinGroup has that in it.
+without a join that end the rebalance of several (broker.coordinator.classic.gathering). A
+member that held a share too early hears of the others by its next heartbeat, which here comes after
+100 ms and not 3 s; the time from the first JoinGroup has that in it.
 
 Members of the newer protocol have no such moment: partitions go from hand to hand by heartbeats.
 All of them heartbeat without a pause, in turn, until everyone holds its share at the same epoch.

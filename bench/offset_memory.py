@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from bench import machine
 from bench.case import Case, Figure
 from bench.servers import CHECKOUT
-from broker.coordinator.offsets import CommittedOffsets, TopicNumbers
+from broker.coordinator.offsets.committed import CommittedOffsets, TopicNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

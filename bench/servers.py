@@ -185,7 +185,7 @@ class Triglot(Started):
     name = "triglot"
 
     def _command(self) -> Sequence[str]:
-        serve = [sys.executable, "-m", "broker", "serve", "--data", str(self.data)]
+        serve = [sys.executable, "-m", "tools", "serve", "--data", str(self.data)]
         return [*serve, "--listen", f"127.0.0.1:{self.port}"]
 
 

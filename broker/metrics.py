@@ -255,7 +255,7 @@ class _Scrape(asyncio.Protocol):
 
     def _answer_with_client_metrics(self, method: bytes) -> None:
         """Their page is made on a thread: it may be of thousands of clients."""
-        from broker.client_metrics_page import page as client_metrics_page
+        from broker.metadata.client_metrics_page import page as client_metrics_page
 
         broker = self._broker
         pushes = broker.client_metrics.told(broker.groups.now_ms())

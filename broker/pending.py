@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.connection import Connection
-    from broker.partition import Partition
+    from broker.network.connection import Connection
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
 
 

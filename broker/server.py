@@ -14,32 +14,35 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from broker import clock, descriptors, dynamic, logs
+from broker import clock, logs
 from broker._version import VERSION
-from broker.appends import Appends
-from broker.backlog import Backlog
-from broker.cleaner import Cleaner
-from broker.connection import Connection
-from broker.connection_counts import ConnectionCounts
-from broker.controller import Controller
-from broker.conversion import Conversions
-from broker.coordinator.arrivals import Arrivals
-from broker.coordinator.coordinator import GroupCoordinator
+from broker.background.cleaner import Cleaner
+from broker.background.deletion_clock import DeletionClock
+from broker.background.flushing import Flushing
+from broker.background.housekeeping import Housekeeping
+from broker.background.log_starts import LogStarts
+from broker.background.scrubber import Scrubber
+from broker.coordinator.classic.arrivals import Arrivals
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.offset_coordinator import OffsetCoordinator
-from broker.deletion_clock import DeletionClock
-from broker.descriptors import Descriptors
-from broker.disk_state import DiskState
-from broker.dispatch import served
-from broker.durability import GroupCommit
-from broker.fetch_sessions import FetchSessions
-from broker.flushing import Flushing
+from broker.current_settings import CurrentSettings
+from broker.fetching.conversion import Conversions
+from broker.fetching.sessions import FetchSessions
 from broker.handlers.produce import entries_of
-from broker.housekeeping import Housekeeping
-from broker.listening import CannotListen, Listening
-from broker.log_starts import LogStarts
+from broker.metadata import dynamic_settings as dynamic
+from broker.metadata.controller import Controller
+from broker.network import descriptors
+from broker.network.backlog import Backlog
+from broker.network.connection import Connection
+from broker.network.connection_counts import ConnectionCounts
+from broker.network.descriptors import Descriptors
+from broker.network.dispatch import served
+from broker.network.listening import CannotListen, Listening
 from broker.notify import notify
-from broker.scrubber import Scrubber
-from broker.topics import Topics
+from broker.partitions.disk_state import DiskState
+from broker.partitions.topics import Topics
+from broker.producing.appends import Appends
+from broker.producing.group_commit import GroupCommit
 from broker.workers import SideBySide, Worker
 from config import ConfigError
 from protocol.connection import Routes
@@ -58,8 +61,8 @@ from storage.trusted_time import read_clock_state
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from broker.client_metrics import ClientMetrics
-    from broker.partition import Partition
+    from broker.metadata.client_metrics import ClientMetrics
+    from broker.partitions.partition import Partition
     from broker.pending import Durable
     from config import BrokerSettings
     from storage.log import Log
@@ -89,7 +92,7 @@ class Broker:
         store: MetadataStore,
         clock_state: ClockState | None,
     ) -> None:
-        self.settings = settings
+        self.current_settings = CurrentSettings(settings)
         self.loop = loop
         self.directory = directory
         self.node_id: int = settings.node_id
@@ -141,10 +144,17 @@ class Broker:
         self.all_gone: asyncio.Event | None = None
         """Set by a stop that waits for the last connection."""
 
+    @property
+    def settings(self) -> BrokerSettings:
+        """As they are now."""
+        return self.current_settings.current
+
     @cached_property
     def client_metrics(self) -> ClientMetrics:
         """What clients push of themselves (KIP-714)."""
-        from broker.client_metrics import ClientMetrics  # most starts are followed by no push
+        from broker.metadata.client_metrics import (
+            ClientMetrics,  # most starts are followed by no push
+        )
 
         return ClientMetrics(
             lambda: self.controller.image.configs,
@@ -222,7 +232,7 @@ def _controller_routes(settings: BrokerSettings) -> Routes:
     """What is served on the listeners of the controller, if there are any."""
     if not settings.controller_listeners:
         return Routes({})
-    from broker.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
+    from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
 
     return Routes(served(CONTROLLER_HANDLERS))
 

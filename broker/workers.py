@@ -10,10 +10,14 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from broker import logs
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
+
+    Job = tuple[Callable[[], Any], Callable[[Any], None], Callable[[Exception], None]]
 
 T = TypeVar("T")
 
@@ -37,13 +41,17 @@ class Worker:
         self._loop = loop
         self._name = name
         self._count = count
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def run(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Run `job` on a thread, then `done` with its result on the loop. `job` may not raise."""
+    def run(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Run `job` on a thread, then on the loop `done` with its result, or `failed` with what it
+        raised. Without `failed` it is not expected to raise, and the log tells of a fault."""
         if not self._threads:
             for number in range(self._count):
                 thread = threading.Thread(
@@ -51,7 +59,7 @@ class Worker:
                 )
                 self._threads.append(thread)
                 thread.start()
-        self._jobs.put((job, done))
+        self._jobs.put((job, done, failed or _fault))
 
     def stop(self) -> None:
         """Finish what is queued and end the threads."""
@@ -63,10 +71,15 @@ class Worker:
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
-            job, done = item
-            result = job()
-            self._loop.call_soon_threadsafe(done, result)
-            del item, job, done, result  # while it waits it must not keep a deleted file open
+            job, done, failed = item
+            try:
+                result = job()
+            except Exception as error:
+                self._loop.call_soon_threadsafe(failed, error)
+            else:
+                self._loop.call_soon_threadsafe(done, result)
+                del result
+            del item, job, done, failed  # while it waits it must not keep a deleted file open
 
 
 class SideBySide:
@@ -103,3 +116,7 @@ class SideBySide:
 
 def _run(job: Callable[[], None]) -> None:
     job()
+
+
+def _fault(error: Exception) -> None:
+    logs.fault_once_a_minute("a job on a thread failed", error, "workers")

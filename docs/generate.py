@@ -11,8 +11,8 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.controller_handlers import CONTROLLER_HANDLERS
-from broker.dispatch import served
+from broker.network.controller_handlers import CONTROLLER_HANDLERS
+from broker.network.dispatch import served
 from config.documentation import page as config_page
 from docs.clients_page import clients_page
 from protocol.registry import APIS

@@ -15,7 +15,7 @@ from pipeline.left_out import LeftOut
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.client.cluster import TopicPartition
+    from client.cluster import TopicPartition
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bench import machine
 from bench.pipeline.kills import distinct_rows, run_killed
 from bench.pipeline.topics import fill, stored
 from bench.servers import CHECKOUT, Server, Triglot
-from pipeline.client.cluster import Cluster
+from client.cluster import Cluster
 from tests.support.spark_connector import spark_jars
 
 LOADS = ("read", "mirror", "archive", "kills")

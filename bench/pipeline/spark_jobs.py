@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.pipeline.processes import cpu_seconds
 from bench.pipeline.topics import stored
-from pipeline.client.cluster import Cluster
+from client.cluster import Cluster
 from pipeline.jobs.archive import Archive
 from pipeline.jobs.mirror import Mirror
 

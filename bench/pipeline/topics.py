@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from protocol.records.compression import LZ4
 from protocol.records.layout import LENGTH_POSITION, MAGIC_POSITION

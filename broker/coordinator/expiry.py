@@ -12,13 +12,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Set
 
-    from broker.coordinator.consumer import ConsumerGroup
-    from broker.coordinator.offsets import Committed, CommittedOffsets
+    from broker.coordinator.consumer.group import ConsumerGroup
+    from broker.coordinator.offsets.committed import Committed, CommittedOffsets
     from broker.coordinator.shard_state import ShardState
 
 #: Groups, or entries of one group, that are looked at in one step: about a millisecond.

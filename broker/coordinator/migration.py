@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.classic_speakers import PROTOCOL_TYPE, ClassicData
-from broker.coordinator.consumer import ConsumerGroup
-from broker.coordinator.consumer_members import (
+from broker.coordinator.consumer.classic_members import PROTOCOL_TYPE, ClassicData
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.members import (
     NOTHING,
     Current,
     MemberFacts,
@@ -35,10 +35,10 @@ from protocol.logdata.offsets import GroupMetadataKey, GroupMetadataValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from broker.coordinator.assignors import Partitions
-    from broker.coordinator.classic import ClassicGroup
-    from broker.coordinator.classic_members import Member as ClassicMember
-    from broker.coordinator.consumer_members import Member
+    from broker.coordinator.classic.group import ClassicGroup
+    from broker.coordinator.classic.members import Member as ClassicMember
+    from broker.coordinator.consumer.assignors import Partitions
+    from broker.coordinator.consumer.members import Member
     from broker.coordinator.effects import GroupRules, TopicsView
     from protocol.logdata.membership import Subscription
     from protocol.logdata.offsets import Record

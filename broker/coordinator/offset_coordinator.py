@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from broker import clock, logs
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.expiry import expired_groups
-from broker.coordinator.offsets import Committed
+from broker.coordinator.offsets.committed import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import (
     GroupMetadataKey,
@@ -26,8 +26,8 @@ from protocol.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from broker.coordinator.coordinator import GroupCoordinator
-    from broker.coordinator.offsets import CommittedOffsets
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.offsets.committed import CommittedOffsets
     from broker.coordinator.shard import Shard
     from broker.server import Broker
     from protocol.logdata.commits import Entry

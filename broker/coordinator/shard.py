@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.coordinator.shard_snapshots import ShardSnapshots
-from broker.disk_state import TOLD
+from broker.coordinator.loading.snapshots import ShardSnapshots
+from broker.partitions.disk_state import TOLD
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import GroupMetadataValue, encode_record
 from protocol.records.builder import build_batch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.coordinator.shard_state import ShardState
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
     from broker.server import Broker
     from protocol.logdata.offsets import Record
 

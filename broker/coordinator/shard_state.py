@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.offsets import CommittedOffsets
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.offsets.committed import CommittedOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.coordinator.consumer import ConsumerGroup
-    from broker.coordinator.consumer_state import SharedGroup
+    from broker.coordinator.consumer.group import ConsumerGroup
+    from broker.coordinator.consumer.state import SharedGroup
     from broker.coordinator.effects import GroupRules
-    from broker.coordinator.offsets import SharedOffsets, TopicNumbers
+    from broker.coordinator.offsets.committed import SharedOffsets, TopicNumbers
     from protocol.logdata.offsets import GroupMetadataValue
 
 

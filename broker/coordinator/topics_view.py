@@ -9,7 +9,7 @@ from broker.coordinator.effects import TopicFacts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.topics import Topic, Topics
+    from broker.partitions.topics import Topic, Topics
 
 
 class LiveTopics:

@@ -8,7 +8,7 @@ from broker.pending import Waiting
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
+    from broker.network.connection import Connection
     from protocol.connection import Request
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata_changes import make_change
-from broker.quotas import check_quota, entity_of
+from broker.handlers.metadata_changes import make_change
+from broker.metadata.quotas import check_quota, entity_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -19,7 +19,7 @@ from protocol.messages.alter_client_quotas import (
 from storage.metadata.image import quota_record
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import QuotaEntity

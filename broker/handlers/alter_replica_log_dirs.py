@@ -15,7 +15,7 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Answered = AlterReplicaLogDirsResponse.Topic

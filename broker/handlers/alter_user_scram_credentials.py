@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata_changes import make_change
+from broker.handlers.metadata_changes import make_change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from protocol.messages.alter_user_scram_credentials import (
@@ -18,7 +18,7 @@ from protocol.messages.alter_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
     from protocol.logdata.metadata import MetadataRecord
 

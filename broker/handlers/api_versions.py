@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import features
+from broker.metadata import features
 from protocol.eras import FETCH
 from protocol.errors import ErrorCode
 from protocol.header import API_VERSIONS_KEY
@@ -22,7 +22,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.quirks import LAST_FETCH_READ_RIGHT, OldEntries, old_entries_read_by
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 SOFTWARE_NAME_SINCE = FEATURES_SINCE = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -12,7 +12,7 @@ from protocol.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Entry = ConsumerGroupDescribeResponse.Group

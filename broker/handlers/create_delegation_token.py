@@ -12,7 +12,7 @@ from protocol.messages.create_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
-from broker.topics import MAX_PARTITIONS
+from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
+from broker.partitions.topics import MAX_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Asked = CreatePartitionsRequest.Topic

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.topics import MAX_PARTITIONS, NewTopic, name_fault
+from broker.partitions.topics import MAX_PARTITIONS, NewTopic, name_fault
 from config import ConfigError, TopicSettings
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
@@ -23,8 +23,8 @@ from protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.context import Context
-    from broker.topics import Topic
+    from broker.handlers.context import Context
+    from broker.partitions.topics import Topic
     from config import BrokerSettings
     from protocol.connection import Request
 

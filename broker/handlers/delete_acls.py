@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

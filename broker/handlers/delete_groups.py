@@ -9,8 +9,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, refused
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.partition import Partition
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
 
 Entry = DeleteGroupsResponse.Group

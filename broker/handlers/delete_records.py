@@ -15,9 +15,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
-    from broker.context import Context
-    from broker.partition import Partition
+    from broker.handlers.context import Context
+    from broker.network.connection import Connection
+    from broker.partitions.partition import Partition
     from broker.server import Broker
     from protocol.connection import Request
 

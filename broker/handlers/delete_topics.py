@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
+from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -19,8 +19,8 @@ from protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.context import Context
-    from broker.topics import Topic
+    from broker.handlers.context import Context
+    from broker.partitions.topics import Topic
     from protocol.connection import Request
 
 Entry = DeleteTopicsResponse.Topic

@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.quotas import ENTITY_TYPES, IP
+from broker.metadata.quotas import ENTITY_TYPES, IP
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -16,7 +16,7 @@ from protocol.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
     from storage.metadata.image import QuotaEntity
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config_resources import (
+from broker.handlers.config_resources import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -37,7 +37,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 SOURCES_SINCE = 1

@@ -15,9 +15,9 @@ from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, Describe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from broker.connection import Connection
-    from broker.context import Context
-    from broker.partition import Partition
+    from broker.handlers.context import Context
+    from broker.network.connection import Connection
+    from broker.partitions.partition import Partition
     from broker.server import Broker
     from protocol.connection import Request
     from storage.filesystem import Filesystem

@@ -17,8 +17,8 @@ from protocol.messages.describe_topic_partitions import (
 from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.topics import Topic
+    from broker.handlers.context import Context
+    from broker.partitions.topics import Topic
     from protocol.connection import Request
 
 MAX_PARTITIONS_PER_PAGE = 2000

@@ -13,7 +13,7 @@ from protocol.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Entry = DescribeUserScramCredentialsResponse.User

@@ -23,11 +23,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.conversion import INLINE_US
-from broker.fetch_sessions import NO_SESSION_EPOCH, Plan, Wanted
-from broker.selection import FORMAT_2_ONLY, READERS, Limits, Selection
-from broker.sender import SMALL_SLICE_BYTES
-from broker.waiting import FetchWait, Held
+from broker.fetching.conversion import INLINE_US
+from broker.fetching.selection import FORMAT_2_ONLY, READERS, Limits, Selection
+from broker.fetching.sessions import NO_SESSION_EPOCH, Plan, Wanted
+from broker.fetching.waiting import FetchWait, Held
+from broker.network.sender import SMALL_SLICE_BYTES
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -37,9 +37,9 @@ from protocol.records.walk import last_offset, walk
 from storage.errors import RecordsMissing
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.conversion import Outcome, Piece
-    from broker.partition import Partition
+    from broker.fetching.conversion import Outcome, Piece
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
     from storage.log import Log
     from storage.slices import FileSlice

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.quorum import is_other_cluster, leader_endpoint, leader_fault
-from broker.waiting import FetchWait, Held
+from broker.fetching.waiting import FetchWait, Held
+from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.partition import Partition
-    from broker.waiting import Missing
+    from broker.fetching.waiting import Missing
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
     from storage.metadata.snapshots import SnapshotId
     from storage.slices import FileSlice
@@ -73,7 +73,7 @@ def _is_of_metadata(request: Request) -> bool:
 
 
 class _Look:
-    """One look at the log for one follower: a broker.waiting.Look."""
+    """One look at the log for one follower: a broker.fetching.waiting.Look."""
 
     def __init__(self, request: Request, ctx: Context) -> None:
         message: FetchRequest = request.message

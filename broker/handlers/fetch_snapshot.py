@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.quorum import is_other_cluster, leader_endpoint, leader_fault
+from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -21,7 +21,7 @@ from storage.metadata.snapshots import SnapshotId
 from storage.slices import FileSlice
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 PIECE_MAX_BYTES = 8 * 1024 * 1024

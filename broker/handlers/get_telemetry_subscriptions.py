@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.client_metrics import ACCEPTED_CODECS, facts_by_id
+from broker.metadata.client_metrics import ACCEPTED_CODECS, facts_by_id
 from protocol.errors import ErrorCode
 from protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -15,7 +15,7 @@ from protocol.messages.get_telemetry_subscriptions import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

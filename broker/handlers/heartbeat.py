@@ -9,7 +9,7 @@ from protocol.errors import KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.config_resources import resource_to_alter
+from broker.handlers.config_resources import resource_to_alter
 from config import is_list
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
@@ -19,8 +19,8 @@ from protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from broker.config_resources import ConfigResource
-    from broker.context import Context
+    from broker.handlers.config_resources import ConfigResource
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

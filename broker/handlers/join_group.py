@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.classic_answers import join_refused
+from broker.coordinator.classic.answers import join_refused
 from broker.coordinator.waits import GroupWait
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

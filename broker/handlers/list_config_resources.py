@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -16,7 +16,7 @@ from protocol.messages.list_config_resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 TYPES_SINCE = 1

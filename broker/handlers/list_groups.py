@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.context import Context
     from broker.coordinator.shard import Shard
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Entry = ListGroupsResponse.Group

@@ -17,8 +17,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.partition import Partition
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)

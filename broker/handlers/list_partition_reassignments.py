@@ -17,7 +17,7 @@ from protocol.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
     from storage.metadata.image import TopicState
 

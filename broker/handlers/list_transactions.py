@@ -16,7 +16,7 @@ from protocol.messages.list_transactions import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 STATES = frozenset(

@@ -15,8 +15,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.context import Context
-    from broker.topics import Topic
+    from broker.handlers.context import Context
+    from broker.partitions.topics import Topic
     from protocol.connection import Request
 
 NULL_MEANS_ALL_SINCE = 1

@@ -21,7 +21,7 @@ from protocol.messages.offset_commit import (
 from protocol.schema import constructor
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
     from protocol.logdata.commits import Entry
 

@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse, refused
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Topic = OffsetDeleteResponse.Topic

@@ -13,9 +13,9 @@ from protocol.schema import constructor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.context import Context
     from broker.coordinator.shard import Shard
-    from broker.partition import Partition
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
     from protocol.connection import Request
 
 TOP_LEVEL_ERROR_SINCE = 2

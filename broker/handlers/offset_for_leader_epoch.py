@@ -14,7 +14,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 Asked = OffsetForLeaderEpochRequest.Topic.Partition

@@ -7,16 +7,16 @@ that). Transactional batches are refused until there is a transaction coordinato
 The commonest set, a batch that can be stored as it is, is checked (header facts, CRC-32C), patched
 in the 12 bytes that lie outside the checksum, and written from the buffer that the kernel filled.
 Every other set passes through `protocol.records.prepare`, here if that is quick, else on a worker
-thread (`PrepareWait`). Answers are encoded after the write, see broker.appends.
+thread (`PrepareWait`). Answers are encoded after the write, see broker.producing.appends.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.disk_state import TOLD
+from broker.partitions.disk_state import TOLD
 from broker.pending import Durable, Silent
-from broker.preparing import Deferred, PrepareWait, append_prepared, is_new
+from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
 from protocol.eras import PRODUCE, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
@@ -31,9 +31,9 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.context import Context
-    from broker.partition import Partition
-    from broker.topics import Topic
+    from broker.handlers.context import Context
+    from broker.partitions.partition import Partition
+    from broker.partitions.topics import Topic
     from protocol.connection import Request
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1

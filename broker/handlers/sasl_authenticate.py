@@ -8,7 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata_changes import make_change
+from broker.handlers.metadata_changes import make_change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import UnregisterBrokerRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 

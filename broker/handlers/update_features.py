@@ -2,8 +2,8 @@
 
 From then on records are written as that level of metadata.version has them. It is lowered only
 where no record would be written differently: Kafka 3.9 and 4.3 refuse to lose records too, also
-when told to. group.version goes with it unless it is named (see broker.features). Of a feature that
-is named twice the last one counts, as with Kafka.
+when told to. group.version goes with it unless it is named (see broker.metadata.features). Of a
+feature that is named twice the last one counts, as with Kafka.
 
 All of them are changed or none, in every version: what is refused is said at the top, as Kafka 4
 does (3.9 answered for each feature by itself).
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import features
-from broker.metadata_changes import make_change
+from broker.handlers.metadata_changes import make_change
+from broker.metadata import features
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import FeatureLevelRecord, release_of
 from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -23,7 +23,7 @@ from storage.metadata.image import METADATA_VERSION_FEATURE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.context import Context
+    from broker.handlers.context import Context
     from protocol.connection import Request
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from client.cluster import Fetched, TopicPartition
     from pipeline.archiving.publication import Publication
-    from pipeline.client.cluster import Fetched, TopicPartition
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range, Source
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pipeline.client.cluster import TopicPartition
+    from client.cluster import TopicPartition
     from pipeline.console.cli_jobs import Job
     from pipeline.console.progress import Progress, Sample, View
     from pipeline.outcome import Outcome
@@ -221,7 +221,7 @@ def _lag_of(
     arguments: argparse.Namespace,
 ) -> Callable[[Mapping[TopicPartition, int]], int | None] | None:
     """Asks the brokers that are read from; what they do not answer is not known."""
-    from pipeline.client.cluster import LATEST, Cluster
+    from client.cluster import LATEST, Cluster
 
     cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S)
 

@@ -19,7 +19,7 @@ from pipeline.spark import java
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.client.connection import Connection
+    from client.connection import Connection
     from pipeline.session import Where
 
 PYTHON = (3, 11)
@@ -122,7 +122,7 @@ def _record_loops() -> str:
 
 
 def _broker(servers: str) -> str:
-    from pipeline.client.routing import Router
+    from client.routing import Router
 
     router = Router(servers, timeout_s=TIMEOUT_S, reached=False)
     try:

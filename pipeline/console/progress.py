@@ -20,7 +20,7 @@ from pipeline.outcome import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.client.cluster import TopicPartition
+    from client.cluster import TopicPartition
     from pipeline.outcome import BatchDone, Outcome
 
 RATE_OVER_S = 10.0

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.cluster import TopicPartition
+from client.cluster import TopicPartition
 from pipeline.dataframes.partitioner import Sticky, by_key
 from pipeline.errors import NoSuchTopic, WrongUse
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pipeline.client.cluster import Cluster
+    from client.cluster import Cluster
 
 
 class Placement:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.client.cluster import ProduceUnknown
+from client.cluster import ProduceUnknown
 from pipeline.errors import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline.client.cluster import Cluster, Producing, TopicPartition
-    from pipeline.client.producing import Entry
+    from client.cluster import Cluster, Producing, TopicPartition
+    from client.producing import Entry
 
 PAUSE_S = 0.1
 """Before what failed is sent again."""

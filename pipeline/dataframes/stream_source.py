@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pipeline.client.cluster import LATEST, Cluster, TopicPartition
+from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.dataframes.range_reader import RangeReader
 from pipeline.reading.plan import (
     Offsets,

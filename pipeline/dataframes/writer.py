@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from pipeline.dataframes.placement import Placement
 from pipeline.dataframes.sending import Sending
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pipeline.client.producing import Entry
+    from client.producing import Entry
 
 FLUSH_BYTES = 8 << 20
 """Rows of a task are kept until they have so many bytes, and are then written."""

@@ -24,8 +24,8 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.client.connection import ConnectionLost
-from pipeline.client.producing import ProduceUnknown
+from client.connection import ConnectionLost
+from client.producing import ProduceUnknown
 from pipeline.delivering.reconcile import Log, Stored
 from pipeline.errors import ForeignState, Refused, Unreachable
 from protocol.errors import ErrorCode

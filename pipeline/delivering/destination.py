@@ -8,15 +8,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.client.cluster import LATEST, Cluster, OffsetOutOfRange, TopicPartition
-from pipeline.client.connection import ConnectionLost
+from client.cluster import LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from client.connection import ConnectionLost
 from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.client.producing import Producing
+    from client.producing import Producing
     from pipeline.reading.plan import Source
 
 READ_BACK_BYTES = 8 << 20

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, make_like, renamed, terms
 from pipeline.delivering.record_sets import SetMaker

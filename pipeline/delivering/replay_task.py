@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from client.cluster import Cluster, TopicPartition
 from pipeline.archiving.archive_files import ArchiveFile, open_parquet
-from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import DEFAULT_MAX_BYTES, encode_records
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, terms

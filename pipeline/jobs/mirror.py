@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import LATEST, Cluster
+from client.cluster import LATEST, Cluster
 from pipeline.delivering.destination import check_rename, make_like, renamed
 from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import EARLIEST, TopicPartition
+from client.cluster import EARLIEST, TopicPartition
 from pipeline.errors import WrongUse
 from pipeline.left_out import LeftOut
 from pipeline.outcome import BatchDone

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.archiving.archive_files import ArchiveFile, list_files
-from pipeline.client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.delivering.destination import check_rename, renamed
 from pipeline.delivering.remade import Wanted
 from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions

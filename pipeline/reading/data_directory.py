@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline.client.cluster import (
+from client.cluster import (
     EARLIEST,
     LATEST,
     Fetched,

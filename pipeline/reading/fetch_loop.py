@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.client.cluster import EARLIEST, LATEST, OffsetOutOfRange
+from client.cluster import EARLIEST, LATEST, OffsetOutOfRange
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone
 from pipeline.left_out import LeftOut
 from pipeline.reading.plan import beyond, deleted
@@ -32,7 +32,7 @@ from protocol.records.walk import last_offset, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.client.cluster import Fetched
+    from client.cluster import Fetched
     from pipeline.reading.plan import Range, Source
 
 OFFSET_MAX = 2**63 - 1

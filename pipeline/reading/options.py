@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.errors import NoSuchTopic, WrongUse
 from pipeline.reading.plan import Bound
 

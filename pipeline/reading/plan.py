@@ -17,13 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pipeline.client.cluster import EARLIEST, LATEST, TopicPartition
+from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, OffsetsGone, WrongUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline.client.cluster import Fetched
+    from client.cluster import Fetched
     from pipeline.reading.options import SourceOptions
 
 Offsets = dict[TopicPartition, int]
@@ -34,7 +34,7 @@ NAMED_MAX = 5
 
 
 class Source(Protocol):
-    """What is read from: a `pipeline.client.cluster.Cluster`, or a `reading.data_directory`."""
+    """What is read from: a `client.cluster.Cluster`, or a `reading.data_directory`."""
 
     def cluster_id(self) -> str | None:
         """None: it has none."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups_tool.cluster import EARLIEST, LATEST, Cluster, Found, Topic, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records.walk import last_offset, walk
+from tools.groups.cluster import EARLIEST, LATEST, Cluster, Found, Topic, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

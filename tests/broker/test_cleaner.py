@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import cleaner, left_alone, logs
+from broker import logs
+from broker.background import cleaner
+from broker.background import uncleanable as left_alone
 from storage.filesystem import DiskFilesystem
 from storage.replacing import Replacing
 from tests.storage.logs import header_of

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.cli import main
 from broker.clock import ms_of_text, utc_text
-from broker.groups_tool.cluster import TopicPartition
-from broker.groups_tool.connection import Connection, NotDone
-from broker.groups_tool.show import partitions_text, table
-from broker.groups_tool.times import duration_ms, moment_ms
 from protocol.client import said
 from protocol.messages.describe_groups import DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -26,6 +21,11 @@ from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.legacy import build_messages
 from tests.broker.scripted_broker import RawServer, ScriptedBroker
+from tools.cli import main
+from tools.groups.cluster import TopicPartition
+from tools.groups.connection import Connection, NotDone
+from tools.groups.show import partitions_text, table
+from tools.groups.times import duration_ms, moment_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.cli import main
-from broker.metadata_tool.actions import Printer
 from tests.broker.scripted_broker import RawServer
 from tests.observer.following import checkpoints
 from tests.observer.scripted_controller import topic
 from tests.support.running_controller import RunningController
 from tests.support.server_process import free_port
+from tools.cli import main
+from tools.metadata.actions import Printer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def test_what_follow_keeps_can_be_shown(
 
 @pytest.fixture
 def following(address: str) -> Iterator[subprocess.Popen[str]]:
-    words = [sys.executable, "-m", "broker", "metadata", "follow", address]
+    words = [sys.executable, "-m", "tools", "metadata", "follow", address]
     process = subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -235,7 +235,7 @@ def image_of(*names: str) -> MetadataImage:
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(address: str) -> None:
-    words = [sys.executable, "-m", "broker", "metadata", "follow", "--once", address]
+    words = [sys.executable, "-m", "tools", "metadata", "follow", "--once", address]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.close()

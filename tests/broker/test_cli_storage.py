@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.cli import main
 from storage.filesystem import DiskFilesystem
 from storage.layout import LOG, file_name
 from tests.storage.inspection.directories import contents_of, ten_batches
 from tests.style.sources import CHECKOUT
+from tools.cli import main
 
 if TYPE_CHECKING:
     from tests.storage.inspection.directories import Contents
@@ -132,7 +132,7 @@ def test_a_check_lets_go_of_the_lock(data: Path) -> None:
 def test_progress_is_said_on_request(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.printing.ProgressLine.EVERY_S_ELSEWHERE", 0.0)
+    monkeypatch.setattr("tools.printing.ProgressLine.EVERY_S_ELSEWHERE", 0.0)
     assert run("check", "--progress", data) == 0
     assert " MB/s, 0 s left" in capsys.readouterr().err
     assert run("check", data) == 0
@@ -195,7 +195,7 @@ def test_a_small_file_of_a_terabyte_is_not_read(
 
 
 def test_a_reader_that_goes_away_is_no_trouble(data: Path) -> None:
-    command = f"{sys.executable} -m broker dump --values {data}/orders-0 | head -1"
+    command = f"{sys.executable} -m tools dump --values {data}/orders-0 | head -1"
     ended = subprocess.run(
         ["sh", "-c", command], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import client_metrics
-from broker.client_metrics import ClientFacts, ClientMetrics
-from broker.client_metrics_page import page
+from broker.metadata import client_metrics
+from broker.metadata.client_metrics import ClientFacts, ClientMetrics
+from broker.metadata.client_metrics_page import page
 from protocol.errors import ErrorCode, KafkaError
 
 SUBSCRIPTIONS = 16

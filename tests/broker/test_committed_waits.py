@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
 
 TOPIC = "t"
 PRODUCER = 7

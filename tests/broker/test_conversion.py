@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import conversion, logs
-from broker.conversion import OVERHEAD_BYTES, Conversions, Piece
+from broker import logs
+from broker.fetching import conversion
+from broker.fetching.conversion import OVERHEAD_BYTES, Conversions, Piece
 from broker.workers import Worker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import build_batch
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from broker.conversion import Key, Outcome
+    from broker.fetching.conversion import Key, Outcome
 
 NOW_MS = 1_700_000_000_000
 LIMITS = ExpansionLimits(1 << 27, 2000)

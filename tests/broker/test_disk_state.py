@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from broker import logs
-from broker.disk_state import MARGIN_BYTES, DiskState
+from broker.partitions.disk_state import MARGIN_BYTES, DiskState
 from storage.errors import StorageError
 from tests.support.memory_filesystem import MemoryFilesystem
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker import dynamic, scrubber
-from broker.child_process import ChildProcess
+from broker.background import scrubber
+from broker.background.child_process import ChildProcess
+from broker.metadata import dynamic_settings as dynamic
 from config import ConfigError
 from config.broker import BrokerSettings
 from config.topic import TopicSettings
@@ -31,8 +32,8 @@ from tests.support.fake_connection import InProcessBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from broker.partitions.topics import Topic
     from broker.server import Broker
-    from broker.topics import Topic
     from storage.log import Log
 
 TOPIC = "t"

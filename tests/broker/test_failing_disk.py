@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker import metrics
-from broker.topics import NewTopic, Topic
+from broker.partitions.topics import NewTopic, Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.features import LOWEST_SETTABLE, records_differ
+from broker.metadata.features import LOWEST_SETTABLE, records_differ
 from protocol.logdata.metadata import MAX_METADATA_VERSION, RELEASES
 
 #: Where Kafka 4.4.0's table of levels says that metadata change (and 3.9's, below 7).

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from broker.fetch_sessions import EVICT_AFTER_MS, MAX_EPOCH, FetchSessions, Plan, Wanted
+from broker.fetching.sessions import EVICT_AFTER_MS, MAX_EPOCH, FetchSessions, Plan, Wanted
 from protocol.errors import ErrorCode, KafkaError
 
 

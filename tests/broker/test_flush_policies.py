@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import housekeeping
+from broker.background import housekeeping
 from protocol.messages.produce import ProduceResponse
 from storage.filesystem import DiskFile
 from tests.broker.test_connection import framed

@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.groups_tool.cluster import TopicPartition
-from broker.groups_tool.connection import NotDone
-from broker.groups_tool.group_records import GroupEvent
-from broker.groups_tool.history import Change, History, Transaction, Unreadable
-from broker.groups_tool.show import event_text, history_rows
 from protocol.logdata.offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -23,6 +18,11 @@ from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
 from tests.broker.stored_cluster import StoredCluster, StoredLog
+from tools.groups.cluster import TopicPartition
+from tools.groups.connection import NotDone
+from tools.groups.group_records import GroupEvent
+from tools.groups.history import Change, History, Transaction, Unreadable
+from tools.groups.show import event_text, history_rows
 
 if TYPE_CHECKING:
     from protocol.logdata.offsets import Record
@@ -239,7 +239,7 @@ def test_offsets_taken_at_the_end_of_the_log_end_the_reading() -> None:
 
 
 def test_a_log_larger_than_a_fetch_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.groups_tool.history.PIECE_BYTES", 400)
+    monkeypatch.setattr("tools.groups.history.PIECE_BYTES", 400)
     log = StoredLog(*(set_to(offset, at_offset=offset) for offset in range(50)))
     cluster = StoredCluster({LOG: log})
     done: list[int] = []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups_tool.cluster import TopicPartition
-from broker.groups_tool.committed import Committed
-from broker.groups_tool.lag import PartitionLag, lag_of_group
-from broker.groups_tool.reset import Move, Target, plan
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages, wrap_messages
 from protocol.records.markers import Marker, encode_marker
 from tests.broker.stored_cluster import StoredCluster, StoredLog
+from tools.groups.cluster import TopicPartition
+from tools.groups.committed import Committed
+from tools.groups.lag import PartitionLag, lag_of_group
+from tools.groups.reset import Move, Target, plan
 
 NOW_MS = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)
@@ -124,7 +124,7 @@ def test_an_empty_log_is_no_lag() -> None:
 def test_batches_that_are_cut_when_all_are_asked_at_once_are_asked_for_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.groups_tool.lag.TOGETHER_BYTES", 100)
+    monkeypatch.setattr("tools.groups.lag.TOGETHER_BYTES", 100)
     places = [TopicPartition("orders", index) for index in range(5)]
     cluster = StoredCluster({place: StoredLog(build_batch(RECORDS)) for place in places})
     offsets = {place: Committed(place.partition, -1, "") for place in places}

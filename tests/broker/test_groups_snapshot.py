@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker import logs
-from broker.coordinator import snapshotting
-from broker.coordinator.loads import Loading
-from broker.coordinator.shard_snapshots import ShardSnapshots
+from broker.coordinator.loading import snapshotting
+from broker.coordinator.loading.loads import Loading
+from broker.coordinator.loading.snapshots import ShardSnapshots
 from storage.filesystem import DiskFilesystem
 from storage.inspection.directory_check import check
 from storage.metadata.snapshots import SnapshotWriter

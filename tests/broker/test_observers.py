@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.observers import OBSERVERS_MAX, SESSION_MS, Observer, Observers
+from broker.metadata.observers import OBSERVERS_MAX, SESSION_MS, Observer, Observers
 
 ZERO = bytes(16)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.paced_files import Pace, PacedFilesystem
+from broker.background.paced_files import Pace, PacedFilesystem
 from tests.support.memory_filesystem import MemoryFilesystem
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from broker import clock, retention
-from broker.log_starts import LogStarts
-from broker.partition import Partition
-from broker.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
+from broker import clock
+from broker.background import retention
+from broker.background.log_starts import LogStarts
+from broker.background.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
+from broker.partitions.partition import Partition
 from config import TopicSettings, load
 from storage.data_dir import DataDirectory
 from storage.retention import retained_from

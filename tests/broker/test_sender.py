@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from broker.sender import SMALL_SLICE_BYTES, Sender
+from broker.network.sender import SMALL_SLICE_BYTES, Sender
 from broker.workers import Worker
 from storage.filesystem import DiskFilesystem
 from storage.slices import FileSlice
@@ -185,8 +185,8 @@ def test_data_that_is_not_cached_is_read_on_a_thread_and_keeps_its_place(
         raise BlockingIOError
 
     monkeypatch.setattr(os, "preadv", would_block)
-    monkeypatch.setattr("broker.sender._READ_NOWAIT", 8)
-    monkeypatch.setattr("broker.sender.COLD_PIECE_BYTES", 20_000)
+    monkeypatch.setattr("broker.network.sender._READ_NOWAIT", 8)
+    monkeypatch.setattr("broker.network.sender.COLD_PIECE_BYTES", 20_000)
 
     wire.sender.send([b"a", wire.piece(7, 90_000), b"b", wire.piece(0, 5)])
     assert wire.arrived() == b"a"

@@ -22,7 +22,7 @@ KAFKAS_PROPERTIES = (
 
 def refusal(data: Path, *arguments: str, listen: str = "127.0.0.1:0", code: int = 1) -> str:
     """The one line on standard error of a broker that must refuse to start."""
-    command = [sys.executable, "-m", "broker", "serve", "--data", str(data), "--listen", listen]
+    command = [sys.executable, "-m", "tools", "serve", "--data", str(data), "--listen", listen]
     ended = subprocess.run(
         [*command, *arguments],
         cwd=CHECKOUT,

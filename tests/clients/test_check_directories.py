@@ -44,7 +44,7 @@ KAFKA = {"log.cleaner.backoff.ms": "300", "log.initial.task.delay.ms": "500"}
 
 
 def run_check(path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "broker", "check", "--json", "--deep", str(path)]
+    command = [sys.executable, "-m", "tools", "check", "--json", "--deep", str(path)]
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
 
@@ -197,7 +197,7 @@ def assert_a_repair_satisfies_kafkas_own_tool(logs: Path, broken: Path) -> None:
     assert code == 1
     assert [f["file"] for f in found if f["kind"] == "checksum"] == [segment.name]
 
-    command = [sys.executable, "-m", "broker", "repair", "--apply", str(broken)]
+    command = [sys.executable, "-m", "tools", "repair", "--apply", str(broken)]
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert checked(broken)[0] == 0

@@ -37,7 +37,7 @@ WRITTEN = (Path("/tmp/server.properties"), Path("/tmp/kraft-combined-logs"))
 def program(tmp_path: Path) -> Path:
     """What the tester starts with the path of its properties."""
     script = tmp_path / "your_program.sh"
-    command = f'cd "{CHECKOUT}" && exec "{sys.executable}" -m broker serve --config "$1"'
+    command = f'cd "{CHECKOUT}" && exec "{sys.executable}" -m tools serve --config "$1"'
     script.write_text(f"#!/bin/sh\n{command}\n")
     script.chmod(0o755)
     (tmp_path / "codecrafters.yml").write_text("debug: false\n")

@@ -141,7 +141,7 @@ def _check(server: ServerProcess, *, after: str, wanted: tuple[int, ...]) -> lis
     puts right. It never leaves errors."""
     if not isinstance(server, BrokerProcess):
         return []
-    command = [sys.executable, "-m", "broker", "check", "--json", str(server.data.resolve())]
+    command = [sys.executable, "-m", "tools", "check", "--json", str(server.data.resolve())]
     ran = subprocess.run(
         command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )

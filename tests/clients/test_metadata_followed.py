@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.observer.follower import Follower, Watcher
-from broker.observer.memory import InMemory
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
 from tests.clients.available import end_of_test
@@ -21,6 +19,8 @@ from tests.support.administrator import Administrator
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
+from tools.observer.follower import Follower, Watcher
+from tools.observer.memory import InMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def checkpoints_of_controller(server: KafkaProcess) -> dict[str, bytes]:
 
 def triglot(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "broker", "metadata", *words],
+        [sys.executable, "-m", "tools", "metadata", *words],
         capture_output=True,
         text=True,
         timeout=60,

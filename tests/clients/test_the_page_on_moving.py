@@ -65,7 +65,7 @@ class Reader:
             quiet = [] if "server" in name else release.tools.java(folder, "tools", quiet=True)
             words = " ".join(f"'{word}'" for word in [*(quiet or java), main])
             self._script(bin_folder / name, f'exec {words} "$@"')
-        self._script(folder / "path" / "triglot", f'exec {sys.executable} -m broker "$@"')
+        self._script(folder / "path" / "triglot", f'exec {sys.executable} -m tools "$@"')
         self._script(folder / "path" / "python", f'exec {sys.executable} "$@"')
         (folder / "server.properties").write_text(self.mine(PROPERTIES))
 

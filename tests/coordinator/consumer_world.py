@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import Caller, GroupRules, TopicFacts
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import Record, decode_key, decode_value, encode_record
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from broker.coordinator.assignors import Partitions
-    from broker.coordinator.consumer_state import ConsumerGroupState
+    from broker.coordinator.consumer.assignors import Partitions
+    from broker.coordinator.consumer.state import ConsumerGroupState
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000

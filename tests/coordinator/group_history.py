@@ -12,12 +12,12 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.arrivals import NOBODY
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.consumer import ConsumerGroup
-from broker.coordinator.coordinator import GroupCoordinator
+from broker.coordinator.classic.arrivals import NOBODY
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import Caller
-from broker.coordinator.loading import ShardLoader
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.loading.replaying import ShardLoader
 from broker.coordinator.shard_state import ShardState
 from config import BrokerSettings
 from protocol.errors import KafkaError

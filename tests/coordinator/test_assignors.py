@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.assignors import ASSIGNORS, Partitions, Subscriber, range_, uniform
+from broker.coordinator.consumer.assignors import ASSIGNORS, Partitions, Subscriber, range_, uniform
 
 if TYPE_CHECKING:
-    from broker.coordinator.assignors import Assignor
+    from broker.coordinator.consumer.assignors import Assignor
 
 TOPICS = [bytes([number]) * 16 for number in range(5)]
 both = pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.classic import ClassicGroup, State
+from broker.coordinator.classic.group import ClassicGroup, State
 from broker.coordinator.effects import Append, Caller, GroupRules
 from protocol.errors import ErrorCode
 from protocol.logdata.offsets import GroupMetadataValue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.effects import Caller, GroupRules
 from broker.coordinator.migration import can_be_downgraded, downgraded, upgraded
 from protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from broker import regular_expressions
-from broker.coordinator.topic_patterns import matching
+from broker.coordinator.consumer.topic_patterns import matching
 from protocol.errors import ErrorCode, KafkaError
 from tests.coordinator.consumer_world import FakeTopics, World, assignment_of, key_versions
 

@@ -24,7 +24,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.consumer_world import CALLER, FakeTopics, World, assignment_of
 
 if TYPE_CHECKING:
-    from broker.coordinator.assignors import Partitions
+    from broker.coordinator.consumer.assignors import Partitions
 
 HEARTBEAT_MS = 5_000
 FENCED = {

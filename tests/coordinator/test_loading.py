@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.coordinator import loading
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import GroupRules
-from broker.coordinator.loading import MAX_REASONS, ShardLoader
+from broker.coordinator.loading import replaying as loading
+from broker.coordinator.loading.replaying import MAX_REASONS, ShardLoader
 from broker.coordinator.shard_state import ShardState
 from protocol.logdata.commit_runs import interpreted_ordinary_commits
 from protocol.logdata.commits import commit_batch
@@ -32,8 +32,8 @@ from protocol.records.markers import Marker, encode_marker
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.coordinator.loading import LoadReport
-    from broker.coordinator.offsets import Committed
+    from broker.coordinator.loading.replaying import LoadReport
+    from broker.coordinator.offsets.committed import Committed
     from protocol.logdata.offsets import Record
 
 NOW_MS = 1_700_000_000_000

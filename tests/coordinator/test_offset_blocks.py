@@ -8,14 +8,14 @@ from struct import Struct
 
 import pytest
 
-from broker.coordinator.offset_blocks import (
+from broker.coordinator.offsets.blocks import (
     Block,
     interpreted_look_into,
     interpreted_place,
     look_into,
     place,
 )
-from broker.coordinator.offset_buckets import ENTRY, ENTRY_BYTES, PAGE_BYTES
+from broker.coordinator.offsets.buckets import ENTRY, ENTRY_BYTES, PAGE_BYTES
 
 _loops = pytest.importorskip("protocol.records._loops")
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.coordinator import offset_columns, offset_table
-from broker.coordinator.offset_columns import Columns
-from broker.coordinator.offset_table import OffsetTable
+from broker.coordinator.offsets import columns as offset_columns
+from broker.coordinator.offsets import table as offset_table
+from broker.coordinator.offsets.columns import Columns
+from broker.coordinator.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

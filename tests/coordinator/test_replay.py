@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import GroupRules
-from broker.coordinator.replay import replay
+from broker.coordinator.loading.replay import replay
 from broker.coordinator.shard_state import ShardState
 from protocol.logdata.offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.coordinator import offset_columns, offset_table, restoring
-from broker.coordinator.gathering import SIGNS_MS
-from broker.coordinator.offset_blocks import interpreted_look_into, interpreted_place
-from broker.coordinator.restoring import NoSense, Restoring
-from broker.coordinator.shard_records import Origin, records_of
+from broker.coordinator.classic.gathering import SIGNS_MS
+from broker.coordinator.loading import restoring
+from broker.coordinator.loading.restoring import NoSense, Restoring
+from broker.coordinator.loading.snapshot_records import Origin, records_of
+from broker.coordinator.offsets import columns as offset_columns
+from broker.coordinator.offsets import table as offset_table
+from broker.coordinator.offsets.blocks import interpreted_look_into, interpreted_place
 from tests.coordinator.group_history import History, Process, facts, replayed
 from tests.support import offset_store
 from tests.support.memory_filesystem import PowerCut

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.coordinator.arrivals import Arrivals, Search
-from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.classic.arrivals import Arrivals, Search
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.effects import Append, Caller, GroupRules, Reply
 from protocol.logdata.offsets import GroupMetadataValue
 from protocol.messages.heartbeat import HeartbeatRequest

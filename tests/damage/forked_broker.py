@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.dispatch import served
+from broker.network.dispatch import served
 from broker.server import StartRefused, new_event_loop, serve
 from config import ConfigError, load
 from protocol.registry import APIS
@@ -50,7 +50,11 @@ def warm_up(data: Path | None = None) -> None:
     reading its metadata takes too."""
     logs.warm_up()
     new_event_loop().close()
-    for module in ("broker.dispatch", "broker.coordinator.snapshotting", "storage.receive_times"):
+    for module in (
+        "broker.network.dispatch",
+        "broker.coordinator.loading.snapshotting",
+        "storage.receive_times",
+    ):
         importlib.import_module(module)
     served()
     for key, versions in CALLED.items():

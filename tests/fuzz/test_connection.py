@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.controller_handlers import CONTROLLER_HANDLERS
-from broker.dispatch import served
+from broker.network.controller_handlers import CONTROLLER_HANDLERS
+from broker.network.dispatch import served
 from protocol.connection import Routes, ServerConnection
 from protocol.errors import Malformed
 from protocol.messages.produce import ProduceRequest

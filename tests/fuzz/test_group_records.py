@@ -9,10 +9,10 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from broker.coordinator.classic import ClassicGroup
-from broker.coordinator.consumer import ConsumerGroup
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import GroupRules
-from broker.coordinator.loading import ShardLoader
+from broker.coordinator.loading.replaying import ShardLoader
 from broker.coordinator.shard_state import ShardState
 from protocol.logdata.commits import commit_batch
 from protocol.logdata.membership import Subscription, encode_subscription

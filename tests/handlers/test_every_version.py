@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.controller_handlers import CONTROLLER_HANDLERS
-from broker.dispatch import HANDLERS
+from broker.network.controller_handlers import CONTROLLER_HANDLERS
+from broker.network.dispatch import HANDLERS
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.registry import APIS, Api
 from tests.protocol.reference_schema import Tree, schema_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from broker.coordinator.loads import AT_ONCE_BYTES
+from broker.coordinator.loading.loads import AT_ONCE_BYTES
 from protocol.errors import ErrorCode
 from tests.support.group_caller import GroupCaller
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.connection import SLOWEST_BYTES_PER_S
+from broker.network.connection import SLOWEST_BYTES_PER_S
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.broker.test_connection import framed

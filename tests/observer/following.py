@@ -7,11 +7,11 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.follower import Follower, Watcher
 from storage.filesystem import DiskFilesystem
 from storage.metadata.snapshots import snapshot_id_of
 from tests.observer.cutting_proxy import CuttingProxy
+from tools.observer.directory import ObserverDirectory
+from tools.observer.follower import Follower, Watcher
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from broker.observer.connection import ConnectionLost
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     LeaderChangeMessage,
@@ -38,6 +37,7 @@ from protocol.schema import Message
 from storage.metadata.image import MetadataImage
 from storage.metadata.snapshots import SnapshotId, SnapshotWriter
 from tests.support.memory_filesystem import MemoryFilesystem
+from tools.observer.connection import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

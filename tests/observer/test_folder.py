@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.effects import ObserverStopped
 from protocol.logdata.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -24,6 +22,8 @@ from tests.observer.scripted_controller import (
 )
 from tests.observer.told import DATA, follow, follower, same
 from tests.support.memory_filesystem import MemoryFilesystem
+from tools.observer.directory import ObserverDirectory
+from tools.observer.effects import ObserverStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.effects import ObserverStopped
-from broker.observer.memory import InMemory
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     AbortTransactionRecord,
@@ -26,11 +23,14 @@ from tests.observer.scripted_controller import (
 )
 from tests.observer.told import DATA, follow, follower, same
 from tests.support.memory_filesystem import MemoryFilesystem
+from tools.observer.directory import ObserverDirectory
+from tools.observer.effects import ObserverStopped
+from tools.observer.memory import InMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.observer.files import Keeping
+    from tools.observer.files import Keeping
 
 
 @pytest.fixture(params=["memory", "folder"])

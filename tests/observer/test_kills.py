@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.follower import Follower
 from protocol.logdata.metadata import ConfigRecord, FeatureLevelRecord
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from storage.metadata.loading import load
 from tests.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tools.observer.directory import ObserverDirectory
+from tools.observer.follower import Follower
 
 if TYPE_CHECKING:
     from storage.metadata.snapshots import SnapshotId

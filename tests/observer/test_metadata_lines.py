@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.metadata_tool.changes import Changes
-from broker.metadata_tool.facts import facts, lines
 from protocol.logdata.metadata import (
     RECORD_KEYS,
     AccessControlEntryRecord,
@@ -30,6 +28,8 @@ from protocol.logdata.metadata import (
 from protocol.schema import Struct
 from storage.metadata.image import MetadataImage
 from tests.observer.scripted_controller import topic, topic_id_of
+from tools.metadata.changes import Changes
+from tools.metadata.facts import facts, lines
 
 ENTITY = ClientQuotaRecord.EntityData
 LISTENER = EndPoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.follower import Follower, Watcher
 from protocol.messages.describe_quorum import DescribeQuorumRequest
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
 from tests.observer.following import checkpoints
 from tests.support.running_controller import RunningController
+from tools.observer.directory import ObserverDirectory
+from tools.observer.follower import Follower, Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

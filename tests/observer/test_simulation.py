@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.observer.directory import ObserverDirectory
-from broker.observer.follower import Follower
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     AbortTransactionRecord,
@@ -29,6 +27,8 @@ from storage.metadata.image import MetadataImage
 from storage.metadata.loading import load
 from tests.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tools.observer.directory import ObserverDirectory
+from tools.observer.follower import Follower
 
 if TYPE_CHECKING:
     from protocol.schema import Message

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.observer.follower import Follower, Watcher
-from broker.observer.memory import InMemory
 from tests.observer.scripted_controller import Finished, Line, ScriptedController
+from tools.observer.follower import Follower, Watcher
+from tools.observer.memory import InMemory
 
 if TYPE_CHECKING:
-    from broker.observer.files import Keeping
     from protocol.logdata.metadata import MetadataRecord
     from protocol.logdata.metadata_names import SnapshotId
     from storage.metadata.image import MetadataImage
+    from tools.observer.files import Keeping
 
 DATA = "/data/observer"
 

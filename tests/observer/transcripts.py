@@ -23,7 +23,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.observer.effects import (
+from protocol.errors import ErrorCode
+from protocol.logdata.metadata import NoOpRecord, encode_record, metadata_batch
+from protocol.logdata.metadata_names import SnapshotId
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from tools.observer.effects import (
     Append,
     Commit,
     DropPartial,
@@ -36,15 +41,10 @@ from broker.observer.effects import (
     Retry,
     Truncate,
 )
-from broker.observer.machine import ObserverMachine
-from protocol.errors import ErrorCode
-from protocol.logdata.metadata import NoOpRecord, encode_record, metadata_batch
-from protocol.logdata.metadata_names import SnapshotId
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from tools.observer.machine import ObserverMachine
 
 if TYPE_CHECKING:
-    from broker.observer.effects import Effect
+    from tools.observer.effects import Effect
 
 SCRIPTS = Path(__file__).with_name("scripts")
 Fetched = FetchResponse.Topic.Partition

@@ -9,10 +9,10 @@ import hashlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import Mirror
 from pipeline.reading.plan import Range

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.client.producing import ProduceUnknown
+from client.producing import ProduceUnknown
 from pipeline.errors import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import Batch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.errors import NoSuchTopic, Unreachable
 from pipeline.jobs.audit import RANGE_OFFSETS, Audit, audit, audit_range
 from pipeline.jobs.audit_facts import Facts, joined, of_json

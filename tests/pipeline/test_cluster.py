@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client import producing
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
-from pipeline.client.routing import addresses
+from client import producing
+from client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from client.routing import addresses
 from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse, find
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages

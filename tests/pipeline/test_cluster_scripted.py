@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.client import fetching
-from pipeline.client.cluster import EARLIEST, LATEST
-from pipeline.client.fetching import LARGEST_ENTRY_BYTES
+from client import fetching
+from client.cluster import EARLIEST, LATEST
+from client.fetching import LARGEST_ENTRY_BYTES
 from pipeline.errors import CorruptData, NoSuchTopic, Refused, Unreachable
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
-from pipeline.client.cluster import LATEST, Cluster, TopicPartition
+from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.errors import WrongUse
 from pipeline.reading.data_directory import DataDirectory
 from pipeline.reading.plan import Range, ending_offsets

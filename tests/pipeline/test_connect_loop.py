@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 
-from pipeline.client.cluster import TopicPartition
+from client.cluster import TopicPartition
 from pipeline.dataframes.stream_source import StreamReader
 from pipeline.errors import ForeignState
 from pipeline.filesystem import locate

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.connection import (
+from client.connection import (
     MAX_ANSWER_BYTES,
     SILENCE_S,
     Connection,

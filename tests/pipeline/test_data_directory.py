@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
 from pipeline.errors import CorruptData, NoSuchTopic, WrongUse
 from pipeline.reading import stored_log
 from pipeline.reading.data_directory import DataDirectory

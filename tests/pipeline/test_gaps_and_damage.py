@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.cluster import TopicPartition
+from client.cluster import TopicPartition
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone
 from pipeline.reading.plan import Range
 from pipeline.reading.ranges import LeftOut, read_range, records_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.delivering.delivery import Delivery
 from pipeline.delivering.destination import make_like, terms
 from pipeline.errors import ForeignState, NoSuchTopic, Refused, WrongUse
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.client.producing import Producing
+    from client.producing import Producing
 
 NOW_MS = 1_700_000_000_000
 KILLS = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.jobs.mirror import Mirror
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch

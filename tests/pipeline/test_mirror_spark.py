@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.delivering.mirror_job import MirrorJob
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.replay import Replay

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
 from pipeline.errors import NoSuchTopic, Refused
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch

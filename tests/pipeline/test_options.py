@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, TopicPartition
+from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, WrongUse
 from pipeline.reading.options import NAMES, REFUSED, WITHOUT_MEANING, SourceOptions
 from pipeline.reading.plan import Bound

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.client.cluster import EARLIEST, LATEST, TopicPartition
+from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, OffsetsGone, WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import (

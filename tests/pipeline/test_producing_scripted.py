@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.client.cluster import ProduceUnknown
+from client.cluster import ProduceUnknown
 from pipeline.errors import Refused
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from pipeline.client.cluster import TopicPartition
+from client.cluster import TopicPartition
 from pipeline.console.progress import (
     SAMPLES,
     JsonLines,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.errors import CorruptData, OffsetsGone, Unreachable
 from pipeline.left_out import EXAMPLES_MAX
 from pipeline.reading.plan import Range

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client.cluster import Cluster, TopicPartition
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
-from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.columns.decode_batches import decode_batches
 from pipeline.delivering.delivery import Delivery
 from pipeline.delivering.replay_task import ReplayTask, _rows

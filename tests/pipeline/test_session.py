@@ -21,8 +21,8 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 
 import pyarrow as pa
 
+from client.cluster import Cluster, TopicPartition
 from pipeline import scratch
-from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from pipeline.console import preflight
 from pipeline.errors import CorruptData, NotInstalled, SparkFailed, WrongUse

@@ -85,7 +85,7 @@ ship(spark)
 register(spark)
 print(rows())
 
-from pipeline.client.cluster import Cluster, TopicPartition
+from client.cluster import Cluster, TopicPartition
 from pipeline.jobs.archive import archive
 from pipeline.jobs.mirror import mirror
 from protocol.records.builder import build_batch

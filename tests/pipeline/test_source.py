@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from client.cluster import Cluster, TopicPartition
 from pipeline import errors, schemas
-from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.source import BatchReader, TriglotSource, register
 from protocol.records.compression import NAMES
 from tests.clients.drivers.confluent_driver import ConfluentDriver

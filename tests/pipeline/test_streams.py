@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from client.cluster import Cluster, TopicPartition
 from pipeline import errors
-from pipeline.client.cluster import Cluster, TopicPartition
 from pipeline.reading.options import SourceOptions
 from pipeline.source import TriglotSource
 from tests.clients.drivers.confluent_driver import ConfluentDriver

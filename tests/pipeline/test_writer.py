@@ -18,9 +18,9 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from client.cluster import Cluster, TopicPartition
+from client.producing import Produced, ProduceUnknown, Producing
 from pipeline import errors
-from pipeline.client.cluster import Cluster, TopicPartition
-from pipeline.client.producing import Produced, ProduceUnknown, Producing
 from pipeline.dataframes.partitioner import Sticky, murmur2
 from pipeline.dataframes.sending import Sending
 from pipeline.dataframes.writer import Writer

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.classic import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.effects import Caller
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import OffsetCommitKey, encode_record
@@ -172,7 +172,7 @@ def test_o8_above_the_recovery_point_it_is_cut_with_all_that_follows_and_named()
     store.files.write_bytes(LOG, bytes(data))
     after = store.restarted()
     assert after.everything() == {("a", *ORDERS): 0}
-    from broker.coordinator.torn_commits import groups_in
+    from broker.coordinator.offsets.torn_commits import groups_in
 
     assert [groups_in(report.head) for report in after.reports] == [["b", "c"]]
 

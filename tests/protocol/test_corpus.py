@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.controller_handlers import CONTROLLER_HANDLERS
-from broker.dispatch import served
+from broker.network.controller_handlers import CONTROLLER_HANDLERS
+from broker.network.dispatch import served
 from protocol import reference
 from protocol.connection import Routes, ServerConnection
 from tests.protocol.frames import FOLDER, Frame, captured_frames

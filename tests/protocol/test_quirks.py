@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.dispatch import served
+from broker.network.dispatch import served
 from protocol.connection import Routes, ServerConnection
 from protocol.quirks import TRAILING_BYTES, OldEntries, old_entries_read_by
 

@@ -103,7 +103,7 @@ def delete_records(world: World, rng: random.Random) -> None:
 
 
 def retain(world: World, rng: random.Random) -> None:
-    """The duty that drops old records, as broker.retention does it."""
+    """The duty that drops old records, as broker.background.retention does it."""
     for topic, number, log, ledger in world.all_logs():
         if log.failed is not None:
             continue

@@ -287,7 +287,7 @@ class World:
     def _raise(
         self, topic: SimulatedTopic, number: int, log: Log, ledger: Ledger, start: int
     ) -> Job:
-        """As broker.log_starts does it."""
+        """As broker.background.log_starts does it."""
         if log.recovery_point <= start and not (yield from self.synced(log, ledger)):
             return
         if log.recovery_point < start:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FLOORS = ("broker", "config", "protocol", "storage")
+FLOORS = ("broker", "client", "config", "protocol", "storage", "tools")
 BESIDE = ("bench", "docs", "examples", "pipeline", "tests")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.controller_handlers import CONTROLLER_HANDLERS
-from broker.dispatch import HANDLERS
+from broker.network.controller_handlers import CONTROLLER_HANDLERS
+from broker.network.dispatch import HANDLERS
 from protocol.registry import APIS
 from tests.style.sources import CHECKOUT, text, tree
 

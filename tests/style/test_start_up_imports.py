@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from broker.dispatch import HANDLERS
+from broker.network.dispatch import HANDLERS
 from protocol.registry import APIS
 from tests.style.sources import CHECKOUT
 

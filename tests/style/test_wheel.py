@@ -58,7 +58,7 @@ def test_a_wheel_holds_every_module_of_the_floors_and_nothing_else(
 ) -> None:
     modules = {name for name in names_in(distribution.wheel) if name.startswith("triglot/")}
     modules = {name for name in modules if not name.startswith(COMPILED)}
-    flat = set(python_files(*PACKAGES)) - {"broker/_launch.py"}
+    flat = set(python_files(*PACKAGES)) - {"tools/_launch.py"}
     assert modules == {"triglot/__init__.py", "triglot/__main__.py"} | {
         f"triglot/{path}" for path in flat
     }
@@ -79,7 +79,7 @@ def test_a_module_of_a_wheel_differs_from_the_checkout_in_its_imports_alone(
 ) -> None:
     with zipfile.ZipFile(distribution.wheel) as archive:
         for path in python_files(*PACKAGES):
-            if path == "broker/_launch.py":
+            if path == "tools/_launch.py":
                 continue
             pairs = zip(
                 text(path).splitlines(),

@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class BrokerProcess(ServerProcess):
-    """`python -m broker serve` on a free loopback port, or on the settings' `listeners`."""
+    """`python -m tools serve` on a free loopback port, or on the settings' `listeners`."""
 
     READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
 
@@ -41,7 +41,7 @@ class BrokerProcess(ServerProcess):
         self.open_files = open_files
 
     def _launch(self) -> RunningProcess:
-        command = [sys.executable, "-m", "broker", "serve", "--data", str(self.data.resolve())]
+        command = [sys.executable, "-m", "tools", "serve", "--data", str(self.data.resolve())]
         if "listeners" not in self.settings:
             command += ["--listen", self.bootstrap]
         for key, value in self.settings.items():

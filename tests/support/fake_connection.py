@@ -16,7 +16,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.connection import Connection
+from broker.network.connection import Connection
 from broker.server import start
 from config import load
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.client.cluster import EARLIEST, LATEST, Fetched, OffsetOutOfRange, TopicPartition
+from client.cluster import EARLIEST, LATEST, Fetched, OffsetOutOfRange, TopicPartition
 from pipeline.errors import CorruptData, NoSuchTopic
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch

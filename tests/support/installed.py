@@ -17,7 +17,7 @@ from tests.support.broker_process import CHECKOUT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PACKAGES = ("broker", "config", "pipeline", "protocol", "storage")
+PACKAGES = ("broker", "client", "config", "pipeline", "protocol", "storage", "tools")
 """What a wheel holds, below the one name that it installs."""
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 

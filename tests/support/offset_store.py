@@ -12,14 +12,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from broker.appends import Appends
 from broker.coordinator.effects import GroupRules
-from broker.coordinator.loads import Loading
+from broker.coordinator.loading.loads import Loading
+from broker.coordinator.loading.replay import replay
 from broker.coordinator.offset_coordinator import OffsetCoordinator
-from broker.coordinator.replay import replay
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
-from broker.partition import Partition
+from broker.partitions.partition import Partition
+from broker.producing.appends import Appends
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 from storage.recovery import LastKnown, open_log
@@ -30,7 +30,7 @@ from tests.support.memory_filesystem import MemoryFilesystem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from broker.coordinator.loading import ShardLoader
+    from broker.coordinator.loading.replaying import ShardLoader
     from protocol.logdata.offsets import Record
     from storage.log import Log
     from storage.reports import RecoveryReport

@@ -35,8 +35,8 @@ from tests.support.fake_connection import FakeClient, InProcessBroker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker.conversion import Conversions
-    from broker.topics import Topic
+    from broker.fetching.conversion import Conversions
+    from broker.partitions.topics import Topic
     from protocol.messages.fetch import FetchRequest, FetchResponse
     from protocol.records.record import Record
     from protocol.registry import Api

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from broker.controller import Controller
+    from broker.metadata.controller import Controller
     from broker.server import Broker, Running
     from storage.metadata.metadata_log import MetadataLog
     from storage.metadata.snapshots import SnapshotId

@@ -9,11 +9,11 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from broker.cli import main
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
+from tools.cli import main
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its own files by a function that Python calls outdated.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
-from broker.groups_tool.connection import Connection
 from tests.clients.groups_command.commands import (
     JOIN_TIMEOUT_S,
     asked,
@@ -24,6 +23,7 @@ from tests.clients.groups_command.commands import (
     run,
 )
 from tests.support.caller import Caller, batch
+from tools.groups.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

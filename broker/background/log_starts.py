@@ -1,0 +1,152 @@
+"""Raising log starts, for retention and for DeleteRecords.
+
+First all that lies below a new start has to be on the disk, then the new starts themselves, in one
+write for all of them; only then the logs start there, fetches below are told so, and segments
+below leave their logs and their files go. Where the disk refuses, nothing has changed. None of it
+happens on the loop but the bookkeeping: syncs and the checkpoint on the thread that syncs, renames
+and removals on those that read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from storage.syncing import take_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from broker.partitions.partition import Partition
+    from broker.server import Broker
+    from storage.log import Log
+    from storage.removal import Removal
+    from storage.syncing import SyncStep
+
+    Failures = dict[Partition, str]
+    Done = Callable[[Failures], None]
+
+
+class LogStarts:
+    """Belongs to the loop. One round at a time; what is asked for meanwhile makes up the next."""
+
+    __slots__ = ("_broker", "_next", "_running")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running = False
+        self._next: list[tuple[dict[Partition, int], Done]] = []
+
+    def raise_to(self, starts: Mapping[Partition, int], done: Done) -> None:
+        """Have logs start at these offsets (`Log.start_after_deletion`), durably; call `done` with
+        those for which it failed, and why; then have the segments below go."""
+        self._next.append((dict(starts), done))
+        if not self._running:
+            self._begin()
+
+    def _begin(self) -> None:
+        asked, self._next = self._next, []
+        self._running = True
+        starts: dict[Partition, int] = {}
+        for wanted, _ in asked:
+            for partition, start in wanted.items():
+                starts[partition] = max(start, starts.get(partition, 0))
+
+        def ended(failures: Failures) -> None:
+            for wanted, done in asked:
+                done({one: failures[one] for one in wanted if one in failures})
+            self._running = False
+            if self._next:
+                self._begin()
+
+        self._sync(starts, ended)
+
+    def _sync(self, starts: dict[Partition, int], ended: Done) -> None:
+        def synced(failed: dict[Log, str]) -> None:
+            failures = {one: failed[one.log] for one in starts if one.log in failed}
+            for one, start in starts.items():
+                # The sync was good, but the log failed meanwhile: not noted.
+                if one.log.recovery_point < start and one.log.failed is not None:
+                    failures.setdefault(one, one.log.failed)
+            stored = {one: start for one, start in starts.items() if one not in failures}
+            self._store(stored, failures, ended)
+
+        # A start above what survives a crash would be ignored then, and a segment may only go when
+        # the name of the next one is on the disk.
+        behind = [one.log for one, start in starts.items() if one.log.recovery_point <= start]
+        if behind:
+            self._broker.group_commit.wait(behind, synced)
+        else:
+            synced({})
+
+    def _store(self, starts: dict[Partition, int], failures: Failures, ended: Done) -> None:
+        if not starts:
+            ended(failures)
+            return
+        known = self._broker.directory.starts
+        by_log = {one.log: start for one, start in starts.items()}
+        step = known.announce(by_log)
+
+        def taken(failed: list[tuple[SyncStep, OSError]]) -> None:
+            known.settle(by_log, stored=not failed)
+            for _, error in failed:
+                if not self._broker.disk.noticed(error):
+                    logs.error("log starts not written", reason=str(error))
+                failures.update(dict.fromkeys(starts, f"the log start was not stored: {error}"))
+            if not failed:
+                for one in starts:
+                    one.wake_all()  # what a fetch waits for may lie below the log start
+                self._take_out(starts)
+            ended(failures)
+
+        self._broker.syncer.run(lambda: take_all([step]), taken)
+
+    def _take_out(self, partitions: Iterable[Partition]) -> None:
+        directory = self._broker.directory
+        for partition in partitions:
+            key = partition.topic.name, partition.index
+            if directory.logs.get(key) is not partition.log:
+                continue  # the topic was deleted meanwhile
+            if self._broker.cleaner.is_replacing(partition.log):
+                continue  # the next round of retention finds them
+            removal = directory.starts.take_out(key)
+            if removal is not None:
+                self._remove(removal, partition)
+
+    def _remove(self, removal: Removal, partition: Partition) -> None:
+        broker = self._broker
+        delay_ms = partition.topic.settings.file_delete_delay_ms
+        log = partition.log
+
+        def aside(error: OSError | None) -> None:
+            if error is not None:
+                logs.warning("segments were left over", log=log.name, reason=str(error))
+                return
+            broker.directory.starts.has_left(removal)
+            logs.info(
+                "segments dropped",
+                log=log.name,
+                count=removal.count,
+                bytes=removal.byte_size,
+                log_start=log.start_offset,
+            )
+            broker.disk.remove_later(remove, delay_ms)
+
+        def remove() -> None:
+            broker.readers.run(lambda: _tried(removal.remove), removed)
+
+        def removed(error: OSError | None) -> None:
+            if error is not None:
+                logs.warning("files were left over", log=log.name, reason=str(error))
+
+        broker.readers.run(lambda: _tried(removal.set_aside), aside)
+
+
+def _tried(step: Callable[[], None]) -> OSError | None:
+    try:
+        step()
+    except FileNotFoundError:
+        return None  # the topic was deleted, and all of its files go
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,166 @@
+"""When snapshots of shards are written: beside the running broker, and when it stops.
+
+While it runs, a shard is due by the rules of the metadata log's snapshots (KIP-630): when so many
+bytes have been appended since the last one (metadata.log.max.record.bytes.between.snapshots,
+divided among the shards), when something has waited for an hour to be part of one
+(metadata.log.max.snapshot.interval.ms), and when compaction has gone past it. What is in memory is
+shared with a thread as it is at that moment (`ShardState.share`); the loop goes on with copies of
+what it changes. The file is written when the log is on the disk up to there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import logs
+from broker.coordinator.loading.loads import AT_ONCE_BYTES
+from broker.workers import Worker
+from storage.metadata.snapshot_rules import SnapshotRules, snapshot_due
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.shard import Shard
+    from broker.server import Broker
+    from storage.log import Log
+
+LOOK_EVERY_S = 5.0
+LEAST_BYTES = 1024 * 1024
+"""A shard is not due before it has so many new bytes: a start replays them in 40 ms."""
+STOP_BYTES = 64 * 1024
+"""New bytes from which on a stop writes a snapshot of a shard: a start replays less in 2 ms."""
+RETRY_MS = 60_000
+"""How long a shard waits after its snapshot could not be written."""
+
+
+class Snapshotting:
+    """Writes one snapshot at a time. Belongs to the loop."""
+
+    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._worker = Worker(broker.loop, "snapshot")
+        self._busy: tuple[Shard, int] | None = None
+        """The shard that is at work, and its new bytes."""
+        self._stopped = False
+        self._not_before_ms: dict[Shard, int] = {}
+        self.written = 0
+
+    def look(self) -> None:
+        """Write the snapshots that are due, one after the other."""
+        if self._busy or self._stopped or self._broker.disk.full or self._groups.is_loading:
+            return
+        for shard in self._groups.shards:
+            if self._is_due(shard) and self._begin(shard):
+                return
+
+    def _is_due(self, shard: Shard) -> bool:
+        snapshots, settings = shard.snapshots, self._broker.settings
+        now_ms = self._groups.now_ms()
+        if not snapshots.bytes_since or now_ms < self._not_before_ms.get(shard, 0):
+            return False
+        share = settings.metadata_log_max_record_bytes_between_snapshots
+        rules = SnapshotRules(
+            max_bytes=max(share // len(self._groups.shards), LEAST_BYTES),
+            max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+        )
+        due = snapshot_due(1, snapshots.bytes_since, snapshots.last_ms, now_ms, rules)
+        cleaned_to, latest = shard.partition.log.cleaned_to, snapshots.latest
+        is_passed = latest is not None and (cleaned_to or 0) > latest.end_offset
+        return is_passed or due is not None
+
+    def _begin(self, shard: Shard) -> bool:
+        """Begin to write one; False if there is nothing to write."""
+        job = self._job(shard)
+        if job is None:
+            return False
+        size, shard.snapshots.bytes_since = shard.snapshots.bytes_since, 0
+        self._busy = shard, size
+
+        def wrote(error: Exception | None) -> None:
+            self._busy = None
+            shard.state.offsets.unshare()
+            if error is not None:
+                shard.snapshots.bytes_since += size
+                self._not_before_ms[shard] = self._groups.now_ms() + RETRY_MS
+                self._failed(shard, error)
+            self.look()
+
+        def synced(failed: dict[Log, str]) -> None:
+            reason = failed.get(shard.partition.log)
+            if reason is None and not self._stopped:
+                self._worker.run(job, wrote)
+            else:
+                wrote(OSError(reason or "the broker stops"))
+
+        self._broker.group_commit.wait([shard.partition.log], synced)
+        return True
+
+    def _job(self, shard: Shard) -> Callable[[], Exception | None] | None:
+        """What writes a snapshot of the shard as it is now; None if there is nothing new."""
+        snapshots, now_ms = shard.snapshots, self._broker.now_ms()
+        snapshot_id = snapshots.next_id()
+        if snapshot_id is None:
+            return None
+        origin = snapshots.origin(snapshot_id.end_offset)
+        state = shard.state.share()
+        snapshots.last_ms = self._groups.now_ms()
+
+        def write() -> Exception | None:
+            try:
+                snapshots.write(snapshot_id, origin, state, now_ms=now_ms)
+            except Exception as error:  # whatever it is, the log has everything
+                return error
+            self.written += 1
+            return None
+
+        return write
+
+    def _failed(self, shard: Shard, error: Exception) -> None:
+        if self._stopped or self._broker.disk.noticed(error):
+            return
+        log = shard.partition.log.name
+        if isinstance(error, OSError):
+            logs.error_once_a_minute("a snapshot of groups was not written", str(error), log)
+        else:
+            logs.fault_once_a_minute("a snapshot of groups was not written", error, log)
+
+    def stop(self) -> None:
+        """Finish the one that is being written, and begin no other."""
+        self._stopped = True
+        self._worker.stop()
+
+    def write_all(self) -> None:
+        """Write snapshots of all shards with something new, for the next start. After `stop`, when
+        nothing is appended any more; does nothing if so little is new that a start is as quick."""
+        broker = self._broker
+        if self._busy is not None:  # whether it was written is not known any more
+            shard, size = self._busy
+            shard.snapshots.bytes_since += size
+        shards = [shard for shard in self._groups.shards if shard.loaded]
+        if broker.disk.full or sum(map(_bytes_since, shards)) <= AT_ONCE_BYTES:
+            return
+        due = [shard for shard in shards if _bytes_since(shard) >= STOP_BYTES]
+        jobs = [(shard, job) for shard in due if (job := self._job(shard)) is not None]
+        failures: list[tuple[Shard, Exception]] = []
+
+        def run(shard: Shard, job: Callable[[], Exception | None]) -> None:
+            error = job()
+            if error is not None:
+                failures.append((shard, error))
+
+        broker.side_by_side([partial(run, shard, job) for shard, job in jobs])
+        if failures:
+            shard, error = failures[0]
+            logs.warning(
+                "snapshots of groups were not written",
+                count=len(failures),
+                log=shard.partition.log.name,
+                reason=str(error),
+            )
+
+
+def _bytes_since(shard: Shard) -> int:
+    return shard.snapshots.bytes_since

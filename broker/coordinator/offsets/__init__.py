@@ -1,0 +1,1 @@
+"""Committed offsets: the table in memory and the topic they are stored in."""

@@ -1,0 +1,1 @@
+"""The way out: selection, conversion for older readers, waiting, fetch sessions."""

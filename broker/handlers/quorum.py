@@ -1,0 +1,67 @@
+"""What the requests about the metadata log have in common: its name, its leader, and where that is.
+
+The metadata log has one partition and a fixed id (KIP-516, KIP-595). The node that leads it need
+not be the one that is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from config.listeners import UNROUTABLE_HOSTS, Listener
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.handlers.context import Context
+    from broker.metadata.controller import Controller
+
+
+class Endpoint(NamedTuple):
+    """Where a node can be dialled."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+def leader_fault(controller: Controller, node_id: int, epoch: int) -> ErrorCode | None:
+    """Why a request made for the leader of this epoch is not answered by node `node_id`.
+
+    There is no "any epoch" in these requests: who follows the metadata log learns the epoch from a
+    refusal, which names leader and epoch.
+    """
+    if epoch < controller.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > controller.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if controller.leader_id != node_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return None
+
+
+def is_other_cluster(ctx: Context, cluster_id: str | None) -> bool:
+    """Whether a request is meant for another cluster; null is for any."""
+    return cluster_id is not None and cluster_id != ctx.broker.cluster_id
+
+
+def controller_listeners(ctx: Context) -> list[Listener]:
+    """Where this node's controller can be dialled by this client, listener by listener: at what is
+    advertised, else at what it listens on. One that listens everywhere is told the address that the
+    client has dialled."""
+    broker = ctx.broker
+    found = []
+    for listener in broker.settings.controller_listeners:
+        told = broker.settings.advertised_listener(listener.name) or listener
+        host = ctx.local_host if told.host in UNROUTABLE_HOSTS else told.host
+        port = told.port or broker.ports[listener.name]
+        found.append(Listener(listener.name, host, port))
+    return found
+
+
+def leader_endpoint(ctx: Context) -> Endpoint | None:
+    """Where the leader of the metadata log listens, for the one who asks on its listener; None
+    where that is not known here."""
+    broker = ctx.broker
+    if broker.controller.leader_id != broker.node_id:
+        return None
+    return Endpoint(broker.node_id, *ctx.advertised())

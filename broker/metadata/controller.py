@@ -1,0 +1,302 @@
+"""This node as the leader of the metadata log: who it is, and when snapshots are taken.
+
+Changes are made through the store (topics) or `append` (everything else); both end in the metadata
+log, which tells this object of each append: fetches that wait for it are woken, and a snapshot is
+begun when one is due. Snapshots are encoded and written on the thread of checkpoints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from broker.metadata.features import supported
+from broker.metadata.observers import Observers
+from broker.partitions.partition import Partition
+from broker.partitions.topics import Topic
+from protocol.logdata.metadata import (
+    BrokerRegistrationChangeRecord,
+    EndPoint,
+    Feature,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    fits,
+)
+from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
+from storage.identity import uuid_of
+from storage.metadata.snapshot_rules import (
+    HeldSegment,
+    RetentionRules,
+    SnapshotRules,
+    retained,
+    snapshot_due,
+)
+from storage.metadata.snapshots import DamagedSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from broker.server import Broker
+    from config import BrokerSettings, Listener
+    from protocol.logdata.metadata import MetadataRecord
+    from storage.filesystem import Filesystem
+    from storage.metadata.image import MetadataImage
+    from storage.metadata.metadata_log import SnapshotWork
+    from storage.metadata.snapshots import SnapshotId, Snapshots
+    from storage.metadata.store import MetadataStore
+
+LOOK_EVERY_S = 60.0
+"""How often the age and the size of snapshots are looked at, as in Kafka."""
+REMOVE_AFTER_MS = 60_000
+"""How long the file of a removed snapshot stays: pieces of it may be on their way (as in Kafka)."""
+_FENCED = 1
+
+
+class Controller:
+    """Belongs to the loop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        files: Filesystem,
+        store: MetadataStore,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self._broker = broker
+        self._files = files
+        self._new_uuid = new_uuid
+        self.store = store
+        self.leader_id = broker.node_id
+        self.observers = Observers()
+        log = store.log
+        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, broker.settings)
+        self.partition = Partition(topic, METADATA_PARTITION, log.log)
+        log.appended = self._appended
+        self._writing: SnapshotWork | None = None
+        self._last_snapshot_ms = broker.now_ms()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.store.image
+
+    @property
+    def epoch(self) -> int:
+        return self.store.log.epoch
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return self.store.log.snapshots
+
+    @property
+    def voters(self) -> list[int]:
+        """Who votes on the metadata log: this node alone."""
+        return [self._broker.node_id]
+
+    def append(self, *operations: Sequence[MetadataRecord]) -> None:
+        """Make changes, each operation whole or not at all; durable and in `image` afterwards.
+
+        Raises OSError, and then nothing has changed; ValueError for a record that the
+        metadata.version of the log does not have.
+        """
+        self.store.append(*operations)
+
+    # This node
+
+    def register(self) -> None:
+        """Say who this node is, and lead all partitions in a new epoch. Raises OSError."""
+        broker, level = self._broker, self.image.metadata_version
+        self.store.broker_epoch = self.store.log.end_offset
+        records: list[MetadataRecord] = []
+        features = [
+            Feature(name=name, min_supported_version=one.lowest, max_supported_version=one.highest)
+            for name, one in supported().items()
+        ]
+        incarnation = self._new_uuid()
+        settings = broker.settings
+        as_controller = RegisterControllerRecord(
+            controller_id=broker.node_id,
+            incarnation_id=incarnation,
+            zk_migration_ready=False,
+            end_points=_end_points(settings.controller_listeners),
+            features=features,
+        )
+        if fits(as_controller, level):
+            self.store.broker_epoch += 1
+            records.append(as_controller)
+        records.append(
+            RegisterBrokerRecord(
+                broker_id=broker.node_id,
+                incarnation_id=incarnation,
+                broker_epoch=self.store.broker_epoch,
+                end_points=_advertised(settings),
+                features=features,
+                rack=settings.broker_rack,
+                fenced=False,
+                log_dirs=[uuid_of(broker.directory.identity.directory_id)],
+            )
+        )
+        self.store.begin_epoch(records)
+
+    def _leave(self) -> None:
+        """Say that this node has gone: Apache Kafka, started next, then need not wait for it."""
+        node_id, epoch = self._broker.node_id, self.store.broker_epoch
+        change = BrokerRegistrationChangeRecord(
+            broker_id=node_id, broker_epoch=epoch, fenced=_FENCED
+        )
+        older = FenceBrokerRecord(id=node_id, epoch=epoch)
+        self.store.resign([change if fits(change, self.image.metadata_version) else older])
+
+    def close(self) -> int:
+        """Write what a stop has to; the epoch of this node's registration. Logs what fails."""
+        log = self.store.log
+        log.appended = lambda size: None
+        for step in (self._leave, self._write_snapshot, log.close):
+            try:
+                step()
+            except OSError as error:
+                logs.error("the metadata log was not closed in order", reason=str(error))
+        return self.store.broker_epoch
+
+    def _write_snapshot(self) -> None:
+        """Write one here and now: the next start is quick, and Apache Kafka has nothing to replay,
+        in which it makes mistakes (docs/moving-to-kafka.md)."""
+        work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._broker.now_ms())
+        work.run()
+        self.snapshots.add(work.snapshot_id)
+        removal = self._let_go(at_once=True)
+        if removal is not None:
+            removal()
+
+    # Snapshots
+
+    def _appended(self, size: int) -> None:
+        self.partition.wake(size)
+        self._begin_snapshot_if_due()
+
+    def look(self) -> None:
+        """A periodic duty: what time alone makes due."""
+        self._begin_snapshot_if_due()
+        self._retain()
+
+    def _begin_snapshot_if_due(self) -> None:
+        broker, log = self._broker, self.store.log
+        settings, now_ms = broker.settings, broker.now_ms()
+        rules = SnapshotRules(
+            settings.controller_snapshot_minimum_records,
+            settings.metadata_log_max_record_bytes_between_snapshots,
+            settings.metadata_log_max_snapshot_interval_ms,
+        )
+        since = (log.records_since_snapshot, log.bytes_since_snapshot, self._last_snapshot_ms)
+        if self._writing is not None or snapshot_due(*since, now_ms, rules) is None:
+            return
+        try:
+            work = log.begin_snapshot(self._new_uuid().hex(), now_ms=now_ms)
+        except OSError as error:
+            self._failed(error)
+            return
+        self._writing = work
+        self._last_snapshot_ms = now_ms
+
+        def write() -> OSError | None:
+            try:
+                work.run()
+            except OSError as error:
+                return error
+            return None
+
+        def written(error: OSError | None) -> None:
+            self._writing = None
+            if error is None:
+                self._published(work)
+            else:
+                log.snapshot_failed(work)
+                self._failed(error)
+
+        broker.checkpointer.run(write, written)
+
+    def _failed(self, error: Exception) -> None:
+        if not self._broker.disk.noticed(error):
+            logs.error_once_a_minute("metadata snapshots not in order", str(error), METADATA_TOPIC)
+
+    def _published(self, work: SnapshotWork) -> None:
+        self.snapshots.add(work.snapshot_id)
+        self._retain()
+
+    def _retain(self) -> None:
+        """Let go of old snapshots and of the log before them."""
+        removal = self._let_go()
+        if removal is not None:
+            self._on_thread(removal)
+
+    def _let_go(self, *, at_once: bool = False) -> Callable[[], None] | None:
+        """Take what is old out of the log; what then removes its files, on any thread. Snapshots
+        go a while later, or at once."""
+        broker, log = self._broker, self.store.log
+        settings, now_ms = broker.settings, broker.now_ms()
+        try:
+            keep = retained(
+                log.log.start_offset,
+                [HeldSegment(one.base_offset, one.size) for one in log.log.segments],
+                self.snapshots.held(),
+                [one.replicated_offset for one in self.observers.live(now_ms)],
+                now_ms,
+                RetentionRules(
+                    settings.max_replication_lag_ms,
+                    settings.metadata_max_retention_bytes,
+                    settings.metadata_max_retention_ms,
+                ),
+            )
+            for one in keep.removed:
+                self._remove(one, at_once=at_once)
+        except (OSError, DamagedSnapshot) as error:
+            self._failed(error)
+            return None
+        removal = log.raise_start(keep.log_start) if keep.log_start > log.log.start_offset else None
+        if removal is None:
+            return None
+
+        def remove() -> None:
+            removal.set_aside()
+            removal.remove()
+
+        return remove
+
+    def _on_thread(self, remove: Callable[[], object]) -> None:
+        """Remove files; the next start does it if this fails."""
+
+        def run() -> OSError | None:
+            try:
+                remove()
+            except OSError as error:
+                return error
+            return None
+
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                self._failed(error)
+
+        self._broker.readers.run(run, done)
+
+    def _remove(self, snapshot_id: SnapshotId, *, at_once: bool) -> None:
+        path, snapshots = self.snapshots.remove(snapshot_id), self.snapshots
+        if at_once:
+            snapshots.remove_removed(path)
+            return
+        self._broker.disk.remove_later(
+            lambda: self._on_thread(lambda: snapshots.remove_removed(path)), REMOVE_AFTER_MS
+        )
+
+
+def _advertised(settings: BrokerSettings) -> list[EndPoint]:
+    """What clients are told; what they have dialled, where nothing is configured, is not known."""
+    return _end_points(
+        [settings.advertised_listener(one.name) or one for one in settings.client_listeners]
+    )
+
+
+def _end_points(listeners: Sequence[Listener]) -> list[EndPoint]:
+    return [
+        EndPoint(name=one.name, host=one.host or "localhost", port=one.port, security_protocol=0)
+        for one in listeners
+    ]

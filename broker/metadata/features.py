@@ -1,0 +1,97 @@
+"""Features of the cluster (KIP-584): which levels this node can work with, and which ones hold.
+
+metadata.version can be raised as far as we know records, and lowered where no record is written or
+read differently at the lower level.
+
+group.version says whether Apache Kafka serves consumer groups of KIP-848: 4 does at level 1 only,
+and 3.9 does not start where a log names that level. So it goes with metadata.version, whose level
+says which releases can open the directory. Here such groups are served at either level.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.logdata.metadata_levels import (
+    MAX_METADATA_VERSION,
+    METADATA_VERSION,
+    MIN_METADATA_VERSION,
+    SINCE,
+)
+from storage.metadata.image import METADATA_VERSION_FEATURE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.metadata.controller import Controller
+
+KRAFT_VERSION_FEATURE = "kraft.version"
+GROUP_VERSION_FEATURE = "group.version"
+GROUP_VERSION_SINCE = 22
+"""4.0-IV0, the first metadata.version at which Kafka has group.version 1 by default."""
+LOWEST_SETTABLE = 4
+"""3.3-IV0, the first level of which a log says that it is at it."""
+LOWEST_TOLD = 7
+"""3.3-IV3, the lowest that Kafka 4 has a name for: its tools call what is below UNKNOWN."""
+RANGES_IN_ACLS_SINCE = 32
+"""4.4-IV1, from which on the host of an access control entry may be a range of addresses."""
+
+
+class Levels(NamedTuple):
+    """The lowest and the highest, both included."""
+
+    lowest: int
+    highest: int
+
+
+def supported() -> dict[str, Levels]:
+    """By the feature's name."""
+    return {
+        GROUP_VERSION_FEATURE: Levels(0, 1),
+        KRAFT_VERSION_FEATURE: Levels(0, 1),
+        METADATA_VERSION_FEATURE: Levels(MIN_METADATA_VERSION, MAX_METADATA_VERSION),
+    }
+
+
+def told(metadata_version: int) -> dict[str, Levels]:
+    """What clients are told of `supported`, for a log at this level.
+
+    Tools print UNKNOWN for a level newer or older than themselves. So metadata.version goes from
+    what every tool since 3.9 can name to what a new directory gets, or as far as this log is; who
+    asks for another that is supported gets it all the same.
+    """
+    lowest, highest = min(LOWEST_TOLD, metadata_version), max(METADATA_VERSION, metadata_version)
+    return {**supported(), METADATA_VERSION_FEATURE: Levels(lowest, highest)}
+
+
+def finalized(controller: Controller) -> dict[str, int]:
+    """The levels that hold, as far as there are any: of all features that the log names, those too
+    that mean nothing to this node."""
+    found = dict(controller.image.features)
+    kraft_version = controller.store.log.kraft_version
+    if kraft_version:
+        found[KRAFT_VERSION_FEATURE] = kraft_version
+    return found
+
+
+def levels(controller: Controller) -> dict[str, int]:
+    """The levels that hold, with that of metadata.version where the log names none."""
+    image = controller.image
+    return {**finalized(controller), METADATA_VERSION_FEATURE: image.metadata_version}
+
+
+def let_group_version_follow(before: Mapping[str, int], after: dict[str, int]) -> None:
+    """Change group.version in the levels `after` as it goes with metadata.version: 1 where that is
+    raised to a level whose Kafka has it, 0 where it is lowered to one that does not know it."""
+    was, will_be = (
+        levels[METADATA_VERSION_FEATURE] >= GROUP_VERSION_SINCE for levels in (before, after)
+    )
+    if was != will_be:
+        after[GROUP_VERSION_FEATURE] = int(will_be)
+
+
+def records_differ(lower: int, higher: int) -> bool:
+    """Whether some record says more at metadata.version `higher` than it can at `lower`, or is
+    not there at all: going down could lose what it says."""
+    changes = {RANGES_IN_ACLS_SINCE, *(level for levels in SINCE.values() for level in levels)}
+    return any(lower < level <= higher for level in changes)

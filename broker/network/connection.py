@@ -1,0 +1,349 @@
+"""An asyncio protocol around protocol.connection: read, hand over, write.
+
+Requests are handled inside the read callback. One readable event is one *burst*: all whole
+requests are handled, their appends written (one write per log), their answers encoded, and all of
+it sent by one write. A task per request would double the cost of a small one.
+
+The next request is not started while one waits (a fetch below its minimum): Kafka's clients rely on
+that order. An acks=all produce that waits for the disk does not hold back the next one; answers
+leave in order all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from broker import logs
+from broker.coordinator.waits import GroupWait
+from broker.fetching.waiting import FetchWait
+from broker.handlers.context import Context
+from broker.handlers.delete_records import DeletionWait
+from broker.handlers.describe_log_dirs import LogDirsWait
+from broker.handlers.produce import entries_of, translate_failures
+from broker.network.dispatch import CloseConnection, answer
+from broker.network.sender import Sender
+from broker.pending import Durable, Silent, Waiting
+from broker.producing.preparing import PrepareWait
+from protocol.connection import PRODUCE_KEY, ServerConnection
+from protocol.errors import ErrorCode, Malformed
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+    from config import BrokerSettings
+    from protocol.connection import Request
+    from storage.log import Log
+
+SLOWEST_BYTES_PER_S = 1024
+"""A request that comes more slowly, over more than connections.max.idle.ms, is not waited for. The
+slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for minutes."""
+
+PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent})
+"""What a handler returns that is not an answer."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. Reading stops while `read.ahead.max.bytes` are waiting to be handled."""
+
+    def __init__(self, broker: Broker, listener: str) -> None:
+        self._broker = broker
+        self._listener = listener
+        self._wire = ServerConnection(
+            broker.routes_of(listener),
+            max_frame_bytes=broker.settings.socket_request_max_bytes,
+        )
+        self.configure(broker.settings)
+        self._received = self._wire.received
+        self._waiting: Waiting | None = None
+        self._closing = False
+        self._reading = True
+        self._held_back = False
+        self._unsent_bytes = 0
+        self._whole_s = 0.0
+        self.last_active_s = 0.0
+        self._transport: asyncio.Transport
+        self._sender: Sender
+        self._context: Context
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Read ahead as far as these say, from the next request on."""
+        self._read_ahead_bytes: int = settings.read_ahead_max_bytes
+        self._max_owed: int = settings.read_ahead_max_requests
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport, not its class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        broker = self._broker
+        self._sender = Sender(broker.loop, transport, broker.readers, self._on_drained)
+        self._context = Context(
+            broker,
+            self._listener,
+            peer=transport.get_extra_info("peername"),
+            local=transport.get_extra_info("sockname"),
+        )
+        self.last_active_s = self._whole_s = broker.loop.time()
+        if not broker.admit(self):
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.cancel()
+        self._sender.close()
+        self._broker.backlog.forget(self)
+        if self._wire.trailing_bytes:
+            logs.warn_once_a_minute(
+                "bytes after the last field of requests",
+                "the client and its version of the protocol disagree",
+                self.address,
+                client_id=self._context.client_id,
+                count=self._wire.trailing_bytes,
+            )
+        self._broker.gone(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._wire.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active_s = self._broker.loop.time()
+        if self._received(nbytes):
+            self._whole_s = self.last_active_s
+            self._handle()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; what it is owed is sent before the connection is closed."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.cancel()
+            self._wire.respond(waiting.request, None)
+        self._closing = True
+        self._close_when_done()
+        return True
+
+    def pause_writing(self) -> None:
+        self._sender.pause()
+        self._held_back = True
+        self._broker.backlog.note(self)
+
+    def resume_writing(self) -> None:
+        self._sender.resume()
+
+    # Requests.
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the peer has dialled."""
+        return self._listener
+
+    @property
+    def address(self) -> str:
+        """The peer's address without its port."""
+        return self._context.peer_host
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is owed to the peer and nothing of its next request has come."""
+        return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of unsent answers, and of requests that wait behind them."""
+        return self._sender.held_bytes + self._wire.held_bytes
+
+    def cut_off(self, cause: str) -> None:
+        """Close without sending what is owed, and say why."""
+        self._closing = True
+        logs.warn_once_a_minute(
+            "connection cut off", cause, self.address, client_id=self._context.client_id
+        )
+        self._transport.abort()
+
+    def finish_waiting(self, request: Request, result: Any) -> None:
+        """The request that held back the others has its result: answer it and go on."""
+        self._waiting = None
+        self._settle([(request, result)])
+        if self._wire.buffered:
+            self._broker.loop.call_soon(self._handle)
+
+    def close(self) -> None:
+        """Answer what is owed, then close. The waiting request, if any, is answered now."""
+        if self._waiting is not None:
+            self._waiting.finish()
+        self._closing = True
+        self._close_when_done()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def look(self, now_s: float, idle_max_s: float) -> None:
+        """Close the connection if nothing has gone over it for so long, or if a request comes more
+        slowly than anybody sends one; give back memory if it rests."""
+        unsent_bytes = self._sender.unsent_bytes
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self.last_active_s = now_s  # the peer takes what it is sent
+        if self._held_back or not self._wire.buffered:
+            self._whole_s = now_s
+        silent_s = now_s - self.last_active_s
+        if idle_max_s <= 0:
+            return
+        if silent_s > idle_max_s and self._closing:
+            self.cut_off("it does not take what it is owed")
+        elif silent_s > idle_max_s:
+            self.close()
+        elif now_s - self._whole_s > idle_max_s + self._wire.buffered / SLOWEST_BYTES_PER_S:
+            self.cut_off(f"a request came at less than {SLOWEST_BYTES_PER_S} bytes per second")
+
+    def shrink(self) -> None:
+        """Give back buffer memory if the connection is idle."""
+        if self.idle:
+            self._wire.shrink()
+
+    def _handle(self) -> None:
+        """Handle what has been received, burst by burst, as far as it may be handled now."""
+        while self._may_start() and self._burst():
+            pass
+        if self._wire.buffered or not self._reading or self._held_back:
+            self._control_reading()
+
+    def _may_start(self) -> bool:
+        """Whether the next request may be started now."""
+        return (
+            self._waiting is None
+            and not self._closing
+            and not self._sender.busy
+            and self._wire.owed < self._max_owed
+        )
+
+    def _burst(self) -> bool:
+        """Handle up to `read.ahead.max.requests`; whether there may be more."""
+        wire = self._wire
+        context = self._context
+        context.now_ms = self._broker.now_ms()
+        appends = self._broker.appends
+        handled: list[tuple[Request, Any]] = []
+        more = all_written = True
+        try:
+            for _ in range(self._max_owed):
+                request = wire.next_request()
+                if request is None:
+                    more = False
+                    break
+                if appends.pending and request.route.api.key != PRODUCE_KEY:
+                    # It must see what the requests before it have written.
+                    all_written = appends.write() and all_written
+                result = answer(request, context)
+                handled.append((request, result))
+                if isinstance(result, Waiting):
+                    break
+                if not wire.buffered:
+                    more = False
+                    break
+        except (Malformed, CloseConnection) as error:
+            self._refuse(error)
+            more = False
+        self._settle(handled, all_written=all_written)
+        return more
+
+    def _settle(self, handled: list[tuple[Request, Any]], *, all_written: bool = True) -> None:
+        """Write what these requests appended, and answer those that can be answered now."""
+        wire = self._wire
+        if not (self._broker.appends.write() and all_written):
+            translate_failures(handled)
+        durable: list[tuple[Request, Durable]] = []
+        for request, result in handled:
+            kind = result.__class__
+            if kind not in PENDING:
+                wire.respond(request, result)
+            elif kind is Durable:
+                durable.append((request, result))
+            elif kind is Silent:
+                wire.respond(request, None)
+                self._close_if_failed(result.response)
+            else:
+                self._waiting = result
+                result.start(self, request)
+        if durable:
+            self._wait_for_disk(durable)
+        self._flush()
+
+    def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
+        """Send these answers when all that they acknowledge is on disk."""
+        broker = self._broker
+        logs_written = {partition.log for _, result in durable for partition in result.partitions}
+
+        def done(failed: dict[Log, str]) -> None:
+            for request, result in durable:
+                if failed and result.refused is not None:
+                    self._wire.respond(request, result.refused())
+                    continue
+                if failed:
+                    broker.fail_entries(result, failed)
+                self._wire.respond(request, result.response)
+            self._flush()
+            if self._wire.buffered:
+                self._handle()
+
+        broker.group_commit.wait(logs_written, done)
+
+    def _flush(self) -> None:
+        buffers = self._wire.outgoing()
+        if buffers:
+            self._sender.send(buffers)
+        if self._closing:
+            self._close_when_done()
+
+    def _on_drained(self) -> None:
+        if self._closing:
+            self._close_when_done()
+        elif self._wire.buffered:
+            self._handle()
+        else:
+            self._control_reading()
+
+    def _control_reading(self) -> None:
+        """Read ahead a bounded amount, so that a waiting client's end of file is still noticed."""
+        if self._closing:
+            return
+        backlog = self._broker.backlog
+        self._held_back = (
+            self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
+        )
+        if self._held_back:
+            backlog.note(self)
+        else:
+            backlog.forget(self)
+        read = not self._held_back or (
+            self._wire.buffered < self._read_ahead_bytes and not backlog.is_half_full
+        )
+        if read != self._reading and not self._transport.is_closing():
+            self._reading = read
+            if read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _close_if_failed(self, response: Any) -> None:
+        if any(entry.error_code != ErrorCode.NONE for _, entry in entries_of(response)):
+            self._refuse(CloseConnection("a produce with acks=0 failed", quiet=True))
+
+    def _refuse(self, error: Malformed | CloseConnection) -> None:
+        """Close after what is owed has been sent, and say why once a minute per address."""
+        self._closing = True
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        if not getattr(error, "quiet", False):
+            logs.warn_once_a_minute(
+                "connection closed",
+                str(error),
+                self.address,
+                client_id=self._context.client_id,
+            )
+
+    def _close_when_done(self) -> None:
+        if self._wire.owed == 0 and not self._sender.busy:
+            self._transport.close()

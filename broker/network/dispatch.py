@@ -1,0 +1,152 @@
+"""The table of handlers, and how a handler is called.
+
+The table is written out, in order; nothing registers itself. What stands here is what ApiVersions
+advertises: a key without a handler is declared in `protocol` and not offered. The listeners of the
+controller have a table of their own (broker.network.controller_handlers).
+
+Handlers of what administrators ask are imported with the first request for them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from broker import handlers, logs
+from broker.handlers.api_versions import api_versions
+from broker.handlers.consumer_group_describe import consumer_group_describe
+from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
+from broker.handlers.create_topics import create_topics
+from broker.handlers.delete_records import delete_records
+from broker.handlers.delete_topics import delete_topics
+from broker.handlers.describe_cluster import describe_cluster
+from broker.handlers.describe_groups import describe_groups
+from broker.handlers.describe_log_dirs import describe_log_dirs
+from broker.handlers.describe_topic_partitions import describe_topic_partitions
+from broker.handlers.fetch import fetch
+from broker.handlers.find_coordinator import find_coordinator
+from broker.handlers.heartbeat import heartbeat
+from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.join_group import join_group
+from broker.handlers.leave_group import leave_group
+from broker.handlers.list_groups import list_groups
+from broker.handlers.list_offsets import list_offsets
+from broker.handlers.metadata import metadata
+from broker.handlers.offset_commit import offset_commit
+from broker.handlers.offset_fetch import offset_fetch
+from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from broker.handlers.produce import produce
+from broker.handlers.sync_group import sync_group
+from protocol import registry
+from protocol.connection import Served
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.handlers.context import Context
+    from protocol.connection import Request
+
+    Handler = Callable[[Request, Context], Any]
+
+
+class CloseConnection(Exception):
+    """There is no place for an answer: the connection is closed after what is owed."""
+
+    def __init__(self, why: str, *, quiet: bool = False) -> None:
+        super().__init__(why)
+        self.quiet = quiet
+
+
+class LazyHandler:
+    """A handler whose module is imported at its first request.
+
+    With its declaration a module takes a millisecond, and most starts are not followed by any
+    administration.
+    """
+
+    def __init__(self, key: int) -> None:
+        """`key` is that of an API; module and function are named as in the registry."""
+        self.__name__ = registry.APIS[key].module
+        self.__module__ = f"{handlers.__name__}.{self.__name__}"
+        self._handler: Handler | None = None
+
+    def __call__(self, request: Request, ctx: Context) -> Any:
+        if self._handler is None:
+            self._handler = getattr(import_module(self.__module__), self.__name__)
+        return self._handler(request, ctx)
+
+
+LAZY = (
+    *(17, 29, 30, 31, 32, 33, 34, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51),
+    *(55, 57, 61, 64, 65, 66, 71, 72, 74),
+)
+"""The APIs of administration, and those that are only refused."""
+
+HANDLERS: dict[int, Handler] = {
+    0: produce,
+    1: fetch,
+    2: list_offsets,
+    3: metadata,
+    8: offset_commit,
+    9: offset_fetch,
+    10: find_coordinator,
+    11: join_group,
+    12: heartbeat,
+    13: leave_group,
+    14: sync_group,
+    15: describe_groups,
+    16: list_groups,
+    18: api_versions,
+    19: create_topics,
+    20: delete_topics,
+    21: delete_records,
+    22: init_producer_id,
+    23: offset_for_leader_epoch,
+    35: describe_log_dirs,
+    60: describe_cluster,
+    68: consumer_group_heartbeat,
+    69: consumer_group_describe,
+    75: describe_topic_partitions,
+    **{key: LazyHandler(key) for key in LAZY},
+}
+"""What clients are served."""
+
+
+def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
+    """What is served by a table, for the connections and for ApiVersions."""
+    apis = registry.APIS
+    return {
+        key: Served(apis[key], handler, apis[key].min_version, apis[key].max_version)
+        for key, handler in handlers.items()
+    }
+
+
+def answer(request: Request, ctx: Context) -> Any:
+    """What the handler returns: an answer, or one of broker.pending.
+
+    A KafkaError becomes the answer in which everything asked for meets its code. Any other
+    exception is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR.
+    """
+    route = request.route
+    route.requests += 1
+    try:
+        return route.handler(request, ctx)
+    except KafkaError as error:
+        return _refused(request, error.code)
+    except Exception as error:
+        logs.fault_once_a_minute(
+            "a handler failed",
+            error,
+            f"{request.route.api.name} v{request.version}",
+            address=ctx.peer_host,
+            client_id=request.client_id,
+        )
+        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _refused(request: Request, code: ErrorCode) -> Any:
+    api = request.route.api
+    if request.message is None:
+        raise CloseConnection(f"{api.name} of an unknown version could not be answered")
+    return api.refused(request.message, code)

@@ -1,0 +1,1 @@
+"""Topics, their partitions, and the state of the disk below them."""

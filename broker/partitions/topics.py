@@ -1,0 +1,398 @@
+"""Which topics and partitions exist: creating, growing, deleting, and their settings.
+
+A change is durable in the topic store first, then the directories follow, then it is visible; a
+crash in between is finished at the next start (a partition without its directory gets one).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker import logs
+from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
+from broker.coordinator.offsets.topic import overrides as offsets_topic_overrides
+from broker.partitions.partition import Partition
+from config import ConfigError, TopicSettings
+from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata_names import METADATA_TOPIC
+from protocol.records.compression import NAMES as CODEC_NAMES
+from protocol.records.validate import DEFAULT_VALIDATION, ProduceRules, Validation
+from storage.topics import Topic as StoredTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from config import BrokerSettings
+    from storage.data_dir import DataDirectory
+    from storage.metadata.store import MetadataStore
+    from storage.reports import RecoveryReport
+
+MAX_NAME_LENGTH = 249
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC})
+"""Kafka's own topics: told apart in Metadata, never written to by Produce."""
+MAX_PARTITIONS = 10_000
+"""Bound on the partitions of one topic; each costs a directory and its files."""
+MAX_DELETED_NAMES = 1_000
+"""Bound on the names of deleted topics that are remembered; the oldest are forgotten first."""
+
+
+def name_fault(name: str) -> str | None:
+    """Why this can't be the name of a topic, or None if it can (Kafka's rule, every release)."""
+    if not name:
+        return "a topic name can't be empty"
+    if name in (".", ".."):
+        return f"a topic can't be named '{name}'"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic name of {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
+    if not _LEGAL.issuperset(name):
+        return "a topic name is made of ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+class Topic:
+    """A topic that exists, with what the hot path needs computed once per change of settings."""
+
+    __slots__ = (
+        "internal",
+        "name",
+        "overrides",
+        "partitions",
+        "rules",
+        "rules_without_zstd",
+        "settings",
+        "topic_id",
+    )
+
+    def __init__(
+        self, name: str, topic_id: bytes, overrides: dict[str, str], broker: BrokerSettings
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.internal = name in INTERNAL
+        self.partitions: list[Partition] = []
+        self.overrides: dict[str, str]
+        self.settings: TopicSettings
+        self.rules: ProduceRules
+        self.rules_without_zstd: ProduceRules
+        self.apply(overrides, broker)
+
+    def apply(self, overrides: dict[str, str], broker: BrokerSettings) -> None:
+        """Take these settings from now on. Raises ConfigError."""
+        settings = TopicSettings.of(broker, overrides)
+        self.overrides = overrides
+        self.settings = settings
+        codec, level = _target_codec(settings)
+        self.rules, self.rules_without_zstd = (
+            ProduceRules(
+                max_message_bytes=settings.max_message_bytes,
+                compacted="compact" in settings.cleanup_policy,
+                log_append_time=settings.message_timestamp_type == "LogAppendTime",
+                before_max_ms=settings.message_timestamp_before_max_ms,
+                after_max_ms=settings.message_timestamp_after_max_ms,
+                validation=_validation(broker),
+                max_decompressed_bytes=broker.max_decompressed_batch_bytes,
+                max_decompression_ratio=broker.max_decompression_ratio,
+                zstd_allowed=zstd_allowed and broker.knows_zstd,
+                magic=settings.record_format,
+                codec=codec,
+                level=level,
+                segment_bytes=settings.segment_bytes,
+            )
+            for zstd_allowed in (True, False)
+        )
+        for partition in self.partitions:
+            partition.log.configure(settings)
+
+
+def _target_codec(settings: TopicSettings) -> tuple[int | None, int | None]:
+    """The codec that records have to be stored with, None for the producer's own, and its level,
+    None for the codec's default."""
+    name = settings.compression_type
+    if name == "producer":
+        return None, None
+    if name == "uncompressed":
+        return 0, None
+    levels = {
+        "gzip": settings.compression_gzip_level,
+        "lz4": settings.compression_lz4_level,
+        "zstd": settings.compression_zstd_level,
+    }
+    return CODEC_NAMES.index(name), levels.get(name)
+
+
+def _validation(broker: BrokerSettings) -> Validation:
+    if broker.validation_level == "auto":
+        return DEFAULT_VALIDATION
+    return Validation[broker.validation_level.upper()]
+
+
+class NewTopic(NamedTuple):
+    """A topic that is wanted. `overrides` are its own settings."""
+
+    name: str
+    partition_count: int
+    overrides: Mapping[str, str]
+
+
+class Topics:
+    """All topics: by name, by id, and by the bytes of the name as requests carry them."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        directory: DataDirectory,
+        settings: BrokerSettings,
+        new_id: Callable[[], bytes],
+        require_room: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._settings = settings
+        self._new_id = new_id
+        self._require_room = require_room
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.by_utf8: dict[bytes, Topic] = {}
+        self.version = 0
+        """Grows with every topic that comes, grows or goes."""
+        self._deleted: dict[str, None] = {}
+        """Names of deleted topics that nobody has wanted back since, oldest first."""
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self.by_name.values())
+
+    def load(self, *, now_ms: int) -> list[RecoveryReport]:
+        """Open all that the store and the data directory hold; what was found on the way.
+
+        Stored settings that cannot be used (those of a later Kafka, or damaged) are warned of; what
+        is taken in their place (`config.stored`) is stored when the topic is next changed. Raises
+        OSError.
+        """
+        for stored in self._store.topics():
+            self._add(self._served(stored))
+        reports = self._directory.open_logs(
+            self._store, lambda stored: self.by_name[stored.name].settings, now_ms=now_ms
+        )
+        for stored in self._store.topics():
+            topic = self.by_name[stored.name]
+            for index in range(stored.partition_count):
+                log = self._directory.logs[stored.name, index]
+                topic.partitions.append(Partition(topic, index, log))
+        return reports
+
+    def _served(self, stored: StoredTopic) -> Topic:
+        try:
+            return Topic(stored.name, stored.topic_id, stored.configs, self._settings)
+        except ConfigError:
+            from config.stored import readable_topic_part  # few starts need it
+
+            overrides, problems = readable_topic_part(self._settings, stored.configs)
+            for problem in problems:
+                logs.warning("a stored setting is not used", topic=stored.name, reason=str(problem))
+            return Topic(stored.name, stored.topic_id, overrides, self._settings)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, or None when there is no such topic or no such partition."""
+        topic = self.by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def collision(self, name: str) -> str | None:
+        """A topic whose name differs only in '.' versus '_': metric names would collide."""
+        if "." not in name and "_" not in name:
+            return None
+        flat = name.replace(".", "_")
+        for other in self.by_name:
+            if other != name and other.replace(".", "_") == flat:
+                return other
+        return None
+
+    def create(
+        self, name: str, partition_count: int, overrides: Mapping[str, str], *, now_ms: int
+    ) -> Topic:
+        """Create a topic; it can be used when this returns. The name has been checked.
+
+        Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
+        """
+        (made,) = self.create_all([NewTopic(name, partition_count, overrides)], now_ms=now_ms)
+        if isinstance(made, OSError):
+            raise made
+        return made
+
+    def create_all(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[Topic | OSError]:
+        """Create topics, whose names have been checked and differ, with one sync for all of them.
+
+        Each can be used when this returns; there is none where the disk refused its folders, and
+        the error is in its place. Raises ConfigError for their settings, OSError when the disk
+        refuses them all; then there is none of them.
+        """
+        self._require_room()
+        topics = [
+            Topic(one.name, self._new_id(), self._overrides(one), self._settings) for one in wanted
+        ]
+        half_made = [topic.name for topic in topics if self._store.get(topic.name) is not None]
+        self._take_back(half_made)  # on a disk that did not even let it be undone
+        self._directory.forget_deleted()
+        stored = [
+            StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
+            for topic, one in zip(topics, wanted, strict=True)
+        ]
+        try:
+            self._store.create_all(stored)
+        except OSError:
+            self._take_back_quietly(topics)
+            raise
+        made: list[Topic | OSError] = []
+        for topic, kept in zip(topics, stored, strict=True):
+            try:
+                self._open(topic, kept, now_ms)
+            except OSError as error:
+                made.append(error)
+            else:
+                self._add(topic)
+                made.append(topic)
+        self._take_back_quietly(topics)
+        return made
+
+    def _take_back_quietly(self, topics: list[Topic]) -> None:
+        """Undo what is half made of these; what the disk does not let go stays until the next one
+        of its name is made."""
+        with suppress(OSError):
+            self._take_back(
+                [
+                    topic.name
+                    for topic in topics
+                    if topic.name not in self.by_name and self._store.get(topic.name) is not None
+                ]
+            )
+
+    def _overrides(self, wanted: NewTopic) -> dict[str, str]:
+        if wanted.name == OFFSETS_TOPIC:
+            return {**offsets_topic_overrides(self._settings), **wanted.overrides}
+        return dict(wanted.overrides)
+
+    def _take_back(self, names: list[str]) -> None:
+        """Remove what there is of topics that could not be made. Raises OSError, and then some of
+        them are left."""
+        refused, gone = None, []
+        for name in names:
+            stored = self._store.get(name)
+            assert stored is not None
+            try:
+                for folder in self._directory.delete_topic(stored):
+                    self._directory.remove_deleted(folder)
+            except OSError as error:
+                refused = error
+            else:
+                gone.append(name)
+        if gone:
+            for stored in self._store.remove_all(gone):
+                self._store.forget_deleted(stored.topic_id)
+        if refused is not None:
+            raise refused
+
+    def delete(self, topic: Topic) -> list[str]:
+        """Delete a topic; fetches that wait on it are answered.
+
+        Returns the folders that its data was set aside in, to be removed later. Raises OSError.
+        """
+        (folders,) = self.delete_all([topic])
+        if isinstance(folders, OSError):
+            raise folders
+        return folders
+
+    def delete_all(self, topics: Sequence[Topic]) -> list[list[str] | OSError]:
+        """Delete topics with one sync, and have fetches that wait on them answered.
+
+        Returns for each the folders that its data was set aside in, or why it was not; then the
+        next start does it. Raises OSError.
+        """
+        stored = self._store.remove_all([topic.name for topic in topics])
+        self.version += 1
+        for topic in topics:
+            del self.by_name[topic.name]
+            del self.by_id[topic.topic_id]
+            del self.by_utf8[topic.name.encode()]
+            self._deleted[topic.name] = None
+            for partition in topic.partitions:
+                partition.wake_all()
+        while len(self._deleted) > MAX_DELETED_NAMES:
+            del self._deleted[next(iter(self._deleted))]
+        folders = self._directory.delete_topics(stored)
+        self._tell_found()
+        for one, found in zip(stored, folders, strict=True):
+            if not isinstance(found, OSError):
+                self._store.forget_deleted(one.topic_id)
+        return folders
+
+    def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> None:
+        """Give a topic more partitions; existing ones are not touched.
+
+        Raises OSError. Those that were stored by then come with the next growth, or start.
+        """
+        self._require_room()
+        self._directory.forget_deleted()
+        stored = self._store.get(topic.name)
+        assert stored is not None
+        if stored.partition_count < partition_count:
+            stored = self._store.set_partition_count(topic.name, partition_count)
+        self._open(topic, stored, now_ms)
+
+    def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace a topic's settings. Raises ConfigError, and then nothing has changed."""
+        TopicSettings.of(self._settings, overrides)
+        self._store.set_configs(topic.name, dict(overrides))
+        topic.apply(dict(overrides), self._settings)
+
+    def take(self, settings: BrokerSettings) -> None:
+        """Make and change topics by these settings of the broker from now on."""
+        self._settings = settings
+
+    def forget_deletion(self, name: str) -> bool:
+        """Forget that a topic of this name was deleted; whether one was, and is still missing."""
+        if name not in self._deleted:
+            return False
+        del self._deleted[name]
+        return True
+
+    def create_automatically(self, name: str, *, now_ms: int) -> Topic:
+        """The topic that a Metadata request asked for by name and that does not exist yet.
+
+        Raises KafkaError with the code that belongs into the answer.
+        """
+        fault = name_fault(name)
+        if fault is not None:
+            raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+        other = self.collision(name)
+        if other is not None:
+            raise KafkaError(
+                f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
+                code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            )
+        if name == METADATA_TOPIC:  # kept by the controller, and no topic like others
+            raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        settings = self._settings
+        count = settings.num_partitions
+        if name == OFFSETS_TOPIC:
+            count = settings.offsets_topic_num_partitions
+        return self.create(name, count, {}, now_ms=now_ms)
+
+    def _open(self, topic: Topic, stored: StoredTopic, now_ms: int) -> None:
+        for index in range(len(topic.partitions), stored.partition_count):
+            log = self._directory.create_partition(stored, index, topic.settings, now_ms=now_ms)
+            topic.partitions.append(Partition(topic, index, log))
+            self._tell_found()
+        self.version += 1
+
+    def _tell_found(self) -> None:
+        for report in self._directory.taken_reports():
+            logs.warning("found in the data directory", finding=str(report))
+
+    def _add(self, topic: Topic) -> None:
+        self._deleted.pop(topic.name, None)
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+        self.by_utf8[topic.name.encode()] = topic

@@ -1,0 +1,1 @@
+"""The way in: preparing sets, appends of a burst, group commit."""

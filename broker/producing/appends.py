@@ -1,0 +1,96 @@
+"""The appends of one read burst, written together.
+
+A burst is all that one readable event of one connection brings. Its batches are queued in their
+logs while the requests are handled, then each log gets one `writev`, and only then are the answers
+encoded: when a write fails, the entries of that log in the answers still become errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.partition import Partition
+    from protocol.messages.produce import ProduceResponse
+    from protocol.single_produce import SingleAnswer
+    from storage.log import Log
+
+
+class Appends:
+    """Partitions with queued batches. One object serves all connections: a burst ends before the
+    loop turns to the next connection."""
+
+    __slots__ = ("_disk", "_partitions", "bytes_written", "rebuilt", "unsynced")
+
+    def __init__(self, disk: DiskState) -> None:
+        self._disk = disk
+        self._partitions: list[Partition] = []
+        self.unsynced: dict[Log, Partition] = {}
+        """Logs written since `Flushing` last looked."""
+        self.bytes_written = 0
+        """Bytes of batches written, or recovered by a start, since the last checkpoint."""
+        self.rebuilt = 0
+        """Sets so far that were stored in other bytes than they came in, for the metrics."""
+
+    def add(
+        self,
+        partition: Partition,
+        entry: ProduceResponse.Topic.Partition | SingleAnswer,
+        size: int,
+    ) -> None:
+        """A batch of `size` bytes was queued in the partition's log; `entry` will answer it."""
+        if not partition.unwritten:
+            self._partitions.append(partition)
+        partition.unwritten.append(entry)
+        partition.unwritten_bytes += size
+
+    @property
+    def pending(self) -> bool:
+        """Something is queued that no reader can see yet."""
+        return bool(self._partitions)
+
+    def write(self) -> bool:
+        """Write what is queued, make it visible, and wake those who wait for it.
+
+        False when a write failed: the entries it was for are errors now.
+        """
+        partitions = self._partitions
+        if not partitions:
+            return True
+        self._partitions = []
+        all_written = True
+        for partition in partitions:
+            try:
+                partition.log.write()
+            except KafkaError as error:
+                self._fail(partition, error)
+                all_written = False
+                continue
+            self.unsynced[partition.log] = partition
+            partition.unwritten.clear()
+            size = partition.unwritten_bytes
+            partition.unwritten_bytes = 0
+            self.bytes_written += size
+            if partition.waits:
+                partition.wake(size)
+        return all_written
+
+    def _fail(self, partition: Partition, error: KafkaError) -> None:
+        """Nothing that was queued for this partition is stored: its answers become errors."""
+        if not self._disk.noticed(error):
+            logs.error(
+                "append failed",
+                topic=partition.topic.name,
+                partition=partition.index,
+                reason=str(error),
+            )
+        for entry in partition.unwritten:
+            entry.error_code = error.code
+            entry.base_offset = -1
+            entry.log_append_time_ms = -1
+        partition.unwritten.clear()
+        partition.unwritten_bytes = 0

@@ -1,0 +1,106 @@
+"""Group commit: one thread syncs files, one sync releases everybody who waited for it.
+
+`acks=all` is answered when the bytes are on disk. Those who begin to wait in one turn of the loop
+share a sync; those who come while it runs share the next. One sync is in flight at a time: 64
+waiting producers then get more than 10 times the acknowledgements of a sync for each. Where it
+covers several logs, their files are synced side by side.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import logs
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from broker.partitions.disk_state import DiskState
+    from broker.workers import Worker
+    from storage.log import Log
+    from storage.syncing import RunAll, SyncStep
+
+
+class GroupCommit:
+    """Syncs logs on a worker thread and calls back on the loop.
+
+    The number of waiters is bounded by the requests that connections may have in flight.
+    """
+
+    __slots__ = (
+        "_again", "_disk", "_loop", "_run_all", "_running", "_scheduled", "_wanted", "_worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, worker: Worker, run_all: RunAll, disk: DiskState
+    ) -> None:
+        """`run_all` is called on the worker's thread."""
+        self._loop = loop
+        self._run_all = run_all
+        self._disk = disk
+        self._worker = worker
+        self._wanted: dict[Log, None] = {}
+        self._again: list[Callable[[dict[Log, str]], None]] = []
+        self._running = False
+        self._scheduled = False
+
+    def wait(self, wanted: Iterable[Log], done: Callable[[dict[Log, str]], None]) -> None:
+        """Call `done` when everything now written to these logs is on disk.
+
+        Its argument names the logs whose sync failed, with the reason; usually it is empty.
+        """
+        for log in wanted:
+            self._wanted[log] = None
+        self._again.append(done)
+        if not self._running and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        waiting, self._again = self._again, []
+        wanted, self._wanted = self._wanted, {}
+        failed: dict[Log, str] = {}
+        errors: dict[Log, OSError] = {}
+        jobs = []
+        for log in wanted:
+            # A log that failed, or whose topic was deleted meanwhile, will never be synced.
+            if log.failed is not None:
+                failed[log] = log.failed
+                continue
+            try:
+                jobs.append((log, *log.unsynced()))
+            except OSError as error:
+                failed[log] = str(log.refuse(log.name, error))
+        self._running = True
+
+        def sync_one(log: Log, steps: list[SyncStep]) -> None:
+            try:
+                for step in steps:
+                    step.sync()
+            except OSError as error:
+                errors[log] = error
+
+        def sync() -> None:
+            self._run_all([partial(sync_one, log, steps) for log, steps, _ in jobs])
+
+        def synced(nothing: None) -> None:
+            self._running = False
+            for log, _, up_to in jobs:
+                error = errors.get(log)
+                if error is None:
+                    log.synced(up_to)
+                else:
+                    is_news = log.failed is None  # not so if its topic was deleted meanwhile
+                    failed[log] = str(log.sync_failed(error))
+                    if not self._disk.noticed(error) and is_news:
+                        logs.error("sync failed", log=log.name, reason=failed[log])
+            if self._again and not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._start)
+            for done in waiting:
+                done(failed)
+
+        self._worker.run(sync, synced)

@@ -1,0 +1,87 @@
+"""Offsets that a group has committed, written and read by somebody who is no member of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client.routing import Again
+from pipeline.errors import Refused, Unreachable
+from protocol.client import said
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from protocol.partitions import TopicPartition, by_topic, offset_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from client.connection import Connection
+    from client.routing import Router
+
+# Version 0 of both keeps offsets in ZooKeeper; in 10 topics go by id.
+IN_KAFKA, BY_NAME = 1, 9
+
+
+def coordinator(router: Router, group: str) -> Connection:
+    """A connection to the broker that keeps the group. Raises Again, ConnectionLost."""
+    connection = router.any()
+    request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
+    answer = connection.call(
+        request, FindCoordinatorResponse, connection.version(FindCoordinatorRequest)
+    )
+    found = answer.coordinators[0] if answer.coordinators else answer
+    if found.error_code:
+        raise _failed(group, found.error_code)
+    return router.at((found.host, found.port), f"the coordinator of group '{group}'")
+
+
+def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Raises Refused while the group has members, Again, ConnectionLost."""
+    version = connection.version(OffsetCommitRequest, IN_KAFKA, BY_NAME)
+    answer = connection.call(offset_commit(group, offsets), OffsetCommitResponse, version)
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            if entry.error_code:
+                raise _failed(group, entry.error_code)
+
+
+def committed(
+    connection: Connection, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Those of these partitions that have an offset. Raises Refused, Again, ConnectionLost."""
+    version = connection.version(OffsetFetchRequest, IN_KAFKA, BY_NAME)
+    wanted = by_topic(partitions)
+    kind = OffsetFetchRequest.Group
+    named = [kind.Topic(name=name, partition_indexes=found) for name, found in wanted.items()]
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=[
+            OffsetFetchRequest.Topic(name=name, partition_indexes=found)
+            for name, found in wanted.items()
+        ],
+        groups=[kind(group_id=group, topics=named)],
+    )
+    answer = connection.call(request, OffsetFetchResponse, version)
+    of_group = answer.groups[0] if answer.groups else answer
+    if of_group.error_code:
+        raise _failed(group, of_group.error_code)
+    found = {}
+    for topic in of_group.topics:
+        for entry in topic.partitions:
+            if entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if entry.error_code:
+                raise _failed(group, entry.error_code)
+            if entry.committed_offset >= 0:
+                found[TopicPartition(topic.name, entry.partition_index)] = entry.committed_offset
+    return found
+
+
+def _failed(group: str, code: int) -> Exception:
+    text = f"group '{group}': {said(code)}"
+    if code in {known for known in ErrorCode if known.retriable}:
+        return Again(Unreachable(text))
+    refused = Refused(text)
+    refused.code = code
+    return refused

@@ -1,0 +1,1 @@
+"""The command line: `triglot serve`, and the commands that look at brokers and directories."""

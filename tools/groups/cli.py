@@ -1,0 +1,252 @@
+"""`triglot groups`: consumer groups and their offsets, asked of a running broker.
+
+`tools.groups` does the work; here are the arguments, the lines and the exit codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from tools.arguments import add_action, address, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tools.groups.cluster import Cluster
+    from tools.groups.reset import Wanted
+
+    Arguments = argparse.Namespace
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DONE, NOT_DONE = 0, 1
+DEFAULT_LIMIT = 100
+INT64_MAX = (1 << 63) - 1
+
+GROUPS_HELP = """\
+Look at consumer groups and change their offsets. The broker is a running one, triglot or Apache
+Kafka (0.11 or later), without TLS or authentication.
+
+  triglot groups list
+  triglot groups describe billing
+  triglot groups reset billing --topic orders --to-time 2026-01-31T12:00:00Z
+  triglot groups delete billing
+  triglot groups history billing --topic orders
+
+Exit code 0: done. 1: it could not be done. 2: the command line is wrong.
+"""
+
+LIST_HELP = """\
+One line per group: its type, state and protocol. Brokers before Kafka 2.6 do not tell states,
+and those before 3.8 do not tell types; then they cannot be filtered by.
+"""
+
+DESCRIBE_HELP = """\
+Who is in a group, and how far each partition has been read.
+
+LAG counts the offsets from the committed one to the end of the log. That is records, but for the
+markers of transactions and what compaction removed. If the committed offset is below the start of
+the log, the count begins there. LAG-SECONDS is the age of the oldest record that is not read: the
+batch at the committed offset is fetched and the timestamp of the record taken from this computer's
+time. It is 0 when nothing is left to read. It is as right as the timestamps, which producers set
+unless the topic has message.timestamp.type=LogAppendTime.
+
+What cannot be said is left empty and NOTE says why: a topic that is gone, nothing committed, an
+offset above the end, records without timestamps (format 0), timestamps in the future.
+"""
+
+RESET_HELP = """\
+Set the offsets of a group that has no members. Without --execute it only says what it would do.
+
+  triglot groups reset billing --all-topics --to-earliest
+  triglot groups reset billing --topic orders --topic users:0,3 --to-time 2026-01-31T12:00:00Z
+  triglot groups reset billing --topic orders --by-duration 1h30m --execute
+
+An offset outside the log is moved to its start or end, and the line says so. All offsets are set
+by one commit, as a whole or not at all. A group that does not exist is made by it.
+"""
+
+DELETE_HELP = """\
+Delete a group with all its offsets, or the offsets of some topics only. Without --execute it only
+says what it would do. The broker refuses a group that has members, and offsets of topics that
+members read.
+"""
+
+HISTORY_HELP = """\
+Which commits set an offset to what and when, as far as the log of __consumer_offsets holds them.
+
+  2026-01-31T12:00:00.000Z  @1234  orders-0: 100 -> 250 (+150)
+
+is the time of the commit, its offset in that log, the partition, and what the offset was and
+became. `none` is no offset; `?` is one that is not known, because compaction has removed records
+before. A commit that was part of a transaction is shown at its end, with the producer's id.
+Between the commits stand the generations of the group, or its members. The whole log is read, from
+its start; how much of it is still there is said last.
+"""
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `groups` to the command line's."""
+    groups = commands.add_parser(
+        "groups",
+        help="look at consumer groups of a running broker, and reset their offsets",
+        description=GROUPS_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = groups.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listed = _action(actions, "list", "list the groups", LIST_HELP)
+    listed.add_argument("--state", metavar="S", help="only those in this state, as in Stable")
+    listed.add_argument("--type", choices=("classic", "consumer"), dest="kind")
+    described = _action(actions, "describe", "members, offsets and lag of a group", DESCRIBE_HELP)
+    described.add_argument("group", metavar="GROUP")
+    _add_reset(_action(actions, "reset", "set the offsets of a group", RESET_HELP))
+    deleted = _action(actions, "delete", "delete a group, or offsets of it", DELETE_HELP)
+    deleted.add_argument("group", metavar="GROUP")
+    _add_topics(deleted)
+    _add_execute(deleted)
+    history = _action(actions, "history", "which commits set which offset when", HISTORY_HELP)
+    history.add_argument("group", metavar="GROUP")
+    history.add_argument("--topic", metavar="T", help="only commits of this topic")
+    history.add_argument("--partition", type=_count, metavar="N", help="only of this partition")
+    history.add_argument(
+        "--limit",
+        type=_count,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"the newest so many lines; 0 for all; default {DEFAULT_LIMIT}",
+    )
+    history.add_argument(
+        "--progress",
+        action="store_true",
+        help="say on standard error how far it is, also where that is no terminal",
+    )
+
+
+def _action(actions: Commands, name: str, line: str, description: str) -> argparse.ArgumentParser:
+    parser = add_action(actions, name, line, description)
+    parser.add_argument(
+        "--bootstrap",
+        type=address,
+        default=("127.0.0.1", 9092),
+        metavar="HOST:PORT",
+        help="a broker to ask; default 127.0.0.1:9092",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait for each answer; default 10",
+    )
+    return parser
+
+
+def _add_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    _add_topics(topics)
+    topics.add_argument(
+        "--all-topics", action="store_true", help="all partitions that the group has committed"
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to-offset", type=_count, metavar="N")
+    to.add_argument("--to-earliest", action="store_true", help="the start of the log")
+    to.add_argument("--to-latest", action="store_true", help="the end of the log")
+    to.add_argument(
+        "--to-time",
+        type=_moment,
+        metavar="TIME",
+        help="the first record at or after 2026-01-31T12:00:00Z (UTC where no zone is named), or "
+        "ms since 1970",
+    )
+    to.add_argument(
+        "--by-duration",
+        type=_duration,
+        metavar="DURATION",
+        help="the first record that is at most so old: 1h30m, 2d or PT1H",
+    )
+    to.add_argument(
+        "--shift", type=int, metavar="N", help="so many offsets on from the committed one, or back"
+    )
+    _add_execute(parser)
+
+
+def _add_topics(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--topic",
+        type=_topic,
+        action="append",
+        metavar="T[:P,P]",
+        help="a topic, or some of its partitions; may be given several times",
+    )
+
+
+def _add_execute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--execute", action="store_true", help="do it; without this, only say it")
+
+
+def run_groups(arguments: Arguments) -> int:
+    """`triglot groups`: what stops it becomes one sentence, or nothing if the reader has gone."""
+    from tools.groups import actions
+    from tools.groups.cluster import Cluster
+    from tools.groups.connection import NotDone
+    from tools.printing import discard_output, say
+
+    action: Callable[[Cluster, Arguments], None] = {
+        "list": actions.run_list,
+        "describe": actions.run_describe,
+        "reset": actions.run_reset,
+        "delete": actions.run_delete,
+        "history": actions.run_history,
+    }[arguments.action]
+    try:
+        host, port = arguments.bootstrap
+        with Cluster(host, port, timeout_s=arguments.timeout) as cluster:
+            action(cluster, arguments)
+    except BrokenPipeError:
+        discard_output()
+        return NOT_DONE
+    except NotDone as error:
+        say(f"triglot: {error}", sys.stderr)
+        return NOT_DONE
+    except KeyboardInterrupt:
+        say("triglot: interrupted", sys.stderr)
+        return NOT_DONE
+    return DONE
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > INT64_MAX:
+        raise argparse.ArgumentTypeError(f"wanted a whole number from 0 on, found '{text}'")
+    return int(text)
+
+
+def _topic(text: str) -> Wanted:
+    from tools.groups.reset import Wanted
+
+    name, separator, partitions = text.partition(":")
+    if not separator:
+        return Wanted(name, None)
+    numbers = partitions.split(",")
+    if not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(f"wanted TOPIC or TOPIC:0,3, found '{text}'")
+    return Wanted(name, tuple(map(int, numbers)))
+
+
+def _moment(text: str) -> int:
+    from tools.groups.times import moment_ms
+
+    try:
+        return moment_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _duration(text: str) -> int:
+    from tools.groups.times import duration_ms
+
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

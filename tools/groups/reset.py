@@ -1,0 +1,109 @@
+"""Moving the offsets of a group without members: first a plan, then one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.client import said
+from protocol.errors import ErrorCode
+from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
+from tools.groups.connection import NotDone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tools.groups.cluster import Cluster, Found
+    from tools.groups.committed import Committed
+
+
+GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Target(NamedTuple):
+    """Where to: `kind` is "offset", "earliest", "latest", "time" (ms since 1970) or "shift"."""
+
+    kind: str
+    value: int = 0
+
+
+class Wanted(NamedTuple):
+    """A topic, and which of its partitions; None is all."""
+
+    topic: str
+    partitions: tuple[int, ...] | None
+
+
+class Move(NamedTuple):
+    """One partition of a plan: from what is committed (None for nothing) to `new`, which is None
+    where the target means nothing; `note` says what had to be decided."""
+
+    place: TopicPartition
+    old: int | None
+    new: int | None
+    note: str = ""
+
+
+def places_of(cluster: Cluster, wanted: Sequence[Wanted]) -> list[TopicPartition]:
+    """The partitions meant, each once. Raises NotDone for a topic or partition that is missing."""
+    topics = cluster.topics(item.topic for item in wanted)
+    places: dict[TopicPartition, None] = {}
+    for item in wanted:
+        topic = topics.get(item.topic)
+        if topic is None:
+            raise NotDone(f"there is no topic '{item.topic}'")
+        for index in sorted(topic.leaders) if item.partitions is None else item.partitions:
+            if index not in topic.leaders:
+                raise NotDone(
+                    f"topic '{item.topic}' has no partition {index}, but {len(topic.leaders)} "
+                    "counted from 0"
+                )
+            places[TopicPartition(item.topic, index)] = None
+    return list(places)
+
+
+def plan(
+    cluster: Cluster,
+    places: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+    target: Target,
+) -> list[Move]:
+    """What the target means for each partition, within what its log holds now.
+
+    Raises NotDone if a log cannot be asked: a plan is carried out as a whole or not at all.
+    """
+    moves = []
+    asked = cluster.offsets(dict.fromkeys(places, EARLIEST))
+    starts = {place: answer for place, answer in asked.items() if answer != GONE}
+    ends = cluster.offsets(dict.fromkeys(starts, LATEST))
+    times = cluster.offsets(dict.fromkeys(starts, target.value)) if target.kind == "time" else {}
+    for place in asked:
+        old = committed[place].offset if place in committed else None
+        if place not in starts:
+            moves.append(Move(place, old, None, "the partition does not exist any more"))
+            continue
+        start, end = _offset(place, starts), _offset(place, ends)
+        note = ""
+        if target.kind == "shift":
+            if old is None:
+                moves.append(Move(place, None, None, "nothing committed to shift from"))
+                continue
+            new = old + target.value
+        elif target.kind == "time":
+            new = _offset(place, times)
+            if new < 0:
+                new, note = end, "no record is that young: the log's end"
+        else:
+            new = {"offset": target.value, "earliest": start, "latest": end}[target.kind]
+        if new < start:
+            new, note = start, f"{new} is below the log's start {start}"
+        elif new > end:
+            new, note = end, f"{new} is above the log's end {end}"
+        moves.append(Move(place, old, new, note))
+    return moves
+
+
+def _offset(place: TopicPartition, answers: Mapping[TopicPartition, Found | ErrorCode]) -> int:
+    answer = answers[place]
+    if isinstance(answer, ErrorCode):
+        raise NotDone(f"{place}: {said(answer)}")
+    return answer.offset

@@ -1,0 +1,343 @@
+"""Follows a controller: connects, asks what the machine says, and does what it asks for.
+
+    follower = Follower([("127.0.0.1", 9093)], InMemory(), watcher=watcher)
+    await follower.run()
+
+It goes on through lost connections and refusals, with growing waits, until it is cancelled. What
+ends it is ObserverStopped, for which the operator has to do something, and the OSError of a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from broker.clock import now_ms
+from protocol.logdata.metadata_names import SnapshotId
+from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from protocol.schema import Message
+from storage.metadata.snapshots import DamagedSnapshot
+from tools.observer.connection import ConnectionLost, ControllerConnection
+from tools.observer.effects import (
+    Append,
+    Commit,
+    DropPartial,
+    GoTo,
+    KeepPiece,
+    LoadSnapshot,
+    ObserverStopped,
+    Reset,
+    Retry,
+    Truncate,
+)
+from tools.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
+from tools.observer.replay import Replay, State, state_of_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from protocol.logdata.metadata import MetadataRecord
+    from storage.metadata.image import MetadataImage
+    from storage.metadata.snapshots import SnapshotBatch
+    from tools.observer.effects import Effect
+    from tools.observer.files import Keeping
+
+    Address = tuple[str, int]
+
+Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
+
+FETCH_BY_ID = 13
+"""The metadata log is fetched by its topic id, so from this version of Fetch on."""
+CONTROLLERS_MAY_BE_ASKED_FOR = 1
+CONTROLLERS = 2
+
+TIMEOUT_S = 15.0
+"""For a connection, and for an answer: longer than a fetch may wait for something new."""
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 5.0
+"""The waits between tries: the first, doubled each time, and the longest."""
+SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024
+"""The log is replaced by a snapshot of our own when it is longer, as Kafka's brokers do it."""
+
+
+class Watcher:
+    """Told what happens, as it happens; this one does not care. Nothing may be kept of an image:
+    it changes."""
+
+    def connected(self, address: str) -> None:
+        """A controller answers there."""
+
+    def downloading(self, snapshot_id: SnapshotId, position: int, size: int) -> None:
+        """So many bytes of a snapshot are there."""
+
+    def state(self, image: MetadataImage, end_offset: int) -> None:
+        """The follower has caught up: this is the whole state below that offset. Again after a
+        snapshot, or another log, took the place of what was known."""
+
+    def changed(self, offset: int, record: MetadataRecord, image: MetadataImage) -> None:
+        """A record after that state; the image is the one before it, or before its transaction."""
+
+    def troubled(self, reason: str, wait_s: float) -> None:
+        """Something went wrong and is tried again after so many seconds."""
+
+
+class Connection(Protocol):
+    """What is asked of a ControllerConnection."""
+
+    address: str
+
+    def offers(self, request: type[Message], *, oldest: int = 0) -> bool: ...
+
+    async def call(self, request: Message, answer: type[Answer], *, oldest: int = 0) -> Answer: ...
+
+    def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    """Opens a connection."""
+
+    def __call__(self, host: str, port: int, *, timeout_s: float) -> Awaitable[Connection]: ...
+
+
+class Follower:
+    """One observer at work. `image` is the state, which only changes while `run` runs."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        kept: Keeping,
+        *,
+        watcher: Watcher | None = None,
+        replica_id: int = -1,
+        directory_id: bytes = bytes(16),
+        timeout_s: float = TIMEOUT_S,
+        backoff_s: float = BACKOFF_S,
+        piece_bytes: int = PIECE_BYTES,
+        max_wait_ms: int = MAX_WAIT_MS,
+        snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES,
+        connect: Connect = ControllerConnection.open,
+    ) -> None:
+        """`addresses` are tried in turn; a leader that is elsewhere is found by itself. `kept` has
+        what an earlier run left, and stays open when `run` ends. The rest as in ObserverMachine; a
+        fetch waits for half of `timeout_s` at most."""
+        self.kept = kept
+        self.machine = ObserverMachine(
+            cluster_id=kept.cluster_id,
+            held=kept.held(),
+            replica_id=replica_id,
+            directory_id=directory_id,
+            piece_bytes=piece_bytes,
+            max_wait_ms=min(max_wait_ms, int(timeout_s * 500)),
+        )
+        self._replay = Replay()
+        self._watcher = watcher or Watcher()
+        self._addresses = list(addresses)
+        self._leader: Address | None = None
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._backoff_s = backoff_s
+        self._snapshot_after_bytes = snapshot_after_bytes
+        self._turn = 0
+        self._tries = 0
+        self._wait: Retry | None = None
+        self._elsewhere = False
+
+    @property
+    def image(self) -> MetadataImage:
+        """The state below `end_offset`."""
+        return self._replay.image
+
+    @property
+    def end_offset(self) -> int:
+        return self._replay.state.end_offset
+
+    async def run(self) -> None:
+        """Follow, until cancelled. Raises ObserverStopped, OSError."""
+        await self._restore()
+        while True:
+            try:
+                await self._follow()
+            except ConnectionLost as error:
+                self.machine.disconnected()
+                await self._pause(str(error))
+
+    # One connection
+
+    async def _follow(self) -> None:
+        """Connect, and ask and answer until there is reason to connect anew."""
+        host, port = self._next_address()
+        connection = await self._connect(host, port, timeout_s=self._timeout_s)
+        try:
+            await self._greet(connection)
+            self._elsewhere = False
+            while not self._elsewhere:
+                await self._perform(await self._ask(connection))
+                if self._wait is None:
+                    self._tries = 0
+                else:
+                    retry, self._wait = self._wait, None
+                    await self._pause(retry.reason)
+        finally:
+            connection.close()
+
+    def _next_address(self) -> Address:
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            return leader
+        self._turn += 1
+        return self._addresses[(self._turn - 1) % len(self._addresses)]
+
+    async def _greet(self, connection: Connection) -> None:
+        """Make sure that it is the cluster that is followed."""
+        self._watcher.connected(connection.address)
+        if not connection.offers(DescribeClusterRequest, oldest=CONTROLLERS_MAY_BE_ASKED_FOR):
+            return
+        answer = await connection.call(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS
+            ),
+            DescribeClusterResponse,
+            oldest=CONTROLLERS_MAY_BE_ASKED_FOR,
+        )
+        if answer.error_code or not answer.cluster_id:
+            return
+        known = self.kept.cluster_id
+        if known is not None and known != answer.cluster_id:
+            raise ObserverStopped(
+                f"the controller at {connection.address} is of cluster {answer.cluster_id}, but "
+                f"what is here is of cluster {known}: give the address of that cluster's "
+                "controller, or an empty directory to follow this one"
+            )
+        self.kept.know(answer.cluster_id)
+        self.machine.cluster_id = answer.cluster_id
+
+    async def _ask(self, connection: Connection) -> list[Effect]:
+        request = self.machine.next_request()
+        if isinstance(request, FetchSnapshotRequest):
+            return self.machine.received(await connection.call(request, FetchSnapshotResponse))
+        assert isinstance(request, FetchRequest)
+        fetched = await connection.call(request, FetchResponse, oldest=FETCH_BY_ID)
+        return self.machine.received(fetched)
+
+    async def _pause(self, reason: str) -> None:
+        wait_s = min(self._backoff_s * 2 ** min(self._tries, 16), BACKOFF_MAX_S)
+        self._tries += 1
+        self._watcher.troubled(reason, wait_s)
+        await asyncio.sleep(wait_s)
+
+    # Effects
+
+    async def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, LoadSnapshot):
+                await self._load(effect)
+            else:
+                self._do(effect)
+        if self.machine.caught_up and self._replay.changed is None:
+            self._watcher.state(self.image, self.end_offset)
+            self._replay.changed = self._watcher.changed
+        if self.kept.log_bytes > self._snapshot_after_bytes:
+            await self._compact()
+
+    def _do(self, effect: Effect) -> None:
+        kept = self.kept
+        match effect:
+            case KeepPiece(snapshot_id, position, data, size):
+                kept.keep_piece(snapshot_id, position, data)
+                self._watcher.downloading(snapshot_id, position + len(data), size)
+            case DropPartial(snapshot_id):
+                kept.drop_partial(snapshot_id)
+            case Append(data=data):
+                kept.append(data)
+                self._replay.wait(data)
+            case Commit(end_offset):
+                self._replay.commit(end_offset)
+            case Truncate(end_offset):
+                self._truncate(end_offset)
+            case Reset():
+                kept.reset()
+                self._begin_with(State())
+            case Retry():
+                self._wait = effect
+            case GoTo(host=host, port=port):
+                self._leader = None if host is None else (host, port)
+                self._elsewhere = True
+
+    def _begin_with(self, state: State) -> None:
+        """The state is another one; it is told of as a whole when it has caught up."""
+        self._replay.replace(state)
+        self._replay.changed = None
+
+    async def _load(self, effect: LoadSnapshot) -> None:
+        snapshot_id = effect.snapshot_id
+
+        def take() -> State:
+            batches = self.kept.read_partial(snapshot_id)
+            state = _state(batches, snapshot_id)
+            self.kept.publish(snapshot_id)
+            return state
+
+        try:
+            state = await _in_thread(take)
+        except DamagedSnapshot as error:
+            await self._perform(self.machine.damaged(f"position {error.position}: {error.reason}"))
+            return
+        self.machine.loaded()
+        self._begin_with(state)
+
+    def _truncate(self, end_offset: int) -> None:
+        actual = self.kept.truncate(end_offset)
+        self.machine.truncated(actual)
+        if self.end_offset <= actual:
+            self._replay.cut(actual)
+            return
+        # What was replayed has gone from the leader, as when it was set back to an older copy.
+        self._begin_with(self._kept_state())
+        self._replay.wait(self.kept.log())
+        self._replay.commit(self.machine.committed_offset)
+
+    async def _restore(self) -> None:
+        """Take what an earlier run left. How much of its log counts, the leader has to say."""
+        if self.kept.held().end_offset:
+            self._replay.replace(await _in_thread(self._kept_state))
+            self._replay.wait(self.kept.log())
+
+    def _kept_state(self) -> State:
+        batches, held = self.kept.snapshot(), self.kept.held()
+        if batches is None:
+            return State()
+        return _state(batches, SnapshotId(held.start_offset, held.epochs[0][0]))
+
+    async def _compact(self) -> None:
+        """Let a snapshot of the state take the place of the log, if all of the log is in it."""
+        state = self._replay.state
+        if not self._replay.at_rest or state.end_offset != self.machine.end_offset:
+            return
+        snapshot_id = await _in_thread(
+            lambda: self.kept.compact(state, unique="observer", now_ms=now_ms())
+        )
+        if snapshot_id is not None:
+            self.machine.compacted(snapshot_id)
+
+
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Have it done on a thread. Whoever is cancelled meanwhile waits for its end all the same: it
+    works on files that are closed next."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
+
+
+def _state(batches: Iterable[SnapshotBatch], snapshot_id: SnapshotId) -> State:
+    return state_of_snapshot(
+        batches,
+        end_offset=snapshot_id.end_offset,
+        epoch=snapshot_id.epoch,
+        where=f"snapshot {snapshot_id}",
+    )

@@ -1,0 +1,82 @@
+"""An observer without a folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from storage.metadata.snapshot_names import SnapshotId
+from storage.metadata.snapshots import read_snapshot
+from tools.observer.effects import Held
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from storage.filesystem import Filesystem
+    from storage.metadata.snapshots import SnapshotBatch
+    from tools.observer.replay import State
+
+
+class InMemory:
+    """Keeps nothing but the snapshot that is being downloaded. A truncation is a new beginning."""
+
+    def __init__(self, cluster_id: str | None = None) -> None:
+        self.cluster_id = cluster_id
+        self.log_bytes = 0
+        self._part = bytearray()
+
+    def held(self) -> Held:
+        return Held()
+
+    def snapshot(self) -> Iterator[SnapshotBatch] | None:
+        return None
+
+    def log(self) -> bytes:
+        return b""
+
+    def know(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+
+    def keep_piece(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
+        del self._part[position:]
+        self._part += data
+
+    def drop_partial(self, snapshot_id: SnapshotId) -> None:
+        self._part = bytearray()
+
+    def read_partial(self, snapshot_id: SnapshotId) -> Iterator[SnapshotBatch]:
+        path = f"memory/{snapshot_id.file_name}"
+        return read_snapshot(cast("Filesystem", _OneFile(self._part)), path)
+
+    def publish(self, snapshot_id: SnapshotId) -> None:
+        self._part = bytearray()
+
+    def compact(self, state: State, *, unique: str, now_ms: int) -> SnapshotId | None:
+        return None
+
+    def append(self, data: memoryview) -> None: ...
+
+    def truncate(self, end_offset: int) -> int:
+        return 0
+
+    def reset(self) -> None:
+        self._part = bytearray()
+
+    def close(self) -> None: ...
+
+
+class _OneFile:
+    """As much of a file system, and of a file, as the reader of snapshots uses."""
+
+    def __init__(self, data: bytearray) -> None:
+        self._data = data
+
+    def open_to_read(self, path: str) -> _OneFile:
+        return self
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return bytes(self._data[position : position + size])
+
+    def close(self) -> None: ...
