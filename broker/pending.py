@@ -6,34 +6,41 @@ Everything else is one of these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.eras import code_for
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Sequence
 
-    from broker.network.connection import Connection
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
+    from storage.log import Log
+
+    Refuse = Callable[["Request", "Durable", Container[Log]], Any]
+    """Makes the answer to a request whose sync failed for some logs."""
+
+
+class Requester(Protocol):
+    """Where a request came from, as far as one that waits has to know it: a connection."""
+
+    def finish_waiting(self, request: Request, result: Any) -> None:
+        """The request has its result: an answer, or another of these."""
 
 
 class Durable:
     """An answer to be sent when everything these partitions hold now is on disk (acks=all).
 
-    If that fails, `refused` makes the answer that is sent instead; without it, it is a produce
-    answer whose entries become errors.
+    If that fails, `refuse(request, durable, failed)` makes the answer that is sent instead.
     """
 
-    __slots__ = ("partitions", "refused", "response")
+    __slots__ = ("partitions", "refuse", "response")
 
-    def __init__(
-        self,
-        response: Any,
-        partitions: list[Partition],
-        refused: Callable[[], Any] | None = None,
-    ) -> None:
+    def __init__(self, response: Any, partitions: Sequence[Partition], refuse: Refuse) -> None:
         self.response = response
         self.partitions = partitions
-        self.refused = refused
+        self.refuse = refuse
 
 
 class Silent:
@@ -52,10 +59,10 @@ class Waiting:
 
     __slots__ = ("connection", "request")
 
-    connection: Connection
+    connection: Requester
     request: Request
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         """The connection took note: begin to wait."""
         self.connection = connection
         self.request = request
@@ -67,3 +74,10 @@ class Waiting:
     def cancel(self) -> None:
         """The client is gone: forget about it."""
         raise NotImplementedError
+
+
+def coordinator_not_available(request: Request, durable: Durable, failed: Container[Log]) -> Any:
+    """The refusal of a request about a group whose records could not be synced: the client looks
+    for the coordinator again and repeats it."""
+    code = code_for(request.route.api.key, request.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return request.route.api.refused(request.message, code)

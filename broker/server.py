@@ -28,13 +28,14 @@ from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
-from broker.handlers.produce import entries_of
-from broker.metadata import dynamic_settings as dynamic
+from broker.handlers.context import Parts
 from broker.metadata.controller import Controller
+from broker.metadata.dynamic_settings import DynamicSettings
 from broker.network import descriptors
 from broker.network.backlog import Backlog
 from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
+from broker.network.connections import Connections
 from broker.network.descriptors import Descriptors
 from broker.network.dispatch import served
 from broker.network.listening import CannotListen, Listening
@@ -43,10 +44,10 @@ from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
 from broker.producing.group_commit import GroupCommit
+from broker.producing.preparing import Preparation
 from broker.workers import SideBySide, Worker
 from config import ConfigError
 from protocol.connection import Routes
-from protocol.errors import ErrorCode
 from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
@@ -59,13 +60,8 @@ from storage.open_segments import OPEN
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
-
     from broker.metadata.client_metrics import ClientMetrics
-    from broker.partitions.partition import Partition
-    from broker.pending import Durable
     from config import BrokerSettings
-    from storage.log import Log
     from storage.metadata.store import MetadataStore
     from storage.trusted_time import ClockState
 
@@ -98,10 +94,9 @@ class Broker:
         self.node_id: int = settings.node_id
         self.cluster_id: str = directory.identity.cluster_id
         self.now_ms = clock.now_ms
-        self.ack_when_durable: bool = settings.log_flush_policy == "ack"
         self.routes = Routes(served())
         self.controller_routes = _controller_routes(settings)
-        self.listening = Listening(loop, lambda listener: Connection(self, listener))
+        self.listening = Listening(loop, self.new_connection)
         self.syncer = Worker(loop, "sync")
         # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
         self.checkpointer = Worker(loop, "checkpoint")
@@ -124,7 +119,13 @@ class Broker:
         )
         self.appends = Appends(self.disk)
         self.side_by_side = SideBySide()
-        self.group_commit = GroupCommit(loop, self.syncer, self.side_by_side, self.disk)
+        self.group_commit = GroupCommit(
+            loop,
+            self.syncer,
+            self.side_by_side,
+            self.disk,
+            covers_acks=settings.log_flush_policy == "ack",
+        )
         self.flushing = Flushing(self)
         self.log_starts = LogStarts(self)
         self.fetch_sessions = FetchSessions(
@@ -140,9 +141,48 @@ class Broker:
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
-        self.connections: dict[Connection, None] = {}
-        self.all_gone: asyncio.Event | None = None
-        """Set by a stop that waits for the last connection."""
+        self.connections = Connections(self.current_settings, self.connection_counts)
+        self.dynamic_settings = DynamicSettings(self)
+        self.parts = self._parts()
+
+    def _parts(self) -> Parts:
+        return Parts(
+            appends=self.appends,
+            client_metrics=lambda: self.client_metrics,
+            clock_ms=self.now_ms,
+            cluster_id=self.cluster_id,
+            controller=self.controller,
+            conversions=self.conversions,
+            directory=self.directory,
+            disk=self.disk,
+            dynamic_settings=self.dynamic_settings,
+            fetch_sessions=self.fetch_sessions,
+            flushing=self.flushing,
+            group_commit=self.group_commit,
+            groups=self.groups,
+            log_starts=self.log_starts,
+            loop=self.loop,
+            node_id=self.node_id,
+            offsets=self.offsets,
+            port_of=lambda listener: self.listening.ports[listener],
+            preparation=Preparation(self.converter, self.expander, self.appends, self.disk),
+            readers=self.readers,
+            remove_folders=self.remove_later,
+            settings=self.current_settings,
+            topics=self.topics,
+        )
+
+    def new_connection(self, listener: str) -> Connection:
+        """The protocol of a connection to the listener of this name."""
+        controller = {one.name for one in self.settings.controller_listeners}
+        return Connection(
+            self.parts,
+            listener,
+            self.controller_routes if listener in controller else self.routes,
+            backlog=self.backlog,
+            admit=self.connections.admit,
+            lost=self.connections.lost,
+        )
 
     @property
     def settings(self) -> BrokerSettings:
@@ -163,33 +203,6 @@ class Broker:
             max_bytes=self.settings.telemetry_max_bytes,
         )
 
-    @property
-    def ports(self) -> dict[str, int]:
-        """On which port each listener was opened."""
-        return self.listening.ports
-
-    def routes_of(self, listener: str) -> Routes:
-        """What is served on a listener."""
-        if any(one.name == listener for one in self.settings.controller_listeners):
-            return self.controller_routes
-        return self.routes
-
-    def admit(self, connection: Connection) -> bool:
-        """Count a new connection; False when a configured limit says to close it."""
-        self.connections[connection] = None
-        reason = self.connection_counts.over_limit(connection.address, self.settings)
-        if reason is None:
-            return True
-        logs.warn_once_a_minute("connection closed", reason, connection.address)
-        return False
-
-    def gone(self, connection: Connection) -> None:
-        """A connection is lost or closed."""
-        self.connections.pop(connection, None)
-        self.connection_counts.gone(connection.address)
-        if self.all_gone is not None and not self.connections:
-            self.all_gone.set()
-
     def remove_later(self, folders: list[str], delay_ms: int) -> None:
         """Remove what is left of a deleted topic; the next start would do it as well."""
 
@@ -204,19 +217,6 @@ class Broker:
                 self.directory.remove_deleted(folder)
             except OSError as error:
                 logs.warning("a deleted topic was left over", folder=folder, reason=str(error))
-
-    def fail_entries(self, result: Durable, failed: Container[Log]) -> None:
-        """Turn the entries of partitions whose sync failed into errors."""
-        lost = {
-            name
-            for partition in result.partitions
-            if partition.log in failed
-            for name in _names(partition)
-        }
-        for topic, entry in entries_of(result.response):
-            if (topic, entry.index) in lost:
-                entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                entry.base_offset = -1
 
 
 def _conversions(settings: BrokerSettings, worker: Worker, expander: Worker) -> Conversions:
@@ -235,14 +235,6 @@ def _controller_routes(settings: BrokerSettings) -> Routes:
     from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
 
     return Routes(served(CONTROLLER_HANDLERS))
-
-
-def _names(partition: Partition) -> Iterator[tuple[str | bytes, int]]:
-    """How an answer may name a partition."""
-    topic = partition.topic
-    yield topic.name, partition.index
-    yield topic.name.encode(), partition.index
-    yield topic.topic_id, partition.index
 
 
 def _random_uuid() -> bytes:
@@ -327,7 +319,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
             ),
         )
         broker = Broker(settings, loop, directory, store, clock_state)
-        dynamic.apply(broker)
+        broker.dynamic_settings.apply()
         broker.controller.register()
         reports += broker.topics.load(now_ms=clock.now_ms())
         broker.groups.start()
@@ -439,17 +431,7 @@ class Running:
         if self._scrapes is not None:
             self._scrapes.close()
         await broker.cleaner.stop()
-        for connection in list(broker.connections):
-            connection.close()
-        if broker.connections:
-            broker.all_gone = asyncio.Event()
-            try:
-                await asyncio.wait_for(broker.all_gone.wait(), STOP_WITHIN_S)
-            except TimeoutError:
-                logs.warning("connections cut off", count=len(broker.connections))
-                for connection in list(broker.connections):
-                    connection.abort()
-                await asyncio.sleep(0)
+        await broker.connections.close(STOP_WITHIN_S)
         broker.groups.loads.stop()
         broker.groups.snapshotting.stop()
         broker.syncer.stop()

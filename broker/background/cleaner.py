@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from broker.background.child_process import ChildProcess
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from broker.server import Broker
     from storage.cleaning.plan import CleaningPlan
     from storage.log import Log

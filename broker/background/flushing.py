@@ -16,7 +16,7 @@ from config.kinds import LONG_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from broker.server import Broker
     from config import BrokerSettings
     from storage.log import Log

@@ -17,7 +17,7 @@ from storage.syncing import take_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from broker.server import Broker
     from storage.log import Log
     from storage.removal import Removal

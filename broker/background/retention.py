@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from broker.server import Broker
     from config import TopicSettings
     from storage.log import Log

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.coordinator.shard_state import ShardState
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from broker.server import Broker
     from protocol.logdata.offsets import Record
 
@@ -44,7 +44,7 @@ class Shard:
         """Whether all that memory shows would survive a loss of power now, or nobody asked for
         that (log.flush.policy)."""
         log = self.partition.log
-        return log.recovery_point >= log.written_offset or not self._broker.ack_when_durable
+        return log.recovery_point >= log.written_offset or not self._broker.group_commit.covers_acks
 
     def write_records(self, records: Iterable[Record]) -> int:
         """Write these as one batch; returns its base offset. A group's time of change that is not

@@ -9,7 +9,8 @@ from broker.coordinator.effects import TopicFacts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.partitions.topics import Topic, Topics
+    from broker.partitions.topic import Topic
+    from broker.partitions.topics import Topics
 
 
 class LiveTopics:

@@ -8,7 +8,7 @@ from broker.pending import Waiting
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
+    from broker.pending import Requester
     from protocol.connection import Request
 
 
@@ -42,7 +42,7 @@ class GroupWait(Waiting):
         asked = self._asked
         self.answer(asked.route.api.refused(asked.message, code))
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
         self._started = True
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     Find = Callable[[Piece, bool], Outcome | None]
 
+SMALL_SLICE_BYTES = 32_768
+"""Up to here one read and one write with its header cost less than a sendfile call."""
 WINDOW_BYTES = 65_536
 """Headers are looked at for so many bytes of entries at a time; an entry that is larger alone."""
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.fetching.conversion import Key, Outcome, Piece, Ticket
-    from broker.network.connection import Connection
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
+    from broker.pending import Requester
     from protocol.connection import Request
 
     Missing = list[tuple[list[Piece], int]]
@@ -105,7 +105,7 @@ class FetchWait(Waiting):
         self._handle: asyncio.Handle | None = None
         self._ticket: Ticket | None = None
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
         self._deadline_s = self._loop.time() + self._max_wait_s
         self._step()

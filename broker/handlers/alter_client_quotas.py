@@ -62,7 +62,7 @@ def _changes(
     parts: tuple[tuple[str, str | None], ...], ops: list[Asked.Op], ctx: Context
 ) -> list[MetadataRecord]:
     """The records that make these changes: none for what is as wanted. Raises KafkaError."""
-    quotas = ctx.broker.controller.image.client_quotas
+    quotas = ctx.controller.image.client_quotas
     entity = entity_of(parts, quotas)
     now = quotas.get(entity, {})
     wanted: dict[str, float | None] = {}

@@ -51,8 +51,8 @@ class _Moves:
     """What a request asks for, partition by partition."""
 
     def __init__(self, ctx: Context, *, may_change_count: bool) -> None:
-        self._image = ctx.broker.controller.image
-        self._node_id = ctx.broker.node_id
+        self._image = ctx.controller.image
+        self._node_id = ctx.node_id
         self._may_change_count = may_change_count
         self.changes: dict[tuple[bytes, int], PartitionChangeRecord] = {}
 

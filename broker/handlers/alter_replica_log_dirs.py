@@ -45,8 +45,8 @@ def alter_replica_log_dirs(request: Request, ctx: Context) -> AlterReplicaLogDir
 
 
 def _code(name: str, index: int, path: str, ctx: Context) -> ErrorCode:
-    if path != ctx.broker.directory.path:
+    if path != ctx.directory.path:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if ctx.broker.topics.partition(name, index) is None:
+    if ctx.topics.partition(name, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

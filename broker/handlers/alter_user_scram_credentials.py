@@ -71,7 +71,7 @@ def _change(asked: Deletion | Upsertion, ctx: Context) -> MetadataRecord:
         )
     if isinstance(asked, Upsertion):
         return _credential(asked)
-    if (asked.name, asked.mechanism) not in ctx.broker.controller.image.scram_credentials:
+    if (asked.name, asked.mechanism) not in ctx.controller.image.scram_credentials:
         raise KafkaError(
             f"user '{asked.name}' has no such credential", code=ErrorCode.RESOURCE_NOT_FOUND
         )

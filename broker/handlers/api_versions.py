@@ -62,13 +62,13 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
         return None
     if message.cluster_id is None or message.node_id == -1:
         return ErrorCode.INVALID_REQUEST
-    if message.cluster_id != ctx.broker.cluster_id or message.node_id != ctx.broker.node_id:
+    if message.cluster_id != ctx.cluster_id or message.node_id != ctx.node_id:
         return ErrorCode.REBOOTSTRAP_REQUIRED
     return None
 
 
 def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> None:
-    controller = ctx.broker.controller
+    controller = ctx.controller
     told = features.told(controller.image.metadata_version)
     response.supported_features = [
         ApiVersionsResponse.SupportedFeature(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.handlers.context import Context
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
 
 TOPIC, BROKER = TOPIC_RESOURCE, BROKER_RESOURCE
 BROKER_LOGGER = 8
@@ -84,7 +84,7 @@ def resource_to_alter(
 
 def stored_configs(resource_type: int, name: str, ctx: Context) -> Mapping[str, str]:
     """What the metadata log has for this resource."""
-    found: Mapping[str, str] = ctx.broker.controller.image.configs.get((resource_type, name), {})
+    found: Mapping[str, str] = ctx.controller.image.configs.get((resource_type, name), {})
     return found
 
 
@@ -99,15 +99,15 @@ def check_broker_name(name: str, ctx: Context) -> None:
     """Raise KafkaError unless this names this broker by its id, or all of them ("")."""
     if name and not name.isdecimal():
         raise _invalid(f"a broker is named by its id, a number, or '' for all; found '{name}'")
-    if name and int(name) != ctx.broker.node_id:
-        raise _invalid(f"broker {name} is not here, this is broker {ctx.broker.node_id}")
+    if name and int(name) != ctx.node_id:
+        raise _invalid(f"broker {name} is not here, this is broker {ctx.node_id}")
 
 
 def topic_named(name: str, ctx: Context) -> Topic:
     """The topic. Raises KafkaError."""
     if not name:
         raise _invalid("a topic must be named; there are no settings of all topics")
-    topic = ctx.broker.topics.by_name.get(name)
+    topic = ctx.topics.by_name.get(name)
     if topic is None:
         raise KafkaError(f"there is no topic '{name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic
@@ -135,16 +135,16 @@ class _TopicConfigs:
         return self._topic.overrides
 
     def value(self, name: str) -> str:
-        rows = topic_rows(self._ctx.broker.settings, self._topic.overrides)
+        rows = topic_rows(self._ctx.settings.current, self._topic.overrides)
         return next((row.value for row in rows if row.name == name), None) or ""
 
     def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
-        topic, broker = self._topic, self._ctx.broker
+        topic, ctx = self._topic, self._ctx
         try:
             if validate_only:
-                TopicSettings.of(broker.settings, overrides)
+                TopicSettings.of(ctx.settings.current, overrides)
             else:
-                broker.topics.configure(topic, overrides)
+                ctx.topics.configure(topic, overrides)
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         except OSError as error:
@@ -161,10 +161,10 @@ class _BrokerConfigs:
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        return dynamic.stored(self._ctx.broker, self._name)
+        return self._ctx.dynamic_settings.stored(self._name)
 
     def value(self, name: str) -> str:
-        key, settings = known_key(name), self._ctx.broker.settings
+        key, settings = known_key(name), self._ctx.settings.current
         assert key is not None
         if self._name == dynamic.ALL_BROKERS:
             layers = settings.layers
@@ -173,7 +173,7 @@ class _BrokerConfigs:
 
     def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
         try:
-            dynamic.change(self._ctx.broker, self._name, overrides, validate_only=validate_only)
+            self._ctx.dynamic_settings.change(self._name, overrides, validate_only=validate_only)
         except ConfigError as error:
             raise _invalid(str(error)) from None
         except OSError as error:
@@ -221,12 +221,12 @@ class _GroupConfigs(_Stored):
         from config.group import GroupConfig  # few groups have settings
 
         try:
-            GroupConfig.of(self._ctx.broker.settings, overrides)
+            GroupConfig.of(self._ctx.settings.current, overrides)
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         if not validate_only:
             self._store(overrides)
-            self._ctx.broker.groups.configure(self._name, overrides)
+            self._ctx.groups.configure(self._name, overrides)
 
 
 class _ClientMetrics(_Stored):
@@ -240,7 +240,7 @@ class _ClientMetrics(_Stored):
         check_subscription(overrides)
         if not validate_only:
             self._store(overrides)
-            self._ctx.broker.client_metrics.subscriptions_changed()
+            self._ctx.client_metrics().subscriptions_changed()
 
 
 class _Loggers:

@@ -26,7 +26,7 @@ def consumer_group_describe(request: Request, ctx: Context) -> ConsumerGroupDesc
 
 
 def _describe(group_id: str, ctx: Context) -> Entry:
-    groups = ctx.broker.groups
+    groups = ctx.groups
     try:
         if not group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.pending import Durable
+from broker.pending import Durable, coordinator_not_available
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    refused,
 )
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def consumer_group_heartbeat(request: Request, ctx: Context) -> Any:
     message: ConsumerGroupHeartbeatRequest = request.message
-    groups = ctx.broker.groups
+    groups = ctx.groups
     if not groups.consumer.is_offered:
         return _refusal(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -33,11 +32,7 @@ def consumer_group_heartbeat(request: Request, ctx: Context) -> Any:
         return _refusal(error.code, str(error))
     if shard.is_durable:
         return response
-    return Durable(
-        response,
-        [shard.partition],
-        lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    )
+    return Durable(response, [shard.partition], coordinator_not_available)
 
 
 def _refusal(code: ErrorCode, why: str) -> ConsumerGroupHeartbeatResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
@@ -9,18 +10,72 @@ from broker.coordinator.effects import Caller
 from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
-    from broker.partitions.topics import Topic
-    from broker.server import Broker
-    from protocol.connection import Request
+    import asyncio
+    from collections.abc import Callable
+
+    from broker.background.flushing import Flushing
+    from broker.background.log_starts import LogStarts
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.offset_coordinator import OffsetCoordinator
+    from broker.current_settings import CurrentSettings
+    from broker.fetching.conversion import Conversions
+    from broker.fetching.sessions import FetchSessions
+    from broker.metadata.client_metrics import ClientMetrics
+    from broker.metadata.controller import Controller
+    from broker.metadata.dynamic_settings import DynamicSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Topic
+    from broker.partitions.topics import Topics
+    from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
+    from broker.producing.preparing import Preparation
+    from broker.workers import Worker
+    from protocol.connection import Request, Routes
     from protocol.errors import KafkaError
+    from storage.data_dir import DataDirectory
 
 
-class Context:
-    """One per connection; handlers run one at a time, so `now_ms` is set once per burst."""
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The parts of the broker that handlers use, the same for all connections."""
+
+    appends: Appends
+    client_metrics: Callable[[], ClientMetrics]
+    """Made at first use: most starts are followed by no push."""
+    clock_ms: Callable[[], int]
+    cluster_id: str
+    controller: Controller
+    conversions: Conversions
+    directory: DataDirectory
+    disk: DiskState
+    dynamic_settings: DynamicSettings
+    fetch_sessions: FetchSessions
+    flushing: Flushing
+    group_commit: GroupCommit
+    groups: GroupCoordinator
+    log_starts: LogStarts
+    loop: asyncio.AbstractEventLoop
+    node_id: int
+    offsets: OffsetCoordinator
+    port_of: Callable[[str], int]
+    """The port on which a listener, by its name, was opened."""
+    preparation: Preparation
+    readers: Worker
+    remove_folders: Callable[[list[str], int], None]
+    """Removes the folders of a deleted topic after so many ms."""
+    settings: CurrentSettings
+    topics: Topics
+
+
+PARTS = tuple(field.name for field in fields(Parts))
+
+
+class Context(Parts):
+    """The parts, and what is known of the client of one connection. Handlers run one at a time, so
+    `now_ms` is set once per burst."""
 
     __slots__ = (
         "_listener",
-        "broker",
         "client_id",
         "local_host",
         "local_port",
@@ -34,10 +89,14 @@ class Context:
         "software_version",
     )
 
-    def __init__(self, broker: Broker, listener: str, *, peer: Any, local: Any) -> None:
-        self.broker = broker
+    def __init__(
+        self, parts: Parts, listener: str, routes: Routes, *, peer: Any, local: Any
+    ) -> None:
+        """`peer` and `local` are addresses as sockets tell them, or None."""
+        for name in PARTS:
+            setattr(self, name, getattr(parts, name))
         self._listener = listener
-        self.routes = broker.routes_of(listener)
+        self.routes = routes
         """What is served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
@@ -53,7 +112,7 @@ class Context:
     def advertised(self) -> tuple[str, int]:
         """Where this client is told to connect: `advertised.listeners` if it is set, else the
         address that it has dialled, which it can evidently reach."""
-        listener = self.broker.settings.advertised_listener(self._listener)
+        listener = self.settings.current.advertised_listener(self._listener)
         if listener is None:
             return self.local_host, self.local_port
         host = self.local_host if listener.host in UNROUTABLE_HOSTS else listener.host
@@ -81,7 +140,7 @@ class Context:
 
     def failed(self, what: str, error: Exception, **facts: Any) -> None:
         """Say in the log that something this client asked for failed on our side."""
-        if self.broker.disk.noticed(error):
+        if self.disk.noticed(error):
             return  # which has been said, once
         logs.error("request failed", what=what, reason=str(error), address=self.peer_host, **facts)
 
@@ -108,7 +167,7 @@ class Context:
     def refused_commit(self, group: str, error: KafkaError, *, client_id: str | None) -> None:
         """Say in the log, once a minute, why a commit was refused, if that says more than its
         code does."""
-        if str(error) != error.code.meaning and not self.broker.disk.noticed(error):
+        if str(error) != error.code.meaning and not self.disk.noticed(error):
             logs.warn_once_a_minute(
                 "commit refused", str(error), self.peer_host, group=group, client_id=client_id
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
+from broker.partitions.internal_topics import OFFSETS_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -45,7 +45,7 @@ def create_partitions(request: Request, ctx: Context) -> CreatePartitionsRespons
 
 
 def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
-    topics = ctx.broker.topics
+    topics = ctx.topics
     topic = topics.by_name.get(asked.name)
     if topic is None:
         raise KafkaError(
@@ -64,7 +64,7 @@ def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
             code=ErrorCode.INVALID_PARTITIONS,
         )
     if asked.assignments is not None:
-        node_id = ctx.broker.node_id
+        node_id = ctx.node_id
         if len(asked.assignments) != asked.count - have or any(
             item.broker_ids != [node_id] for item in asked.assignments
         ):

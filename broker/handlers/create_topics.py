@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.partitions.topics import MAX_PARTITIONS, NewTopic, name_fault
+from broker.partitions.topic_names import MetricNames, check_name
+from broker.partitions.topics import MAX_PARTITIONS, NewTopic
 from config import ConfigError, TopicSettings
 from config.describe import topic_rows
 from protocol.errors import ErrorCode, KafkaError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.handlers.context import Context
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from config import BrokerSettings
     from protocol.connection import Request
 
@@ -61,7 +62,7 @@ def _create(wanted: list[NewTopic], entries: dict[str, Entry], ctx: Context) -> 
     """Create what has been checked, and put into the entries what came of it."""
     made: Sequence[Topic | OSError]
     try:
-        made = ctx.broker.topics.create_all(wanted, now_ms=ctx.now_ms)
+        made = ctx.topics.create_all(wanted, now_ms=ctx.now_ms)
     except OSError as error:
         made = [error] * len(wanted)
     for one, topic in zip(wanted, made, strict=True):
@@ -86,13 +87,13 @@ class _Plans:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._flat: dict[str, str] | None = None
+        self._metric_names = MetricNames()
         self.wanted: list[NewTopic] = []
 
     def add(self, asked: Asked) -> Entry:
         """Its entry, without an id yet. Raises KafkaError."""
-        settings = self._ctx.broker.settings
-        flat = self._check_name(asked.name)
+        settings = self._ctx.settings.current
+        self._check_name(asked.name)
         partition_count = _partition_count(asked, self._ctx)
         overrides = {one.name: one.value for one in asked.configs if one.value is not None}
         missing = [config.name for config in asked.configs if config.value is None]
@@ -103,8 +104,7 @@ class _Plans:
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         self.wanted.append(NewTopic(asked.name, partition_count, overrides))
-        if flat is not None:
-            self._flattened()[flat] = asked.name
+        self._metric_names.add(asked.name)
         return Entry(
             name=asked.name,
             topic_id=ZERO_UUID,
@@ -114,32 +114,14 @@ class _Plans:
             configs=_ALIKE.configs(settings, overrides),
         )
 
-    def _check_name(self, name: str) -> str | None:
-        """What a name is in metrics, where that is another. Raises KafkaError."""
-        fault = name_fault(name)
-        if fault is not None:
-            raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
+    def _check_name(self, name: str) -> None:
+        """Raise KafkaError if there can be no new topic of this name."""
+        topics = self._ctx.topics
+        check_name(name, topics.metric_names, self._metric_names)
         if name == METADATA_TOPIC:
             raise KafkaError(f"'{name}' is kept by the controller", code=ErrorCode.INVALID_REQUEST)
-        if name in self._ctx.broker.topics.by_name:
+        if name in topics.by_name:
             raise KafkaError(f"topic '{name}' exists", code=ErrorCode.TOPIC_ALREADY_EXISTS)
-        if "." not in name and "_" not in name:
-            return None
-        flat = name.replace(".", "_")
-        other = self._flattened().get(flat)
-        if other is not None:
-            raise KafkaError(
-                f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
-                code=ErrorCode.INVALID_TOPIC_EXCEPTION,
-            )
-        return flat
-
-    def _flattened(self) -> dict[str, str]:
-        """The topics there are, and those to be made, by their names in metrics."""
-        if self._flat is None:
-            names = self._ctx.broker.topics.by_name
-            self._flat = {name.replace(".", "_"): name for name in names}
-        return self._flat
 
 
 class _Alike:
@@ -172,7 +154,7 @@ _ALIKE = _Alike()
 
 
 def _partition_count(asked: Asked, ctx: Context) -> int:
-    settings = ctx.broker.settings
+    settings = ctx.settings.current
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
             raise KafkaError(
@@ -197,7 +179,7 @@ def _partition_count(asked: Asked, ctx: Context) -> int:
 
 
 def _check_assignments(asked: Asked, ctx: Context) -> None:
-    node_id = ctx.broker.node_id
+    node_id = ctx.node_id
     indexes = sorted(item.partition_index for item in asked.assignments)
     if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
         raise KafkaError(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.pending import Durable
+from broker.pending import Durable, coordinator_not_available
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, refused
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
 
 Entry = DeleteGroupsResponse.Group
@@ -22,7 +22,7 @@ def delete_groups(request: Request, ctx: Context) -> Any:
     touched: dict[Partition, None] = {}
     for group_id in dict.fromkeys(message.groups_names):
         try:
-            shard = ctx.broker.offsets.delete_group(group_id)
+            shard = ctx.offsets.delete_group(group_id)
             if not shard.is_durable:
                 touched[shard.partition] = None
             results.append(Entry(group_id=group_id, error_code=ErrorCode.NONE))
@@ -33,6 +33,4 @@ def delete_groups(request: Request, ctx: Context) -> Any:
     response = DeleteGroupsResponse(results=results)
     if not touched:
         return response
-    return Durable(
-        response, list(touched), lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    )
+    return Durable(response, list(touched), coordinator_not_available)

@@ -15,10 +15,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
+    from broker.background.log_starts import LogStarts
     from broker.handlers.context import Context
-    from broker.network.connection import Connection
-    from broker.partitions.partition import Partition
-    from broker.server import Broker
+    from broker.partitions.topic import Partition
+    from broker.pending import Requester
     from protocol.connection import Request
 
 HIGH_WATERMARK = -1
@@ -29,25 +29,25 @@ Entry = DeleteRecordsResponse.Topic.Partition
 class DeletionWait(Waiting):
     """A DeleteRecords request that waits for the log starts to be on the disk."""
 
-    __slots__ = ("_broker", "_entries", "_gone", "_response")
+    __slots__ = ("_entries", "_gone", "_log_starts", "_response")
 
     def __init__(
         self,
-        broker: Broker,
+        log_starts: LogStarts,
         response: DeleteRecordsResponse,
         entries: list[tuple[Partition, Entry]],
     ) -> None:
-        self._broker = broker
+        self._log_starts = log_starts
         self._response = response
         self._entries = entries
         self._gone = False
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
         starts: dict[Partition, int] = {}
         for partition, entry in self._entries:
             starts[partition] = max(entry.low_watermark, starts.get(partition, 0))
-        self._broker.log_starts.raise_to(starts, self._stored)
+        self._log_starts.raise_to(starts, self._stored)
 
     def finish(self) -> None:
         """The broker stops: the answer comes when the starts are stored, and not before."""
@@ -93,11 +93,11 @@ def delete_records(request: Request, ctx: Context) -> Any:
             entries.append(entry)
         answered.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=entries))
     response = DeleteRecordsResponse(topics=answered)
-    return DeletionWait(ctx.broker, response, raised) if raised else response
+    return DeletionWait(ctx.log_starts, response, raised) if raised else response
 
 
 def _partition(name: str, index: int, ctx: Context) -> Partition:
-    partition = ctx.broker.topics.partition(name, index)
+    partition = ctx.topics.partition(name, index)
     if partition is None:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     policy = partition.topic.settings.cleanup_policy

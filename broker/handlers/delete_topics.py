@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
+from broker.partitions.internal_topics import OFFSETS_TOPIC
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.handlers.context import Context
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from protocol.connection import Request
 
 Entry = DeleteTopicsResponse.Topic
@@ -56,7 +56,7 @@ def _delete(topics: list[Topic], entries: dict[object, Entry], ctx: Context) -> 
     """Delete what has been found, and put into the entries what came of it."""
     deleted: Sequence[list[str] | OSError]
     try:
-        deleted = ctx.broker.topics.delete_all(topics)
+        deleted = ctx.topics.delete_all(topics)
     except OSError as error:
         deleted = [error] * len(topics)
     for topic, folders in zip(topics, deleted, strict=True):
@@ -66,15 +66,15 @@ def _delete(topics: list[Topic], entries: dict[object, Entry], ctx: Context) -> 
             entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             entry.error_message = f"the data directory can't be written: {folders.strerror}"
             continue
-        ctx.broker.remove_later(folders, topic.settings.file_delete_delay_ms)
+        ctx.remove_folders(folders, topic.settings.file_delete_delay_ms)
         ctx.deleted(topic)
-        ctx.broker.offsets.topic_deleted(topic.name)
+        ctx.offsets.topic_deleted(topic.name)
         entry.name, entry.topic_id = topic.name, topic.topic_id
 
 
 def _meant(name: str | None, topic_id: bytes, ctx: Context) -> object:
     """The topic; where there is none, or it is called by both, what it was called."""
-    topics = ctx.broker.topics
+    topics = ctx.topics
     if name is not None and topic_id != ZERO_UUID:
         return name, topic_id
     topic = topics.by_id.get(topic_id) if name is None else topics.by_name.get(name)
@@ -82,8 +82,8 @@ def _meant(name: str | None, topic_id: bytes, ctx: Context) -> object:
 
 
 def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
-    topics = ctx.broker.topics
-    if not ctx.broker.settings.delete_topic_enable:
+    topics = ctx.topics
+    if not ctx.settings.current.delete_topic_enable:
         raise KafkaError(code=ErrorCode.TOPIC_DELETION_DISABLED)
     if (name is None) == (topic_id == ZERO_UUID):
         raise KafkaError(

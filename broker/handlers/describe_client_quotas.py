@@ -44,7 +44,7 @@ def describe_client_quotas(request: Request, ctx: Context) -> DescribeClientQuot
                 entity=[Entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[Entry.Value(key=key, value=value) for key, value in quotas.items()],
             )
-            for entity, quotas in ctx.broker.controller.image.client_quotas.items()
+            for entity, quotas in ctx.controller.image.client_quotas.items()
             if _passes(entity, wanted, strict=message.strict)
         ],
     )

@@ -39,16 +39,18 @@ def _described(
         raise KafkaError(code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
     if message.endpoint_type != endpoint_type:
         raise KafkaError(code=ErrorCode.MISMATCHED_ENDPOINT_TYPE)
-    broker = ctx.broker
     host, port = ctx.advertised()
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=endpoint_type,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller.leader_id,
+        cluster_id=ctx.cluster_id,
+        controller_id=ctx.controller.leader_id,
         brokers=[
             DescribeClusterResponse.Broker(
-                broker_id=broker.node_id, host=host, port=port, rack=broker.settings.broker_rack
+                broker_id=ctx.node_id,
+                host=host,
+                port=port,
+                rack=ctx.settings.current.broker_rack,
             )
         ],
     )

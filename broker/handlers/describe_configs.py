@@ -73,7 +73,7 @@ def describe_configs(request: Request, ctx: Context) -> DescribeConfigsResponse:
 
 
 def _rows(asked: Asked, ctx: Context) -> list[ConfigRow]:
-    settings = ctx.broker.settings
+    settings = ctx.settings.current
     if asked.resource_type == TOPIC:
         return topic_rows(settings, topic_named(asked.resource_name, ctx).overrides)
     if asked.resource_type == BROKER:

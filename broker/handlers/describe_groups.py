@@ -27,7 +27,7 @@ def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
 
 def _describe(group_id: str, version: int, ctx: Context) -> Entry:
     try:
-        shard = ctx.broker.groups.existing_shard(group_id)
+        shard = ctx.groups.existing_shard(group_id)
     except KafkaError as error:
         return _entry(group_id, "", code=error.code)
     group = None if shard is None else shard.state.groups.get(group_id)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from broker.handlers.context import Context
-    from broker.network.connection import Connection
-    from broker.partitions.partition import Partition
-    from broker.server import Broker
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition
+    from broker.pending import Requester
+    from broker.workers import Worker
     from protocol.connection import Request
     from storage.filesystem import Filesystem
     from storage.segment import Segment
@@ -33,16 +34,20 @@ Result = DescribeLogDirsResponse.Result
 class LogDirsWait(Waiting):
     """A DescribeLogDirs request that waits for what the file system says."""
 
-    __slots__ = ("_broker", "_gone", "_partitions")
+    __slots__ = ("_disk", "_gone", "_log_dir", "_partitions", "_readers")
 
-    def __init__(self, broker: Broker, partitions: list[Partition]) -> None:
-        self._broker = broker
+    def __init__(
+        self, partitions: list[Partition], *, log_dir: str, disk: DiskState, readers: Worker
+    ) -> None:
+        self._log_dir = log_dir
+        self._disk = disk
+        self._readers = readers
         self._partitions = partitions
         self._gone = False
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
-        disk = self._broker.disk
+        disk = self._disk
         unknown = [
             (segment, partition.log.files)
             for partition in self._partitions
@@ -56,7 +61,7 @@ class LogDirsWait(Waiting):
             room = (disk.total_bytes, disk.free_bytes) if with_room else (UNKNOWN, UNKNOWN)
             return sizes, room
 
-        self._broker.readers.run(look, lambda seen: self._seen(*seen))
+        self._readers.run(look, lambda seen: self._seen(*seen))
 
     def finish(self) -> None:
         """The broker stops: the answer is on its way."""
@@ -87,7 +92,7 @@ class LogDirsWait(Waiting):
         total, usable = room
         result = Result(
             error_code=ErrorCode.NONE,
-            log_dir=self._broker.directory.path,
+            log_dir=self._log_dir,
             topics=list(by_topic.values()),
             total_bytes=total,
             usable_bytes=usable,
@@ -97,16 +102,18 @@ class LogDirsWait(Waiting):
 
 def describe_log_dirs(request: Request, ctx: Context) -> LogDirsWait:
     message: DescribeLogDirsRequest = request.message
-    topics = ctx.broker.topics
+    topics = ctx.topics
     if message.topics is None:
-        return LogDirsWait(ctx.broker, [one for topic in topics for one in topic.partitions])
-    return LogDirsWait(ctx.broker, list(dict.fromkeys(_named(message.topics, ctx))))
+        partitions = [one for topic in topics for one in topic.partitions]
+    else:
+        partitions = list(dict.fromkeys(_named(message.topics, ctx)))
+    return LogDirsWait(partitions, log_dir=ctx.directory.path, disk=ctx.disk, readers=ctx.readers)
 
 
 def _named(asked: Iterable[DescribeLogDirsRequest.Topic], ctx: Context) -> Iterator[Partition]:
     for topic in asked:
         for index in topic.partitions:
-            partition = ctx.broker.topics.partition(topic.topic, index)
+            partition = ctx.topics.partition(topic.topic, index)
             if partition is not None:
                 yield partition
 

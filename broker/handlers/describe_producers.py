@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.partitions.topics import name_fault
+from broker.partitions.topic_names import name_fault
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -39,7 +39,7 @@ def _described(name: str, index: int, ctx: Context) -> Answered.Partition:
         partition_index=index, error_code=ErrorCode.NONE, active_producers=[]
     )
     fault = name_fault(name)
-    partition = ctx.broker.topics.partition(name, index)
+    partition = ctx.topics.partition(name, index)
     if fault is not None:
         entry.error_code, entry.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, fault
     elif partition is None:

@@ -32,7 +32,7 @@ def describe_quorum(request: Request, ctx: Context) -> DescribeQuorumResponse:
         for partition in topic.partitions
     ]
     known = named == [(METADATA_TOPIC, METADATA_PARTITION)] and len(message.topics) == 1
-    if known and ctx.broker.controller.leader_id != ctx.broker.node_id:
+    if known and ctx.controller.leader_id != ctx.node_id:
         raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     response = DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
@@ -53,7 +53,7 @@ def describe_quorum(request: Request, ctx: Context) -> DescribeQuorumResponse:
 
 
 def _described(ctx: Context) -> Entry:
-    controller, now_ms = ctx.broker.controller, ctx.now_ms
+    controller, now_ms = ctx.controller, ctx.now_ms
     end_offset = controller.partition.high_watermark
     return Entry(
         partition_index=METADATA_PARTITION,
@@ -63,7 +63,7 @@ def _described(ctx: Context) -> Entry:
         high_watermark=end_offset,
         current_voters=[
             Entry.ReplicaState(
-                replica_id=ctx.broker.node_id,
+                replica_id=ctx.node_id,
                 replica_directory_id=_voting_directory(ctx),
                 log_end_offset=end_offset,
                 last_fetch_timestamp=now_ms,
@@ -87,9 +87,9 @@ def _described(ctx: Context) -> Entry:
 def _voting_directory(ctx: Context) -> bytes:
     """The directory with which this node votes, where the log names its voters (kraft.version 1);
     else they are those of the configuration, which knows no directories."""
-    named = ctx.broker.controller.store.log.voters
+    named = ctx.controller.store.log.voters
     for voter in named.voters if named is not None else ():
-        if voter.voter_id == ctx.broker.node_id:
+        if voter.voter_id == ctx.node_id:
             return voter.voter_directory_id
     return ZERO_UUID
 
@@ -110,7 +110,7 @@ def _unknown(index: int) -> Entry:
 
 def _this_node(ctx: Context) -> Node:
     return Node(
-        node_id=ctx.broker.node_id,
+        node_id=ctx.node_id,
         listeners=[
             Node.Listener(name=listener.name, host=listener.host, port=listener.port)
             for listener in controller_listeners(ctx)

@@ -18,7 +18,7 @@ from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from protocol.connection import Request
 
 MAX_PARTITIONS_PER_PAGE = 2000
@@ -28,7 +28,7 @@ Entry = DescribeTopicPartitionsResponse.Topic
 
 def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPartitionsResponse:
     message: DescribeTopicPartitionsRequest = request.message
-    topics = ctx.broker.topics
+    topics = ctx.topics
     cursor = message.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(
@@ -70,7 +70,7 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
 
 
 def _describe(topic: Topic, first: int, end: int, ctx: Context) -> Entry:
-    nodes = [ctx.broker.node_id]
+    nodes = [ctx.node_id]
     return Entry(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -80,7 +80,7 @@ def _describe(topic: Topic, first: int, end: int, ctx: Context) -> Entry:
             Entry.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=ctx.broker.node_id,
+                leader_id=ctx.node_id,
                 leader_epoch=partition.log.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,

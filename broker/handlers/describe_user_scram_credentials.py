@@ -24,7 +24,7 @@ def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     message: DescribeUserScramCredentialsRequest = request.message
     known: dict[str, list[Entry.CredentialInfo]] = {}
-    for (user, mechanism), record in sorted(ctx.broker.controller.image.scram_credentials.items()):
+    for (user, mechanism), record in sorted(ctx.controller.image.scram_credentials.items()):
         known.setdefault(user, []).append(
             Entry.CredentialInfo(mechanism=mechanism, iterations=record.iterations)
         )

@@ -23,7 +23,7 @@ def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
     message: ElectLeadersRequest = request.message
     if message.election_type not in (PREFERRED, UNCLEAN):
         return refused(message, ErrorCode.INVALID_REQUEST)
-    topics = ctx.broker.topics
+    topics = ctx.topics
     if message.topic_partitions is None:
         results = [Entry(topic=name, partition_result=[]) for name in topics.by_name]
     else:
@@ -38,7 +38,7 @@ def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
 
 
 def _result(name: str, index: int, ctx: Context) -> Entry.Partition:
-    if ctx.broker.topics.partition(name, index) is None:
+    if ctx.topics.partition(name, index) is None:
         return Entry.Partition(
             partition_id=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,5 +47,5 @@ def _result(name: str, index: int, ctx: Context) -> Entry.Partition:
     return Entry.Partition(
         partition_id=index,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
-        error_message=f"broker {ctx.broker.node_id} is the only replica and leads it",
+        error_message=f"broker {ctx.node_id} is the only replica and leads it",
     )

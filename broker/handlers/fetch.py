@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.fetching.conversion import INLINE_US
-from broker.fetching.selection import FORMAT_2_ONLY, READERS, Limits, Selection
+from broker.fetching.selection import FORMAT_2_ONLY, READERS, SMALL_SLICE_BYTES, Limits, Selection
 from broker.fetching.sessions import NO_SESSION_EPOCH, Plan, Wanted
 from broker.fetching.waiting import FetchWait, Held
-from broker.network.sender import SMALL_SLICE_BYTES
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -39,7 +38,7 @@ from storage.errors import RecordsMissing
 if TYPE_CHECKING:
     from broker.fetching.conversion import Outcome, Piece
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
     from storage.log import Log
     from storage.slices import FileSlice
@@ -74,7 +73,7 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
         )
     by_id = request.version >= TOPIC_IDS_SINCE
     try:
-        plan = ctx.broker.fetch_sessions.plan(
+        plan = ctx.fetch_sessions.plan(
             session_id=message.session_id,
             epoch=message.session_epoch,
             wanted=_wanted(message, by_id),
@@ -97,8 +96,8 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
     ):
         return reading.response()
     return FetchWait(
-        ctx.broker.loop,
-        ctx.broker.conversions.begin,
+        ctx.loop,
+        ctx.conversions.begin,
         held,
         lambda: _read(request, ctx, plan, held),
         reading,
@@ -148,7 +147,7 @@ class _Reading:
             and message.session_epoch == NO_SESSION_EPOCH
         ):
             self._reader = FORMAT_2_ONLY
-        self._left = min(message.max_bytes, ctx.broker.settings.fetch_max_bytes)
+        self._left = min(message.max_bytes, ctx.settings.current.fetch_max_bytes)
         self._room = CONVERTED_MAX_BYTES
         self._has_slice = False
         self._lagging = 0
@@ -241,7 +240,7 @@ class _Reading:
         return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
 
     def _partition(self, wanted: Wanted) -> Partition | None:
-        topics = self._ctx.broker.topics
+        topics = self._ctx.topics
         topic = (
             topics.by_id.get(wanted.topic)
             if isinstance(wanted.topic, bytes)
@@ -257,7 +256,7 @@ class _Reading:
             return self._error(
                 wanted,
                 ErrorCode.UNKNOWN_TOPIC_ID
-                if self._by_id and wanted.topic not in self._ctx.broker.topics.by_id
+                if self._by_id and wanted.topic not in self._ctx.topics.by_id
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         log = partition.log
@@ -287,7 +286,7 @@ class _Reading:
                     self._tell_damaged(partition, wanted, error)
                 return self._error(wanted, error.code)
             except OSError as error:
-                refused = self._ctx.broker.disk.read_failed(log, error)
+                refused = self._ctx.disk.read_failed(log, error)
                 return self._error(wanted, refused.code)
         entry = Entry(
             partition_index=wanted.index,
@@ -334,7 +333,7 @@ class _Reading:
     def _holds_enough_files(self) -> bool:
         """Whether the answer holds a file open where they are scarce. Then it takes small slices of
         others, and holds these in memory."""
-        return self._has_slice and self._ctx.broker.directory.files_are_scarce
+        return self._has_slice and self._ctx.directory.files_are_scarce
 
     def _held_in(self, found: FileSlice | bytes | None) -> FileSlice | bytes | None:
         """In what the answer holds these records. Raises OSError."""
@@ -420,10 +419,10 @@ class _Reading:
         return records
 
     def _find(self, piece: Piece, may_convert: bool) -> Outcome | None:
-        found = self._held.converted.get(piece.key) or self._ctx.broker.conversions.find(piece)
+        found = self._held.converted.get(piece.key) or self._ctx.conversions.find(piece)
         if found is None and may_convert and (cost_us := piece.cost_us()) <= self._inline_us:
             self._inline_us -= cost_us
-            found = self._ctx.broker.conversions.convert_now(piece)
+            found = self._ctx.conversions.convert_now(piece)
         return found
 
     def _report(self, partition: Partition, offset: int, error: KafkaError) -> None:

@@ -27,7 +27,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from broker.fetching.waiting import Missing
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
     from storage.metadata.snapshots import SnapshotId
     from storage.slices import FileSlice
@@ -51,8 +51,8 @@ def fetch_metadata(request: Request, ctx: Context) -> FetchResponse | FetchWait:
     if look.is_enough() or message.max_wait_ms <= 0:
         return look.response()
     return FetchWait(
-        ctx.broker.loop,
-        ctx.broker.conversions.begin,
+        ctx.loop,
+        ctx.conversions.begin,
         Held(),
         lambda: _Look(request, ctx),
         look,
@@ -85,7 +85,7 @@ class _Look:
             if request.version < REPLICA_STATE_SINCE
             else message.replica_state.replica_id
         )
-        controller = ctx.broker.controller
+        controller = ctx.controller
         self._partition: Partition = controller.partition
         self.found_bytes = 0
         self._answers_at_once = True
@@ -124,11 +124,11 @@ class _Look:
             self._message.max_wait_ms < 0
             or asked.fetch_offset < 0
             or not 0 <= asked.last_fetched_epoch <= asked.current_leader_epoch
-            or self._replica_id == self._ctx.broker.node_id
+            or self._replica_id == self._ctx.node_id
         ):
             return ErrorCode.INVALID_REQUEST
-        broker = self._ctx.broker
-        return leader_fault(broker.controller, broker.node_id, asked.current_leader_epoch)
+        ctx = self._ctx
+        return leader_fault(ctx.controller, ctx.node_id, asked.current_leader_epoch)
 
     def _refused(self, code: ErrorCode) -> Entry:
         return Entry(
@@ -161,7 +161,7 @@ class _Look:
         except KafkaError as error:
             return self._refused(error.code)
         except OSError as error:
-            refused = self._ctx.broker.disk.read_failed(partition.log, error)
+            refused = self._ctx.disk.read_failed(partition.log, error)
             return self._refused(refused.code)
         self._note()
         if found is not None:
@@ -176,7 +176,7 @@ class _Look:
 
     def _snapshot(self) -> SnapshotId | None:
         """The snapshot that a follower has to load before it can follow the log, if it has to."""
-        snapshots, log = self._ctx.broker.controller.snapshots, self._partition.log
+        snapshots, log = self._ctx.controller.snapshots, self._partition.log
         offset, epoch = self._asked.fetch_offset, self._asked.last_fetched_epoch
         latest = snapshots.latest
         if latest is None or latest.end_offset == 0:
@@ -194,7 +194,7 @@ class _Look:
     def _diverging(self) -> tuple[int, int] | None:
         """The largest epoch at or below the follower's and its end, if the follower's log is not
         a part of ours."""
-        log, snapshots = self._partition.log, self._ctx.broker.controller.snapshots
+        log, snapshots = self._partition.log, self._ctx.controller.snapshots
         offset, asked_epoch = self._asked.fetch_offset, self._asked.last_fetched_epoch
         if offset == 0 and asked_epoch == 0:
             return None  # it has nothing, and all of the log is there
@@ -221,11 +221,10 @@ class _Look:
 
     def _note(self) -> None:
         if self._replica_id >= 0:
-            broker = self._ctx.broker
-            broker.controller.observers.fetched(
+            self._ctx.controller.observers.fetched(
                 self._replica_id,
                 self._asked.replica_directory_id,
                 offset=self._asked.fetch_offset,
                 leader_end_offset=self._partition.high_watermark,
-                now_ms=broker.now_ms(),
+                now_ms=self._ctx.clock_ms(),
             )

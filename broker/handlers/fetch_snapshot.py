@@ -36,18 +36,17 @@ Asked = FetchSnapshotRequest.Topic.Partition
 
 def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
     message: FetchSnapshotRequest = request.message
-    broker = ctx.broker
     if is_other_cluster(ctx, message.cluster_id):
         raise KafkaError(code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         raise KafkaError("one partition is asked for at a time", code=ErrorCode.INVALID_REQUEST)
-    if message.max_bytes < 0 or message.replica_id == broker.node_id:
+    if message.max_bytes < 0 or message.replica_id == ctx.node_id:
         raise KafkaError(code=ErrorCode.INVALID_REQUEST)
     (topic,), (asked,) = message.topics, message.topics[0].partitions
     if topic.name != METADATA_TOPIC or asked.partition != METADATA_PARTITION:
         return _answer(topic.name, _refused(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer = _piece(asked, message, ctx)
-    controller = broker.controller
+    controller = ctx.controller
     answer.current_leader = Answer.LeaderIdAndEpoch(
         leader_id=controller.leader_id, leader_epoch=controller.epoch
     )
@@ -60,8 +59,8 @@ def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
 
 def _piece(asked: Asked, message: FetchSnapshotRequest, ctx: Context) -> Answer:
     """What there is of the snapshot from the position on, or why there is nothing."""
-    controller = ctx.broker.controller
-    fault = leader_fault(controller, ctx.broker.node_id, asked.current_leader_epoch)
+    controller = ctx.controller
+    fault = leader_fault(controller, ctx.node_id, asked.current_leader_epoch)
     if fault is not None:
         return _refused(asked, fault)
     wanted = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)

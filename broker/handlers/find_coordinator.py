@@ -30,9 +30,9 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
         )
     if message.key_type == GROUP:
         keys = [message.key] if request.version < SEVERAL_KEYS_SINCE else message.coordinator_keys
-        ctx.broker.groups.look_for(keys, request.client_id or "")
+        ctx.groups.look_for(keys, request.client_id or "")
     host, port = ctx.advertised()
-    node_id = ctx.broker.node_id
+    node_id = ctx.node_id
     if request.version < SEVERAL_KEYS_SINCE:
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(

@@ -23,9 +23,9 @@ def get_telemetry_subscriptions(
     request: Request, ctx: Context
 ) -> GetTelemetrySubscriptionsResponse:
     message: GetTelemetrySubscriptionsRequest = request.message
-    broker = ctx.broker
-    instance_id, asked = broker.client_metrics.subscribe(
-        message.client_instance_id, facts_by_id(request, ctx), broker.groups.now_ms()
+    client_metrics = ctx.client_metrics()
+    instance_id, asked = client_metrics.subscribe(
+        message.client_instance_id, facts_by_id(request, ctx), ctx.groups.now_ms()
     )
     return GetTelemetrySubscriptionsResponse(
         error_code=ErrorCode.NONE,
@@ -33,7 +33,7 @@ def get_telemetry_subscriptions(
         subscription_id=asked.subscription_id,
         accepted_compression_types=list(ACCEPTED_CODECS),
         push_interval_ms=asked.push_interval_ms,
-        telemetry_max_bytes=broker.client_metrics.max_bytes,
+        telemetry_max_bytes=client_metrics.max_bytes,
         delta_temporality=False,
         requested_metrics=list(asked.metrics),
     )

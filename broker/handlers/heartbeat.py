@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def heartbeat(request: Request, ctx: Context) -> HeartbeatResponse:
     message: HeartbeatRequest = request.message
     try:
-        code: int = ctx.broker.groups.classic.heartbeat(message)
+        code: int = ctx.groups.classic.heartbeat(message)
     except KafkaError as error:
         code = code_for(HEARTBEAT, request.version, error.code)
     return HeartbeatResponse(error_code=code)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def join_group(request: Request, ctx: Context) -> Any:
     wait = GroupWait(request)
     try:
-        ctx.broker.groups.classic.join(wait, request.message, ctx.caller(request))
+        ctx.groups.classic.join(wait, request.message, ctx.caller(request))
     except KafkaError as error:
         return join_refused(request.version, request.message.member_id, error.code)
     return wait.result()

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 
 def leave_group(request: Request, ctx: Context) -> LeaveGroupResponse:
-    return ctx.broker.groups.classic.leave(request.message, ctx.caller(request))
+    return ctx.groups.classic.leave(request.message, ctx.caller(request))

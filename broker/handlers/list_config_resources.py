@@ -46,7 +46,7 @@ def list_config_resources(request: Request, ctx: Context) -> ListConfigResources
 
 def _names(kind: int, ctx: Context) -> Iterable[str]:
     if kind == TOPIC:
-        return sorted(ctx.broker.topics.by_name)
+        return sorted(ctx.topics.by_name)
     if kind in (BROKER, BROKER_LOGGER):
-        return [str(ctx.broker.node_id)]
-    return sorted(name for one, name in ctx.broker.controller.image.configs if one == kind)
+        return [str(ctx.node_id)]
+    return sorted(name for one, name in ctx.controller.image.configs if one == kind)

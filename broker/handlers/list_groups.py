@@ -22,7 +22,7 @@ def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
     message: ListGroupsRequest = request.message
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
-    groups = ctx.broker.groups
+    groups = ctx.groups
     return ListGroupsResponse(
         error_code=(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.is_loading else ErrorCode.NONE

@@ -18,7 +18,7 @@ from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsRespon
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
@@ -49,11 +49,11 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
                         f"{topic.name}-{asked.partition_index} is named twice",
                         code=ErrorCode.INVALID_REQUEST,
                     )
-                partition = ctx.broker.topics.partition(topic.name, asked.partition_index)
+                partition = ctx.topics.partition(topic.name, asked.partition_index)
                 entries.append(_find(request, ctx, asked, partition))
             except OSError as error:
                 assert partition is not None
-                refused = ctx.broker.disk.read_failed(partition.log, error)
+                refused = ctx.disk.read_failed(partition.log, error)
                 entries.append(
                     Entry(partition_index=asked.partition_index, error_code=refused.code)
                 )
@@ -102,7 +102,7 @@ def _find(request: Request, ctx: Context, asked: Asked, partition: Partition | N
     elif timestamp in (LATEST_TIERED, PENDING_UPLOAD):
         pass
     else:
-        limit = ctx.broker.settings.max_decompressed_batch_bytes
+        limit = ctx.settings.current.max_decompressed_batch_bytes
         found = (
             log.max_timestamp(limit=limit)
             if timestamp == MAX_TIMESTAMP

@@ -28,7 +28,7 @@ def list_partition_reassignments(
     request: Request, ctx: Context
 ) -> ListPartitionReassignmentsResponse:
     message: ListPartitionReassignmentsRequest = request.message
-    topics = ctx.broker.controller.image.topics
+    topics = ctx.controller.image.topics
     found = []
     if message.topics is None:
         found = [_moving(topic, topic.partitions) for topic in topics.values()]

@@ -16,7 +16,7 @@ from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from protocol.connection import Request
 
 NULL_MEANS_ALL_SINCE = 1
@@ -33,13 +33,12 @@ Entry = MetadataResponse.Topic
 def metadata(request: Request, ctx: Context) -> MetadataResponse:
     message: MetadataRequest = request.message
     ctx.client_id = request.client_id
-    broker = ctx.broker
     host, port = ctx.advertised()
     wants_all = message.topics is None or (
         request.version < NULL_MEANS_ALL_SINCE and not message.topics
     )
     if wants_all:
-        entries = [_describe(topic, ctx) for topic in broker.topics]
+        entries = [_describe(topic, ctx) for topic in ctx.topics]
     else:
         assert message.topics is not None
         if request.version < TOPIC_IDS_SINCE and any(
@@ -54,11 +53,14 @@ def metadata(request: Request, ctx: Context) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
-                node_id=broker.node_id, host=host, port=port, rack=broker.settings.broker_rack
+                node_id=ctx.node_id,
+                host=host,
+                port=port,
+                rack=ctx.settings.current.broker_rack,
             )
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=ctx.cluster_id,
+        controller_id=ctx.node_id,
         topics=entries,
     )
     if message.include_cluster_authorized_operations:
@@ -67,7 +69,7 @@ def metadata(request: Request, ctx: Context) -> MetadataResponse:
 
 
 def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> Entry:
-    topics = ctx.broker.topics
+    topics = ctx.topics
     if asked.name is None:
         topic = topics.by_id.get(asked.topic_id)
         if topic is None:
@@ -76,7 +78,7 @@ def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) 
     topic = topics.by_name.get(asked.name)
     if topic is None:
         creates = (
-            message.allow_auto_topic_creation and ctx.broker.settings.auto_create_topics_enable
+            message.allow_auto_topic_creation and ctx.settings.current.auto_create_topics_enable
         )
         # A client that waits until a topic is gone allows its creation, too (before v4 none can
         # forbid it; kafka-go never does) and would bring it back with each look.
@@ -98,7 +100,7 @@ def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> Entry:
 
 
 def _describe(topic: Topic, ctx: Context) -> Entry:
-    node_id = ctx.broker.node_id
+    node_id = ctx.node_id
     nodes = [node_id]
     return Entry(
         error_code=ErrorCode.NONE,

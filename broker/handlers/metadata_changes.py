@@ -32,7 +32,7 @@ def make_change(what: str, records: Sequence[MetadataRecord], ctx: Context) -> N
             f"{len(records)} changes in one request, at most {MAX_RECORDS} are made",
             code=ErrorCode.POLICY_VIOLATION,
         )
-    controller = ctx.broker.controller
+    controller = ctx.controller
     try:
         for record in records:
             record_version(record, controller.image.metadata_version)

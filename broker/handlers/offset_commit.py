@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.pending import Durable
+from broker.pending import Durable, coordinator_not_available
 from protocol.eras import OFFSET_COMMIT, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -39,7 +39,7 @@ Asked = OffsetCommitRequest.Topic.Partition
 def offset_commit(request: Request, ctx: Context) -> Any:
     message: OffsetCommitRequest = request.message
     version = request.version
-    offsets = ctx.broker.offsets
+    offsets = ctx.offsets
     try:
         shard = offsets.check_commit(message, version)
         accepted: list[Entry] = []
@@ -62,9 +62,7 @@ def offset_commit(request: Request, ctx: Context) -> Any:
     response = new_response(topics=answered)
     if shard.is_durable:
         return response
-    return Durable(
-        response, [shard.partition], lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    )
+    return Durable(response, [shard.partition], coordinator_not_available)
 
 
 def _sort_out(
@@ -77,9 +75,9 @@ def _sort_out(
 ) -> list[Answered]:
     """The answer; what may be committed is added to `accepted`, its time to `times`, and what it
     expects to replace, if it says so, to `conditions`."""
-    topics = ctx.broker.topics
+    topics = ctx.topics
     by_id = version >= TOPIC_IDS_SINCE
-    metadata_max = ctx.broker.settings.offset_metadata_max_bytes
+    metadata_max = ctx.settings.current.offset_metadata_max_bytes
     retention_ms = message.retention_time_ms
     expire_ms = -1
     if retention_ms != DEFAULT_RETENTION:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.pending import Durable
+from broker.pending import Durable, coordinator_not_available
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse, refused
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
@@ -17,10 +17,10 @@ Topic = OffsetDeleteResponse.Topic
 
 def offset_delete(request: Request, ctx: Context) -> Any:
     message: OffsetDeleteRequest = request.message
-    topics = ctx.broker.topics
+    topics = ctx.topics
     if not message.group_id:
         raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
-    shard, subscribed = ctx.broker.offsets.to_delete_from(message.group_id)
+    shard, subscribed = ctx.offsets.to_delete_from(message.group_id)
     offsets = shard.state.offsets
     gone: list[tuple[str, int]] = []
     answered = []
@@ -38,10 +38,8 @@ def offset_delete(request: Request, ctx: Context) -> Any:
             entries.append(Topic.Partition(partition_index=index, error_code=code))
         answered.append(Topic(name=asked.name, partitions=entries))
     if gone:
-        ctx.broker.offsets.remove(shard, message.group_id, gone)
+        ctx.offsets.remove(shard, message.group_id, gone)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answered)
     if shard.is_durable:
         return response
-    return Durable(
-        response, [shard.partition], lambda: refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    )
+    return Durable(response, [shard.partition], coordinator_not_available)

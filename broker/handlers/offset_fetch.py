@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.pending import Durable
-from protocol.eras import OFFSET_FETCH, code_for
+from broker.pending import Durable, coordinator_not_available
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, refused
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.schema import constructor
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from broker.coordinator.shard import Shard
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.connection import Request
 
 TOP_LEVEL_ERROR_SINCE = 2
@@ -43,17 +42,11 @@ def offset_fetch(request: Request, ctx: Context) -> Any:
         response = OffsetFetchResponse(topics=_old_topics(shard, message, version))
     if not unsynced:
         return response
-    return Durable(
-        response,
-        unsynced,
-        lambda: refused(
-            message, code_for(OFFSET_FETCH, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        ),
-    )
+    return Durable(response, unsynced, coordinator_not_available)
 
 
 def _shard(group_id: str, ctx: Context, unsynced: list[Partition]) -> Shard | None:
-    shard = ctx.broker.groups.existing_shard(group_id)
+    shard = ctx.groups.existing_shard(group_id)
     if shard is not None and not shard.is_durable:
         unsynced.append(shard.partition)
     return shard
@@ -71,10 +64,10 @@ def _group(
     try:
         shard = _shard(group_id, ctx, unsynced)
         if asked.member_id is not None or asked.member_epoch >= 0:
-            ctx.broker.offsets.check_fetch(shard, group_id, asked.member_id, asked.member_epoch)
+            ctx.offsets.check_fetch(shard, group_id, asked.member_id, asked.member_epoch)
     except KafkaError as error:
         return NewGroup(group_id=group_id, topics=[], error_code=error.code)
-    by_name, by_id = ctx.broker.topics.by_name, ctx.broker.topics.by_id
+    by_name, by_id = ctx.topics.by_name, ctx.topics.by_id
     stable = message.require_stable
     topics = []
     if asked.topics is None:

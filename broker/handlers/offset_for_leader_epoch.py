@@ -35,7 +35,7 @@ def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEp
 
 
 def _find(name: str, asked: Asked, ctx: Context) -> Entry:
-    partition = ctx.broker.topics.partition(name, asked.partition)
+    partition = ctx.topics.partition(name, asked.partition)
     code = ErrorCode.NONE
     epoch, end_offset = -1, -1
     if partition is None:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from broker.partitions.disk_state import TOLD
 from broker.pending import Durable, Silent
+from broker.producing.failures import refuse_set, refuse_unsynced
 from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
-from protocol.eras import PRODUCE, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
-from protocol.records.errors import InvalidRecord
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
 from protocol.records.prepare import TooMuch, prepare
 from protocol.records.validate import BATCHES_SINCE, ZSTD_SINCE, quick_header
@@ -29,11 +28,8 @@ from protocol.single_produce import SingleAnswer, SingleProduce
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from broker.handlers.context import Context
-    from broker.partitions.partition import Partition
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Partition, Topic
     from protocol.connection import Request
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
@@ -67,20 +63,20 @@ def produce(request: Request, ctx: Context) -> Any:
 def _acknowledge(
     acks: int, response: ProduceResponse | SingleAnswer, touched: list[Partition], ctx: Context
 ) -> ProduceResponse | SingleAnswer | Durable | Silent:
-    broker = ctx.broker
-    flushed = broker.flushing.counts_records and broker.flushing.is_due(touched)
+    flushing = ctx.flushing
+    flushed = flushing.counts_records and flushing.is_due(touched)
     if acks == ACKS_NONE:
         if flushed:
-            broker.flushing.flush(touched)
+            flushing.flush(touched)
         return Silent(response)
-    if flushed or (acks == ACKS_ALL and broker.ack_when_durable):
-        return Durable(response, touched)
+    if flushed or (acks == ACKS_ALL and ctx.group_commit.covers_acks):
+        return Durable(response, touched, refuse_unsynced)
     return response
 
 
 def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> Any:
     """The commonest shape; whatever is wrong with it is told by the general answer."""
-    topics = ctx.broker.topics
+    topics = ctx.topics
     named = message.topic
     version = request.route.version
     topic = topics.by_id.get(named) if version >= TOPIC_IDS_SINCE else topics.by_utf8.get(named)
@@ -111,7 +107,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         entry = _refused_entry(request, ctx, _name_of(topic, named), index, error)
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])
         return _acknowledge(acks, response, [], ctx)
-    if acks == ACKS_LEADER and not ctx.broker.flushing.counts_records:
+    if acks == ACKS_LEADER and not ctx.flushing.counts_records:
         return answer
     return _acknowledge(acks, answer, [partition], ctx)
 
@@ -129,7 +125,7 @@ def _name_of(topic: Topic | None, named: bytes | str) -> str:
 
 
 def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any:
-    topics = ctx.broker.topics
+    topics = ctx.topics
     version = request.route.version
     by_id = version >= TOPIC_IDS_SINCE
     answered = []
@@ -177,7 +173,7 @@ def _unknown(topic: Topic | None, version: int) -> ErrorCode:
 
 def _require_replicas(topic: Topic, ctx: Context) -> None:
     """Raise KafkaError: acks=all is to mean more replicas than the one there is."""
-    if not ctx.broker.settings.replication_factor_clamp:
+    if not ctx.settings.current.replication_factor_clamp:
         raise KafkaError(
             f"min.insync.replicas is {topic.settings.min_insync_replicas}, and there is 1 replica",
             code=ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -211,20 +207,20 @@ def _append(
             next_offset=partition.log.next_offset,
             expand_max=PREPARE_ON_LOOP_BYTES,
         )
-        append_prepared(partition, prepared, entry, ctx.now_ms, ctx.broker)
+        append_prepared(partition, prepared, entry, ctx.now_ms, ctx.appends, ctx.disk)
         return
     now_ms = ctx.now_ms
     if (header[PRODUCER_ID] >= 0 or header[ATTRIBUTES] & TRANSACTIONAL_BIT) and not is_new(
-        partition, header, entry, ctx.broker
+        partition, header, entry, ctx.appends
     ):
         return
-    if ctx.broker.disk.full:
+    if ctx.disk.full:
         raise StorageError(TOLD)
     if rules.log_append_time:
         entry.log_append_time_ms = now_ms
         header = Batch(view).stamp_log_append_time(now_ms)
     entry.base_offset = partition.log.append(view, header, now_ms=now_ms)
-    ctx.broker.appends.add(partition, entry, header[LENGTH] + 12)
+    ctx.appends.add(partition, entry, header[LENGTH] + 12)
 
 
 def _wait(
@@ -244,7 +240,7 @@ def _wait(
         return _acknowledge(acks, response, touched + appended, ctx)
 
     return PrepareWait(
-        ctx.broker,
+        ctx.preparation,
         response,
         deferred,
         version=request.route.version,
@@ -264,36 +260,6 @@ def _refused_entry(
 
 def _refuse(entry: Entry, request: Request, ctx: Context, topic: str, error: KafkaError) -> None:
     """Make this entry tell one partition's error, which is also said in the log."""
-    ctx.broker.disk.noticed(error)
+    ctx.disk.noticed(error)
     ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
-    entry.error_code = code_for(PRODUCE, request.version, error.code)
-    entry.base_offset = entry.log_append_time_ms = entry.log_start_offset = -1
-    entry.error_message = str(error)
-    if isinstance(error, InvalidRecord):
-        entry.record_errors = [
-            Entry.RecordError(batch_index=at, batch_index_error_message=text)
-            for at, text in error.record_errors
-        ]
-
-
-def entries_of(
-    response: ProduceResponse | SingleAnswer,
-) -> Iterator[tuple[str | bytes, Entry | SingleAnswer]]:
-    """The entries of an answer, each with its topic: the name, or from v13 the id; a SingleAnswer
-    has the name in UTF-8."""
-    if isinstance(response, SingleAnswer):
-        yield response.topic, response
-        return
-    for topic in response.responses:
-        for entry in topic.partition_responses:
-            yield topic.name or topic.topic_id, entry
-
-
-def translate_failures(handled: list[tuple[Request, Any]]) -> None:
-    """After a failed write: give old producers a code that they know."""
-    for request, result in handled:
-        if request.route.api.key != PRODUCE:
-            continue
-        response = result.response if isinstance(result, Durable | Silent | PrepareWait) else result
-        for _, entry in entries_of(response):
-            entry.error_code = code_for(PRODUCE, request.version, entry.error_code)
+    refuse_set(entry, request.version, error)

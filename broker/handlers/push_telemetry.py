@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 def push_telemetry(request: Request, ctx: Context) -> PushTelemetryResponse:
     message: PushTelemetryRequest = request.message
-    broker = ctx.broker
-    broker.client_metrics.take(
+    ctx.client_metrics().take(
         message.client_instance_id,
         facts_by_id(request, ctx),
         message.subscription_id,
         message.compression_type,
         bytes(message.metrics),
-        broker.groups.now_ms(),
+        ctx.groups.now_ms(),
         terminating=message.terminating,
     )
     return PushTelemetryResponse(error_code=ErrorCode.NONE)

@@ -41,19 +41,19 @@ def leader_fault(controller: Controller, node_id: int, epoch: int) -> ErrorCode 
 
 def is_other_cluster(ctx: Context, cluster_id: str | None) -> bool:
     """Whether a request is meant for another cluster; null is for any."""
-    return cluster_id is not None and cluster_id != ctx.broker.cluster_id
+    return cluster_id is not None and cluster_id != ctx.cluster_id
 
 
 def controller_listeners(ctx: Context) -> list[Listener]:
     """Where this node's controller can be dialled by this client, listener by listener: at what is
     advertised, else at what it listens on. One that listens everywhere is told the address that the
     client has dialled."""
-    broker = ctx.broker
+    settings = ctx.settings.current
     found = []
-    for listener in broker.settings.controller_listeners:
-        told = broker.settings.advertised_listener(listener.name) or listener
+    for listener in settings.controller_listeners:
+        told = settings.advertised_listener(listener.name) or listener
         host = ctx.local_host if told.host in UNROUTABLE_HOSTS else told.host
-        port = told.port or broker.ports[listener.name]
+        port = told.port or ctx.port_of(listener.name)
         found.append(Listener(listener.name, host, port))
     return found
 
@@ -61,7 +61,6 @@ def controller_listeners(ctx: Context) -> list[Listener]:
 def leader_endpoint(ctx: Context) -> Endpoint | None:
     """Where the leader of the metadata log listens, for the one who asks on its listener; None
     where that is not known here."""
-    broker = ctx.broker
-    if broker.controller.leader_id != broker.node_id:
+    if ctx.controller.leader_id != ctx.node_id:
         return None
-    return Endpoint(broker.node_id, *ctx.advertised())
+    return Endpoint(ctx.node_id, *ctx.advertised())

@@ -24,7 +24,7 @@ def sync_group(request: Request, ctx: Context) -> Any:
     if request.version >= NAMES_PROTOCOL_SINCE and not named:
         return refused(message, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        ctx.broker.groups.classic.sync(wait, message, ctx.caller(request))
+        ctx.groups.classic.sync(wait, message, ctx.caller(request))
     except KafkaError as error:
         return refused(message, code_for(SYNC_GROUP, request.version, error.code))
     return wait.result()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def unregister_broker(request: Request, ctx: Context) -> UnregisterBrokerResponse:
     message: UnregisterBrokerRequest = request.message
     broker_id = message.broker_id
-    registered = ctx.broker.controller.image.brokers.get(broker_id)
-    if broker_id == ctx.broker.node_id:
+    registered = ctx.controller.image.brokers.get(broker_id)
+    if broker_id == ctx.node_id:
         return UnregisterBrokerResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"Broker ID {broker_id} is this broker, which is running",

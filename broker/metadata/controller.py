@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from broker import logs
 from broker.metadata.features import supported
 from broker.metadata.observers import Observers
-from broker.partitions.partition import Partition
-from broker.partitions.topics import Topic
+from broker.partitions.topic import Partition, Topic
 from protocol.logdata.metadata import (
     BrokerRegistrationChangeRecord,
     EndPoint,

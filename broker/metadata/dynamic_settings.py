@@ -127,9 +127,7 @@ def _listen(broker: Broker, bound: Bound) -> None:
     served = broker.settings.served_listeners
     broker.listening.take(served, bound)
     names = {listener.name for listener in served}
-    for connection in broker.connections:
-        if connection.listener not in names:
-            broker.loop.call_soon(connection.close)
+    broker.connections.close_those_on_other_listeners(names)
 
 
 def _tell_without_effect(changed: Iterable[str]) -> None:
@@ -172,7 +170,7 @@ def _differ_for_topics(old: BrokerSettings, new: BrokerSettings) -> bool:
 
 
 def _tell(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> None:
-    broker.ack_when_durable = new.log_flush_policy == "ack"
+    broker.group_commit.covers_acks = new.log_flush_policy == "ack"
     broker.flushing.configure(new)
     broker.disk.configure(new.disk_reserve_bytes)
     broker.scrubber.configure(new.log_scrub_interval_ms)
@@ -182,8 +180,6 @@ def _tell(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> None:
     )
     if new.log_cleaner_backoff_ms != old.log_cleaner_backoff_ms:
         broker.cleaner.configure()
-    for connection in broker.connections:
-        connection.configure(new)
     if _differ_for_topics(old, new):
         _tell_topics(broker, new)
     broker.topics.take(new)
@@ -195,3 +191,19 @@ def _tell_topics(broker: Broker, settings: BrokerSettings) -> None:
             topic.apply(topic.overrides, settings)
         except ConfigError as error:  # both came from elsewhere, and nobody compared them
             logs.warning("a topic keeps the settings it had", topic=topic.name, reason=error.reason)
+
+
+class DynamicSettings:
+    """The settings that the metadata log has for brokers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def stored(self, name: str) -> dict[str, str]:
+        return stored(self._broker, name)
+
+    def apply(self) -> None:
+        apply(self._broker)
+
+    def change(self, name: str, wanted: Mapping[str, str], *, validate_only: bool = False) -> None:
+        change(self._broker, name, wanted, validate_only=validate_only)

@@ -20,18 +20,21 @@ from broker.fetching.waiting import FetchWait
 from broker.handlers.context import Context
 from broker.handlers.delete_records import DeletionWait
 from broker.handlers.describe_log_dirs import LogDirsWait
-from broker.handlers.produce import entries_of, translate_failures
 from broker.network.dispatch import CloseConnection, answer
 from broker.network.sender import Sender
 from broker.pending import Durable, Silent, Waiting
+from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
 from protocol.connection import PRODUCE_KEY, ServerConnection
-from protocol.errors import ErrorCode, Malformed
+from protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from broker.server import Broker
+    from collections.abc import Callable
+
+    from broker.handlers.context import Parts
+    from broker.network.backlog import Backlog
     from config import BrokerSettings
-    from protocol.connection import Request
+    from protocol.connection import Request, Routes
     from storage.log import Log
 
 SLOWEST_BYTES_PER_S = 1024
@@ -45,14 +48,31 @@ PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, P
 class Connection(asyncio.BufferedProtocol):
     """One client. Reading stops while `read.ahead.max.bytes` are waiting to be handled."""
 
-    def __init__(self, broker: Broker, listener: str) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        parts: Parts,
+        listener: str,
+        routes: Routes,
+        *,
+        backlog: Backlog,
+        admit: Callable[[Connection], bool],
+        lost: Callable[[Connection], None],
+    ) -> None:
+        """`listener` is the name of the one that the peer has dialled, `routes` what it serves.
+        `admit` is asked whether the connection may stay, `lost` is called when it has ended."""
+        settings = parts.settings.current
+        self._parts = parts
+        self._loop = parts.loop
+        self._appends = parts.appends
+        self._group_commit = parts.group_commit
+        self._clock_ms = parts.clock_ms
+        self._admit = admit
+        self._lost = lost
+        self._backlog = backlog
         self._listener = listener
-        self._wire = ServerConnection(
-            broker.routes_of(listener),
-            max_frame_bytes=broker.settings.socket_request_max_bytes,
-        )
-        self.configure(broker.settings)
+        self._routes = routes
+        self._wire = ServerConnection(routes, max_frame_bytes=settings.socket_request_max_bytes)
+        self.configure(settings)
         self._received = self._wire.received
         self._waiting: Waiting | None = None
         self._closing = False
@@ -75,16 +95,17 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport, not its class.
         self._transport = transport = cast("asyncio.Transport", transport)
-        broker = self._broker
-        self._sender = Sender(broker.loop, transport, broker.readers, self._on_drained)
+        parts = self._parts
+        self._sender = Sender(self._loop, transport, parts.readers, self._on_drained)
         self._context = Context(
-            broker,
+            parts,
             self._listener,
+            self._routes,
             peer=transport.get_extra_info("peername"),
             local=transport.get_extra_info("sockname"),
         )
-        self.last_active_s = self._whole_s = broker.loop.time()
-        if not broker.admit(self):
+        self.last_active_s = self._whole_s = self._loop.time()
+        if not self._admit(self):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
         self._sender.close()
-        self._broker.backlog.forget(self)
+        self._backlog.forget(self)
         if self._wire.trailing_bytes:
             logs.warn_once_a_minute(
                 "bytes after the last field of requests",
@@ -102,13 +123,13 @@ class Connection(asyncio.BufferedProtocol):
                 client_id=self._context.client_id,
                 count=self._wire.trailing_bytes,
             )
-        self._broker.gone(self)
+        self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._wire.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active_s = self._broker.loop.time()
+        self.last_active_s = self._loop.time()
         if self._received(nbytes):
             self._whole_s = self.last_active_s
             self._handle()
@@ -126,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._sender.pause()
         self._held_back = True
-        self._broker.backlog.note(self)
+        self._backlog.note(self)
 
     def resume_writing(self) -> None:
         self._sender.resume()
@@ -166,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = None
         self._settle([(request, result)])
         if self._wire.buffered:
-            self._broker.loop.call_soon(self._handle)
+            self._loop.call_soon(self._handle)
 
     def close(self) -> None:
         """Answer what is owed, then close. The waiting request, if any, is answered now."""
@@ -174,6 +195,10 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting.finish()
         self._closing = True
         self._close_when_done()
+
+    def close_soon(self) -> None:
+        """The same in the next turn of the loop."""
+        self._loop.call_soon(self.close)
 
     def abort(self) -> None:
         self._transport.abort()
@@ -222,8 +247,8 @@ class Connection(asyncio.BufferedProtocol):
         """Handle up to `read.ahead.max.requests`; whether there may be more."""
         wire = self._wire
         context = self._context
-        context.now_ms = self._broker.now_ms()
-        appends = self._broker.appends
+        context.now_ms = self._clock_ms()
+        appends = self._appends
         handled: list[tuple[Request, Any]] = []
         more = all_written = True
         try:
@@ -251,8 +276,15 @@ class Connection(asyncio.BufferedProtocol):
     def _settle(self, handled: list[tuple[Request, Any]], *, all_written: bool = True) -> None:
         """Write what these requests appended, and answer those that can be answered now."""
         wire = self._wire
-        if not (self._broker.appends.write() and all_written):
-            translate_failures(handled)
+        if not (self._appends.write() and all_written):
+            for request, result in handled:
+                if request.route.api.key == PRODUCE_KEY:
+                    response = (
+                        result.response
+                        if isinstance(result, Durable | Silent | PrepareWait)
+                        else result
+                    )
+                    translate(response, request.version)
         durable: list[tuple[Request, Durable]] = []
         for request, result in handled:
             kind = result.__class__
@@ -262,7 +294,8 @@ class Connection(asyncio.BufferedProtocol):
                 durable.append((request, result))
             elif kind is Silent:
                 wire.respond(request, None)
-                self._close_if_failed(result.response)
+                if has_failed(result.response):
+                    self._refuse(CloseConnection("a produce with acks=0 failed", quiet=True))
             else:
                 self._waiting = result
                 result.start(self, request)
@@ -272,22 +305,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
         """Send these answers when all that they acknowledge is on disk."""
-        broker = self._broker
         logs_written = {partition.log for _, result in durable for partition in result.partitions}
 
         def done(failed: dict[Log, str]) -> None:
             for request, result in durable:
-                if failed and result.refused is not None:
-                    self._wire.respond(request, result.refused())
-                    continue
-                if failed:
-                    broker.fail_entries(result, failed)
-                self._wire.respond(request, result.response)
+                self._wire.respond(
+                    request,
+                    result.refuse(request, result, failed) if failed else result.response,
+                )
             self._flush()
             if self._wire.buffered:
                 self._handle()
 
-        broker.group_commit.wait(logs_written, done)
+        self._group_commit.wait(logs_written, done)
 
     def _flush(self) -> None:
         buffers = self._wire.outgoing()
@@ -308,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read ahead a bounded amount, so that a waiting client's end of file is still noticed."""
         if self._closing:
             return
-        backlog = self._broker.backlog
+        backlog = self._backlog
         self._held_back = (
             self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
         )
@@ -325,10 +355,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-
-    def _close_if_failed(self, response: Any) -> None:
-        if any(entry.error_code != ErrorCode.NONE for _, entry in entries_of(response)):
-            self._refuse(CloseConnection("a produce with acks=0 failed", quiet=True))
 
     def _refuse(self, error: Malformed | CloseConnection) -> None:
         """Close after what is owed has been sent, and say why once a minute per address."""

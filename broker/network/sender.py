@@ -22,6 +22,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.fetching.selection import SMALL_SLICE_BYTES
 from storage.slices import FileSlice
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from broker.workers import Worker
 
-SMALL_SLICE_BYTES = 32_768
-"""Up to here one read and one write with its header cost less than a sendfile call."""
 COLD_PIECE_BYTES = 262_144
 """How much is read at a time from a file that is not in the page cache."""
 

@@ -10,14 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
-from broker.coordinator.offsets.topic import NAME as OFFSETS_TOPIC
-from broker.coordinator.offsets.topic import overrides as offsets_topic_overrides
-from broker.partitions.partition import Partition
+from broker.partitions.internal_topics import OFFSETS_TOPIC, offsets_topic_overrides
+from broker.partitions.topic import Partition, Topic
+from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
-from protocol.records.compression import NAMES as CODEC_NAMES
-from protocol.records.validate import DEFAULT_VALIDATION, ProduceRules, Validation
 from storage.topics import Topic as StoredTopic
 
 if TYPE_CHECKING:
@@ -28,104 +26,10 @@ if TYPE_CHECKING:
     from storage.metadata.store import MetadataStore
     from storage.reports import RecoveryReport
 
-MAX_NAME_LENGTH = 249
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC})
-"""Kafka's own topics: told apart in Metadata, never written to by Produce."""
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and its files."""
 MAX_DELETED_NAMES = 1_000
 """Bound on the names of deleted topics that are remembered; the oldest are forgotten first."""
-
-
-def name_fault(name: str) -> str | None:
-    """Why this can't be the name of a topic, or None if it can (Kafka's rule, every release)."""
-    if not name:
-        return "a topic name can't be empty"
-    if name in (".", ".."):
-        return f"a topic can't be named '{name}'"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"a topic name of {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
-    if not _LEGAL.issuperset(name):
-        return "a topic name is made of ASCII letters, digits, '.', '_' and '-'"
-    return None
-
-
-class Topic:
-    """A topic that exists, with what the hot path needs computed once per change of settings."""
-
-    __slots__ = (
-        "internal",
-        "name",
-        "overrides",
-        "partitions",
-        "rules",
-        "rules_without_zstd",
-        "settings",
-        "topic_id",
-    )
-
-    def __init__(
-        self, name: str, topic_id: bytes, overrides: dict[str, str], broker: BrokerSettings
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.internal = name in INTERNAL
-        self.partitions: list[Partition] = []
-        self.overrides: dict[str, str]
-        self.settings: TopicSettings
-        self.rules: ProduceRules
-        self.rules_without_zstd: ProduceRules
-        self.apply(overrides, broker)
-
-    def apply(self, overrides: dict[str, str], broker: BrokerSettings) -> None:
-        """Take these settings from now on. Raises ConfigError."""
-        settings = TopicSettings.of(broker, overrides)
-        self.overrides = overrides
-        self.settings = settings
-        codec, level = _target_codec(settings)
-        self.rules, self.rules_without_zstd = (
-            ProduceRules(
-                max_message_bytes=settings.max_message_bytes,
-                compacted="compact" in settings.cleanup_policy,
-                log_append_time=settings.message_timestamp_type == "LogAppendTime",
-                before_max_ms=settings.message_timestamp_before_max_ms,
-                after_max_ms=settings.message_timestamp_after_max_ms,
-                validation=_validation(broker),
-                max_decompressed_bytes=broker.max_decompressed_batch_bytes,
-                max_decompression_ratio=broker.max_decompression_ratio,
-                zstd_allowed=zstd_allowed and broker.knows_zstd,
-                magic=settings.record_format,
-                codec=codec,
-                level=level,
-                segment_bytes=settings.segment_bytes,
-            )
-            for zstd_allowed in (True, False)
-        )
-        for partition in self.partitions:
-            partition.log.configure(settings)
-
-
-def _target_codec(settings: TopicSettings) -> tuple[int | None, int | None]:
-    """The codec that records have to be stored with, None for the producer's own, and its level,
-    None for the codec's default."""
-    name = settings.compression_type
-    if name == "producer":
-        return None, None
-    if name == "uncompressed":
-        return 0, None
-    levels = {
-        "gzip": settings.compression_gzip_level,
-        "lz4": settings.compression_lz4_level,
-        "zstd": settings.compression_zstd_level,
-    }
-    return CODEC_NAMES.index(name), levels.get(name)
-
-
-def _validation(broker: BrokerSettings) -> Validation:
-    if broker.validation_level == "auto":
-        return DEFAULT_VALIDATION
-    return Validation[broker.validation_level.upper()]
 
 
 class NewTopic(NamedTuple):
@@ -155,6 +59,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_utf8: dict[bytes, Topic] = {}
+        self.metric_names = MetricNames()
         self.version = 0
         """Grows with every topic that comes, grows or goes."""
         self._deleted: dict[str, None] = {}
@@ -199,16 +104,6 @@ class Topics:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return topic.partitions[index]
-
-    def collision(self, name: str) -> str | None:
-        """A topic whose name differs only in '.' versus '_': metric names would collide."""
-        if "." not in name and "_" not in name:
-            return None
-        flat = name.replace(".", "_")
-        for other in self.by_name:
-            if other != name and other.replace(".", "_") == flat:
-                return other
-        return None
 
     def create(
         self, name: str, partition_count: int, overrides: Mapping[str, str], *, now_ms: int
@@ -316,6 +211,7 @@ class Topics:
             del self.by_name[topic.name]
             del self.by_id[topic.topic_id]
             del self.by_utf8[topic.name.encode()]
+            self.metric_names.remove(topic.name)
             self._deleted[topic.name] = None
             for partition in topic.partitions:
                 partition.wake_all()
@@ -363,15 +259,7 @@ class Topics:
 
         Raises KafkaError with the code that belongs into the answer.
         """
-        fault = name_fault(name)
-        if fault is not None:
-            raise KafkaError(fault, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
-        other = self.collision(name)
-        if other is not None:
-            raise KafkaError(
-                f"'{name}' collides with topic '{other}': '.' and '_' are the same in metrics",
-                code=ErrorCode.INVALID_TOPIC_EXCEPTION,
-            )
+        check_name(name, self.metric_names)
         if name == METADATA_TOPIC:  # kept by the controller, and no topic like others
             raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         settings = self._settings
@@ -396,3 +284,4 @@ class Topics:
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self.by_utf8[topic.name.encode()] = topic
+        self.metric_names.add(topic.name)

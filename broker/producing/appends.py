@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.producing.failures import not_stored
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.partitions.disk_state import DiskState
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.messages.produce import ProduceResponse
     from protocol.single_produce import SingleAnswer
     from storage.log import Log
@@ -89,8 +90,6 @@ class Appends:
                 reason=str(error),
             )
         for entry in partition.unwritten:
-            entry.error_code = error.code
-            entry.base_offset = -1
-            entry.log_append_time_ms = -1
+            not_stored(entry, error.code)
         partition.unwritten.clear()
         partition.unwritten_bytes = 0

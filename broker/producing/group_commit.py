@@ -31,12 +31,21 @@ class GroupCommit:
 
     __slots__ = (
         "_again", "_disk", "_loop", "_run_all", "_running", "_scheduled", "_wanted", "_worker",
+        "covers_acks",
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, worker: Worker, run_all: RunAll, disk: DiskState
+        self,
+        loop: asyncio.AbstractEventLoop,
+        worker: Worker,
+        run_all: RunAll,
+        disk: DiskState,
+        *,
+        covers_acks: bool = True,
     ) -> None:
         """`run_all` is called on the worker's thread."""
+        self.covers_acks = covers_acks
+        """Whether produce answers to acks=all wait for it (log.flush.policy=ack)."""
         self._loop = loop
         self._run_all = run_all
         self._disk = disk

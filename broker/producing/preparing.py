@@ -9,7 +9,7 @@ it: a thousand sets of a hundred MiB would else hold up those of a hundred KiB f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker import logs
 from broker.partitions.disk_state import TOLD
@@ -23,9 +23,10 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.network.connection import Connection
-    from broker.partitions.partition import Partition
-    from broker.server import Broker
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition
+    from broker.pending import Requester
+    from broker.producing.appends import Appends
     from broker.workers import Worker
     from protocol.connection import Request
     from protocol.messages.produce import ProduceResponse
@@ -45,7 +46,7 @@ expands further than most: the producer of such a one is told to try again."""
 
 
 def is_new(
-    partition: Partition, header: Header, entry: Entry | SingleAnswer, broker: Broker
+    partition: Partition, header: Header, entry: Entry | SingleAnswer, appends: Appends
 ) -> bool:
     """Whether a batch with a producer id is to be appended. False if its producer has sent it
     before; then the entry tells what it was told that time.
@@ -64,7 +65,7 @@ def is_new(
     entry.base_offset = duplicate.base_offset
     if partition.topic.rules.log_append_time:
         entry.log_append_time_ms = duplicate.timestamp
-    broker.appends.add(partition, entry, 0)
+    appends.add(partition, entry, 0)
     return False
 
 
@@ -73,7 +74,8 @@ def append_prepared(
     prepared: Prepared | None,
     entry: Entry | SingleAnswer,
     now_ms: int,
-    broker: Broker,
+    appends: Appends,
+    disk: DiskState,
 ) -> None:
     """Queue a prepared set and fill in its entry of the answer. None stands for an empty set,
     which succeeds without an offset. Raises KafkaError."""
@@ -82,21 +84,31 @@ def append_prepared(
     log = partition.log
     messages = prepared.messages
     if messages is not None:
-        if broker.disk.full:
+        if disk.full:
             raise StorageError(TOLD)
         entry.base_offset = log.append_messages(messages, now_ms=now_ms)
         size = messages.size
     else:
-        if not is_new(partition, prepared.batches[0][1], entry, broker):
+        if not is_new(partition, prepared.batches[0][1], entry, appends):
             return
-        if broker.disk.full:
+        if disk.full:
             raise StorageError(TOLD)
         entry.base_offset = log.append_batches(prepared.batches, now_ms=now_ms)
         size = sum(header[LENGTH] + 12 for _, header in prepared.batches)
     if partition.topic.rules.log_append_time:
         entry.log_append_time_ms = now_ms
-    broker.appends.rebuilt += prepared.rebuilt
-    broker.appends.add(partition, entry, size)
+    appends.rebuilt += prepared.rebuilt
+    appends.add(partition, entry, size)
+
+
+class Preparation(NamedTuple):
+    """What preparing needs: the thread for most sets, that for those which expand far, and where
+    prepared sets go."""
+
+    converter: Worker
+    expander: Worker
+    appends: Appends
+    disk: DiskState
 
 
 class Deferred:
@@ -120,11 +132,11 @@ class PrepareWait(Waiting):
     """
 
     __slots__ = (
-        "_broker",
         "_deferred",
         "_finished",
         "_gone",
         "_now_ms",
+        "_preparation",
         "_refuse",
         "_tries",
         "_version",
@@ -133,7 +145,7 @@ class PrepareWait(Waiting):
 
     def __init__(
         self,
-        broker: Broker,
+        preparation: Preparation,
         response: ProduceResponse,
         deferred: list[Deferred],
         *,
@@ -142,7 +154,7 @@ class PrepareWait(Waiting):
         refuse: Callable[[Deferred, KafkaError], None],
         finished: Callable[[list[Partition]], Any],
     ) -> None:
-        self._broker = broker
+        self._preparation = preparation
         self.response = response
         self._deferred = deferred
         self._version = version
@@ -152,9 +164,9 @@ class PrepareWait(Waiting):
         self._gone = False
         self._tries = 0
 
-    def start(self, connection: Connection, request: Request) -> None:
+    def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
-        self._run(self._broker.converter, self._deferred, MOST_EXPAND_BYTES, self._tried)
+        self._run(self._preparation.converter, self._deferred, MOST_EXPAND_BYTES, self._tried)
 
     def _run(
         self,
@@ -176,7 +188,7 @@ class PrepareWait(Waiting):
         """Have those prepared at leisure that are larger than most, or append."""
         large = [one for one in self._deferred if isinstance(one.prepared, TooMuch)]
         if large:
-            self._run(self._broker.expander, large, None, self._append)
+            self._run(self._preparation.expander, large, None, self._append)
         else:
             self._append(None)
 
@@ -221,13 +233,14 @@ class PrepareWait(Waiting):
         return prepared
 
     def _append(self, nothing: None) -> None:
+        preparation = self._preparation
         self._tries += 1
         if self._tries < TRIES:
             for one in self._deferred:
                 one.prepared = self._up_to_date(one, AGAIN_ON_LOOP_BYTES)
             large = [one for one in self._deferred if isinstance(one.prepared, TooMuch)]
             if large:
-                self._run(self._broker.expander, large, None, self._append)
+                self._run(self._preparation.expander, large, None, self._append)
                 return
         appended: list[Partition] = []
         for one in self._deferred:
@@ -242,12 +255,19 @@ class PrepareWait(Waiting):
                 self._refuse(one, prepared)
                 continue
             try:
-                append_prepared(one.partition, prepared, one.entry, self._now_ms, self._broker)
+                append_prepared(
+                    one.partition,
+                    prepared,
+                    one.entry,
+                    self._now_ms,
+                    preparation.appends,
+                    preparation.disk,
+                )
                 appended.append(one.partition)
             except KafkaError as error:
                 self._refuse(one, error)
         result = self._finished(appended)
         if self._gone:
-            self._broker.appends.write()
+            preparation.appends.write()
         else:
             self.connection.finish_waiting(self.request, result)

@@ -160,7 +160,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_clients_port_is_told_from_the_controllers(
     controller: RunningController, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("follow", f"127.0.0.1:{controller.broker.ports['PLAINTEXT']}") == 1
+    assert run("follow", f"127.0.0.1:{controller.broker.listening.ports['PLAINTEXT']}") == 1
     said = one_line(capsys)
     assert "is not a controller's listener" in said
     assert "listeners=PLAINTEXT://:9092,CONTROLLER://:9093" in said

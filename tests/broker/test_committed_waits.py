@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
 
 TOPIC = "t"
 PRODUCER = 7

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
     from protocol.schema import Message
 
 TOPIC = "t"

@@ -32,7 +32,7 @@ from tests.support.fake_connection import InProcessBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from broker.server import Broker
     from storage.log import Log
 

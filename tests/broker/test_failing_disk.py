@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker import metrics
-from broker.partitions.topics import NewTopic, Topic
+from broker.partitions.topic import Topic
+from broker.partitions.topics import NewTopic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -119,9 +120,13 @@ def test_after_a_failed_write_offsets_go_on_where_they_were(
     assert codes == [(0, 0), (56, -1), (56, -1), (0, 1)]
 
 
+@pytest.mark.parametrize("version", [3, 4, 9])
 @pytest.mark.parametrize("topics", [(BAD,), (GOOD, BAD)])
 def test_a_failed_sync_is_told_to_those_who_wait_for_it_and_stops_the_log(
-    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...]
+    broker: InProcessBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    topics: tuple[str, ...],
+    version: int,
 ) -> None:
     sync = DiskFile.sync
 
@@ -133,12 +138,13 @@ def test_a_failed_sync_is_told_to_those_who_wait_for_it_and_stops_the_log(
     monkeypatch.setattr(DiskFile, "sync", fail)
     client = broker.connect()
 
-    client.feed(produce(ACKS_ALL, *topics))
+    client.feed(produce(ACKS_ALL, *topics, version=version))
     broker.turn_until(lambda: bool(client.writes))
-    client.feed(produce(ACKS_LEADER, *topics))
+    client.feed(produce(ACKS_LEADER, *topics, version=version))
 
-    first, later = answers(client, 9)
-    assert first[BAD] == later[BAD] == (56, -1)
+    first, later = answers(client, version)
+    code = ErrorCode.KAFKA_STORAGE_ERROR if version >= 4 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert first[BAD] == later[BAD] == (code, -1)
     if GOOD in topics:
         assert (first[GOOD], later[GOOD]) == ((0, 0), (0, 1))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from broker.partitions.partition import Partition
+    from broker.partitions.topic import Partition
 
 
 @pytest.fixture

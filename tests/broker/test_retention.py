@@ -12,7 +12,7 @@ from broker import clock
 from broker.background import retention
 from broker.background.log_starts import LogStarts
 from broker.background.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
-from broker.partitions.partition import Partition
+from broker.partitions.topic import Partition
 from config import TopicSettings, load
 from storage.data_dir import DataDirectory
 from storage.retention import retained_from

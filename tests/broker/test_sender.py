@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from broker.network.sender import SMALL_SLICE_BYTES, Sender
+from broker.fetching.selection import SMALL_SLICE_BYTES
+from broker.network.sender import Sender
 from broker.workers import Worker
 from storage.filesystem import DiskFilesystem
 from storage.slices import FileSlice

@@ -36,7 +36,7 @@ def test_the_tools_of_kafka_do_their_work(tmp_path: Path, release: Release) -> N
     folder = tmp_path / "tools"
     folder.mkdir()
     with RunningController(tmp_path / "data") as node:
-        client = ("--bootstrap-server", f"{HOST}:{node.broker.ports['PLAINTEXT']}")
+        client = ("--bootstrap-server", f"{HOST}:{node.broker.listening.ports['PLAINTEXT']}")
         controller = ("--bootstrap-controller", f"{HOST}:{node.port}")
 
         def run(tool: str, *words: str) -> str:
@@ -115,7 +115,7 @@ def test_the_tools_of_kafka_are_told_what_there_is_not(tmp_path: Path, release: 
         ((TRANSACTIONS, "describe-producers", "--topic", "orders", "--partition", "0"), 0, "Epoch"),
     )
     with RunningController(tmp_path / "data") as node:
-        client = ("--bootstrap-server", f"{HOST}:{node.broker.ports['PLAINTEXT']}")
+        client = ("--bootstrap-server", f"{HOST}:{node.broker.listening.ports['PLAINTEXT']}")
         with node.connect_as_client() as caller:
             caller.create_topic("orders")
         for (tool, *words), code, text in asked:

@@ -126,7 +126,7 @@ def test_what_is_advertised_is_told_and_else_what_was_dialled(tmp_path: Path) ->
         node.connect_as_client() as client,
     ):
         answer = client.call(question((METADATA, [0])), 2)
-        ports = node.broker.ports
+        ports = node.broker.listening.ports
         fetched = []
         for name in ("CONTROLLER", "INSIDE", "OUTSIDE"):
             with Caller(HOST, ports[name]) as follower:

@@ -16,7 +16,6 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.network.connection import Connection
 from broker.server import start
 from config import load
 
@@ -78,7 +77,7 @@ class FakeClient:
 
     def __init__(self, broker: InProcessBroker) -> None:
         self.transport = FakeTransport()
-        self.connection = Connection(broker.running.broker, "PLAINTEXT")
+        self.connection = broker.running.broker.new_connection("PLAINTEXT")
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
 
     @property

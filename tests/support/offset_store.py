@@ -18,7 +18,7 @@ from broker.coordinator.loading.replay import replay
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
-from broker.partitions.partition import Partition
+from broker.partitions.topic import Partition
 from broker.producing.appends import Appends
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning

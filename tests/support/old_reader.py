@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.fetching.conversion import Conversions
-    from broker.partitions.topics import Topic
+    from broker.partitions.topic import Topic
     from protocol.messages.fetch import FetchRequest, FetchResponse
     from protocol.records.record import Record
     from protocol.registry import Api

@@ -70,14 +70,14 @@ class RunningController:
     @property
     def port(self) -> int:
         """Of the controller's listener."""
-        return self.broker.ports["CONTROLLER"]
+        return self.broker.listening.ports["CONTROLLER"]
 
     def connect(self) -> Caller:
         """A connection to the controller's listener."""
         return Caller(HOST, self.port)
 
     def connect_as_client(self) -> Caller:
-        return Caller(HOST, self.broker.ports["PLAINTEXT"])
+        return Caller(HOST, self.broker.listening.ports["PLAINTEXT"])
 
     def run(self, do: Callable[[], Any]) -> Any:
         """Have this done on the broker's loop; what it returns."""

@@ -1,0 +1,81 @@
+"""The open connections: who is let in, and what all of them are told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from broker import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.current_settings import CurrentSettings
+    from broker.network.connection import Connection
+    from broker.network.connection_counts import ConnectionCounts
+    from config import BrokerSettings
+
+
+class Connections:
+    """Belongs to the loop."""
+
+    __slots__ = ("_all_gone", "_counts", "_open", "_settings")
+
+    def __init__(self, settings: CurrentSettings, counts: ConnectionCounts) -> None:
+        self._settings = settings
+        self._counts = counts
+        self._open: dict[Connection, None] = {}
+        self._all_gone: asyncio.Event | None = None
+        settings.subscribe(self._configure)
+
+    def __iter__(self) -> Iterator[Connection]:
+        """Those open now; they may be closed meanwhile."""
+        return iter(list(self._open))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._open
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; False when a configured limit says to close it."""
+        self._open[connection] = None
+        reason = self._counts.over_limit(connection.address, self._settings.current)
+        if reason is None:
+            return True
+        logs.warn_once_a_minute("connection closed", reason, connection.address)
+        return False
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is lost or closed."""
+        self._open.pop(connection, None)
+        self._counts.gone(connection.address)
+        if self._all_gone is not None and not self._open:
+            self._all_gone.set()
+
+    def close_those_on_other_listeners(self, names: set[str]) -> None:
+        """Close the connections to listeners of other names, once they have the answers they wait
+        for."""
+        for connection in self:
+            if connection.listener not in names:
+                connection.close_soon()
+
+    async def close(self, within_s: float) -> None:
+        """Answer what is owed and close all; those that take longer than this are cut off."""
+        for connection in self:
+            connection.close()
+        if not self._open:
+            return
+        self._all_gone = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._all_gone.wait(), within_s)
+        except TimeoutError:
+            logs.warning("connections cut off", count=len(self._open))
+            for connection in self:
+                connection.abort()
+            await asyncio.sleep(0)
+
+    def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
+        for connection in self:
+            connection.configure(settings)
