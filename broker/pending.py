@@ -1,4 +1,4 @@
-"""What a handler may return besides an answer.
+"""Results of handlers other than an answer.
 
 A plain answer (a Message) is sent when the appends of the burst it belongs to are in the files.
 Everything else is one of these.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """Where a request came from, as far as one that waits has to know it: a connection."""
+    """A connection, as far as a request that waits has to know it."""
 
     def finish_waiting(self, request: Request, result: Any) -> None:
         """The request has its result: an answer, or another of these."""

@@ -46,8 +46,8 @@ OVERHEAD_BYTES = 400
 """Memory for an entry of the cache besides its bytes."""
 
 
-class Piece:
-    """What is converted as one: a batch, a wrapper, or a run of plain messages.
+class ConversionUnit:
+    """A part of a log that is converted as one: a batch, a wrapper, or a run of plain messages.
 
     `record_count` is the number of records, or 0 where only the inside of a wrapper would tell.
     `key` names stored bytes and form within this process.
@@ -76,9 +76,9 @@ class Piece:
         per_us = COMPRESSED_BYTES_PER_US if self.compressed else PLAIN_BYTES_PER_US
         return ENTRY_US + self.record_count * RECORD_US + self.stored.size / per_us
 
-    def plain(self) -> Piece:
+    def plain(self) -> ConversionUnit:
         """The same without a wrapper around it."""
-        return Piece(
+        return ConversionUnit(
             self.stored,
             self.form.plain,
             self._place,
@@ -90,10 +90,10 @@ class Piece:
 class _Job:
     """Pieces of one partition, converted in order until they make `enough` bytes."""
 
-    __slots__ = ("enough", "pieces", "tickets")
+    __slots__ = ("enough", "tickets", "units")
 
-    def __init__(self, pieces: list[Piece], enough: int) -> None:
-        self.pieces = pieces
+    def __init__(self, units: list[ConversionUnit], enough: int) -> None:
+        self.units = units
         self.enough = enough
         self.tickets: list[Ticket] = []
 
@@ -179,45 +179,47 @@ class Conversions:
         self._cache_max_bytes = cache_max_bytes
         self._shrink()
 
-    def find(self, piece: Piece) -> Outcome | None:
-        """What the cache has for this piece."""
-        found = self._cache.pop(piece.key, None)
+    def find(self, unit: ConversionUnit) -> Outcome | None:
+        """What the cache has for this unit."""
+        found = self._cache.pop(unit.key, None)
         if found is None:
             self.misses += 1
             return None
-        self._cache[piece.key] = found
+        self._cache[unit.key] = found
         self.hits += 1
         return found
 
-    def convert_now(self, piece: Piece) -> Outcome | None:
-        """Convert a small piece here; None if it is under way or turns out to be a large one."""
-        if piece.key in self._under_way:
+    def convert_now(self, unit: ConversionUnit) -> Outcome | None:
+        """Convert a small unit here; None if it is under way or turns out to be a large one."""
+        if unit.key in self._under_way:
             return None
-        made = self._convert(piece, self._inline_limits)
+        made = self._convert(unit, self._inline_limits)
         if _is_too_large(made):
             return None
-        self._keep({piece.key: made})
+        self._keep({unit.key: made})
         return made
 
     def begin(
-        self, wanted: list[tuple[list[Piece], int]], done: Callable[[dict[Key, Outcome]], None]
+        self,
+        wanted: list[tuple[list[ConversionUnit], int]],
+        done: Callable[[dict[Key, Outcome]], None],
     ) -> Ticket:
-        """Have pieces converted on the worker, those of each partition until they make so many
+        """Have units converted on the worker, those of each partition until they make so many
         bytes. `done` gets what was made, on the loop and never before this returns."""
         jobs: dict[_Job, None] = {}
         new: list[_Job] = []
-        for pieces, enough in wanted:
+        for units, enough in wanted:
             own = []
-            for piece in pieces:
-                job = self._under_way.get(piece.key)
+            for unit in units:
+                job = self._under_way.get(unit.key)
                 if job is None:
-                    own.append(piece)
+                    own.append(unit)
                 elif job not in jobs:
                     jobs[job] = None
                     self.joined += 1
             if own:
                 job = _Job(own, enough)
-                self._under_way.update(dict.fromkeys([piece.key for piece in own], job))
+                self._under_way.update(dict.fromkeys([unit.key for unit in own], job))
                 jobs[job] = None
                 new.append(job)
         ticket = Ticket(list(jobs), done)
@@ -232,8 +234,8 @@ class Conversions:
             if not large and any(map(_is_too_large, made.values())):
                 self._start(job, large=True)
                 return
-            for piece in job.pieces:
-                del self._under_way[piece.key]
+            for unit in job.units:
+                del self._under_way[unit.key]
             self._keep(made)
             tickets, job.tickets = job.tickets, []
             for ticket in tickets:
@@ -246,17 +248,17 @@ class Conversions:
         """On a worker's thread."""
         made: dict[Key, Outcome] = {}
         size = 0
-        for piece in job.pieces:
+        for unit in job.units:
             if size >= job.enough or not job.tickets:
                 break
-            outcome = made[piece.key] = self._convert(piece, limits)
+            outcome = made[unit.key] = self._convert(unit, limits)
             if isinstance(outcome, KafkaError):
                 break
             size += len(outcome.data)
         return made
 
-    def _convert(self, piece: Piece, limits: ExpansionLimits) -> Outcome:
-        stored = piece.stored
+    def _convert(self, unit: ConversionUnit, limits: ExpansionLimits) -> Outcome:
+        stored = unit.stored
         try:
             data = stored.read()
             if len(data) != stored.size:
@@ -264,7 +266,7 @@ class Conversions:
                     f"{len(data)} of {stored.size} bytes could be read",
                     code=ErrorCode.CORRUPT_MESSAGE,
                 )
-            return convert(data, piece.form, limits)
+            return convert(data, unit.form, limits)
         except KafkaError as error:
             # Without the trace, which would keep all that the conversion held.
             return KafkaError(str(error), code=error.code)
@@ -272,7 +274,7 @@ class Conversions:
             return KafkaError(str(error), code=ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception as error:
             # A fault of ours must not end the thread that all conversions need.
-            logs.fault_once_a_minute("a conversion failed", error, piece.form.name)
+            logs.fault_once_a_minute("a conversion failed", error, unit.form.name)
             return KafkaError(str(error), code=ErrorCode.CORRUPT_MESSAGE)
 
     def _keep(self, made: dict[Key, Outcome]) -> None:

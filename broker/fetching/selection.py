@@ -1,4 +1,4 @@
-"""What of a log a reader is sent that does not know every format and codec.
+"""The choice of what is sent to a reader that does not know every format and codec.
 
 That is Fetch below v10, and who misreads formats 0 and 1 above it (`protocol.quirks`).
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.fetching.conversion import Piece
+from broker.fetching.conversion import ConversionUnit
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import ZSTD
 from protocol.records.convert import Form
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from storage.scan import Entry
     from storage.slices import EntrySlice, FileSlice
 
-    Find = Callable[[Piece, bool], Outcome | None]
+    Find = Callable[[ConversionUnit, bool], Outcome | None]
 
 SMALL_SLICE_BYTES = 32_768
 """Up to here one read and one write with its header cost less than a sendfile call."""
@@ -49,12 +49,12 @@ HEADERS_MAX = 2048
 """Headers that one look at a partition goes through: some 2 ms of the loop. A partition with more
 entries that its reader is not to see is gone through in several turns of the loop."""
 
-PIECES_MAX = 256
+UNITS_MAX = 256
 """Conversions that one answer has for a partition; thousands of tiny batches come in several."""
 
 
 class Reader:
-    """What the client of a Fetch version knows, and how its size limits are meant.
+    """The abilities of clients of one Fetch version, and the meaning of its size limits.
 
     `cuts`: partition_max_bytes is obeyed to the byte, and a first entry that does not fit is cut
     off, which tells the client that it needs a larger size (v0 to v2).
@@ -128,7 +128,7 @@ class Selection:
     """One look at one partition.
 
     records     what to send: a slice of the file, or bytes; `b""` for nothing
-    missing     pieces that must be converted first; what comes before them is in `records`
+    missing     units that must be converted first; what comes before them is in `records`
     error       why nothing can be sent; None if that is not so
     more        the partition has more than was looked at, or than fits
     passed      below this offset there is nothing for this reader
@@ -164,7 +164,7 @@ class Selection:
     ) -> None:
         """Look at the log from `offset` up to `end_offset`.
 
-        `find` gives what there is of a piece; it is told whether it may convert it here and now.
+        `find` gives what there is of a unit; it is told whether it may convert it here and now.
         None when conversion is switched off. Raises OffsetOutOfRange, CorruptBatch.
         """
         self._offset = self.passed = offset
@@ -174,7 +174,7 @@ class Selection:
         self._slice: FileSlice | None = None
         self._parts: list[bytes | memoryview] = []
         self._size = self._pieces = self._missing_bytes = 0
-        self.missing: list[Piece] = []
+        self.missing: list[ConversionUnit] = []
         self.more = False
         self.error: KafkaError | None = None
         self.unfinished = False
@@ -264,8 +264,8 @@ class Selection:
                 self._slice = only
         return stop == last
 
-    def _take(self, piece: Piece) -> bool:
-        """Send what is made of a piece; or note that it is missing, and those after it."""
+    def _take(self, unit: ConversionUnit) -> bool:
+        """Send what is made of a unit; or note that it is missing, and those after it."""
         find, limits = self._find, self._limits
         if find is None:
             if not self._parts:
@@ -274,13 +274,13 @@ class Selection:
                     code=self._reader.refusal,
                 )
             return False
-        if not limits.room or self._pieces >= PIECES_MAX:
+        if not limits.room or self._pieces >= UNITS_MAX:
             return False
         self._pieces += 1
-        made = find(piece, not self.missing)
+        made = find(unit, not self.missing)
         if made is None:
-            self.missing.append(piece)
-            self._missing_bytes += piece.stored.size
+            self.missing.append(unit)
+            self._missing_bytes += unit.stored.size
         if self.missing:
             return self._size + self._missing_bytes < limits.soft
         if isinstance(made, KafkaError):
@@ -288,22 +288,22 @@ class Selection:
                 self.error = _told(made)
             return False
         assert made is not None
-        return self._take_converted(piece, made)
+        return self._take_converted(unit, made)
 
-    def _take_converted(self, piece: Piece, made: Converted) -> bool:
+    def _take_converted(self, unit: ConversionUnit, made: Converted) -> bool:
         start, end = made.position_of(self._offset), len(made.data)
         if start < end:
             stop = made.cut(start, self._limits.soft - self._size)
             if stop == start:
                 if not self._parts:
-                    self._take_first(piece, made, start)
+                    self._take_first(unit, made, start)
                 return False
             self._add(made.data, start, stop)
             if stop < end:
                 return False
         return made.fault is None
 
-    def _take_first(self, piece: Piece, made: Converted, start: int) -> None:
+    def _take_first(self, unit: ConversionUnit, made: Converted, start: int) -> None:
         """A first converted entry that is larger than there is room for."""
         limits, data = self._limits, made.data
         size = INT32.unpack_from(data, start + LENGTH_POSITION)[0] + ENTRY_OVERHEAD
@@ -312,10 +312,10 @@ class Selection:
         elif not self._reader.cuts:
             if limits.at_least_one:
                 self._add(data, start, start + size)
-        elif piece.compressed and not piece.form.is_plain:
+        elif unit.compressed and not unit.form.is_plain:
             # The wrapper does not fit, but its records may.
             self._pieces -= 1
-            self._take(piece.plain())
+            self._take(unit.plain())
         else:
             self._add(data, start, start + limits.hard)
 
@@ -335,10 +335,10 @@ def _is_plain_message(entry: Entry) -> bool:
     return entry.magic < 2 and not entry.codec
 
 
-def _piece(window: EntrySlice, first: int, last: int, form: Form) -> Piece:
+def _piece(window: EntrySlice, first: int, last: int, form: Form) -> ConversionUnit:
     entry = window.entries[first]
     header = entry.header
-    return Piece(
+    return ConversionUnit(
         window.part(first, last),
         form,
         window.key(entry),

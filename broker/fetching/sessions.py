@@ -29,7 +29,7 @@ MAX_PARTITIONS_PER_SESSION = 100_000
 """More partitions than this are answered without a session: its memory must have a bound."""
 
 
-class Wanted:
+class FetchPartition:
     """One partition that a fetch reads. `topic` is its name up to v12, its id from v13.
 
     The last two fields remember what the client was told, so that an answer can leave out what has
@@ -66,7 +66,7 @@ class Wanted:
         self.told_high_watermark = -1
         self.told_log_start = -1
 
-    def update(self, other: Wanted) -> None:
+    def update(self, other: FetchPartition) -> None:
         """Take over what a later request says about the same partition."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
@@ -75,7 +75,7 @@ class Wanted:
 
 
 class Session:
-    """What one consumer reads."""
+    """The partitions that one consumer reads."""
 
     __slots__ = ("epoch", "last_used_ms", "session_id", "uses_topic_ids", "wanted")
 
@@ -84,15 +84,18 @@ class Session:
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.last_used_ms = now_ms
-        self.wanted: dict[tuple[str | bytes, int], Wanted] = {}
+        self.wanted: dict[tuple[str | bytes, int], FetchPartition] = {}
 
 
 class Plan:
-    """What one request reads: in which order, for which session, and what the answer may omit."""
+    """The partitions that one request reads, in their order; their session, and what the answer may
+    omit."""
 
     __slots__ = ("incremental", "session_id", "wanted")
 
-    def __init__(self, session_id: int, wanted: Iterable[Wanted], *, incremental: bool) -> None:
+    def __init__(
+        self, session_id: int, wanted: Iterable[FetchPartition], *, incremental: bool
+    ) -> None:
         self.session_id = session_id
         self.wanted = list(wanted)
         self.incremental = incremental
@@ -114,7 +117,7 @@ class FetchSessions:
         *,
         session_id: int,
         epoch: int,
-        wanted: list[Wanted],
+        wanted: list[FetchPartition],
         forgotten: list[tuple[str | bytes, int]],
         uses_topic_ids: bool,
         now_ms: int,
@@ -154,7 +157,7 @@ class FetchSessions:
                 known.update(item)
         return Plan(session_id, session.wanted.values(), incremental=True)
 
-    def _start(self, wanted: list[Wanted], *, uses_topic_ids: bool, now_ms: int) -> Plan:
+    def _start(self, wanted: list[FetchPartition], *, uses_topic_ids: bool, now_ms: int) -> Plan:
         if not wanted or len(wanted) > MAX_PARTITIONS_PER_SESSION or not self._make_room(now_ms):
             return Plan(0, wanted, incremental=False)
         session_id = self._random_id()

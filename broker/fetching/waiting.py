@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from broker.fetching.conversion import Key, Outcome, Piece, Ticket
+    from broker.fetching.conversion import ConversionUnit, Key, Outcome, Ticket
     from broker.partitions.topic import Partition
     from broker.pending import Requester
     from protocol.connection import Request
 
-    Missing = list[tuple[list[Piece], int]]
+    Missing = list[tuple[list[ConversionUnit], int]]
     """By partition: what must be converted, and how many bytes of it are wanted."""
     Convert = Callable[[Missing, Callable[[dict[Key, Outcome]], None]], Ticket]
     """`Conversions.begin`."""
 
 
-class Held:
-    """What a fetch remembers from one look at the logs to the next.
+class FetchProgress:
+    """The state of a fetch between two passes over the logs.
 
     converted  results that it waited for; they are its own until it is answered
     passed     by partition of the request, the offset below which there is nothing for its reader
@@ -45,21 +45,21 @@ class Held:
         self.passed: dict[int, int] = {}
 
 
-class Look(Protocol):
-    """One look at all partitions of a fetch."""
+class ReadPass(Protocol):
+    """One pass over all partitions of a fetch."""
 
     watched: list[Partition]
     found_bytes: int
     missing: Missing
     unfinished: bool
-    """Nothing was found so far, and the look is to go on in another turn of the loop."""
+    """Nothing was found so far, and the pass goes on in another turn of the loop."""
 
     def is_enough(self) -> bool:
         """Whether the fetch may be answered with what was found."""
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes must be appended before another look is worth while."""
+        """How many bytes must be appended before another pass is worth while."""
 
     def response(self) -> Any: ...
 
@@ -68,18 +68,18 @@ class Look(Protocol):
 
 
 class FetchWait(Waiting):
-    """A fetch that can't be answered after its first look, `first`."""
+    """A fetch that can't be answered after its first pass, `first`; `read` makes others."""
 
     __slots__ = (
         "_convert",
         "_deadline_s",
         "_first",
         "_handle",
-        "_held",
-        "_look",
         "_loop",
         "_max_wait_s",
         "_missing_bytes",
+        "_progress",
+        "_read",
         "_ticket",
         "_watched",
     )
@@ -88,17 +88,17 @@ class FetchWait(Waiting):
         self,
         loop: asyncio.AbstractEventLoop,
         convert: Convert,
-        held: Held,
-        look: Callable[[], Look],
-        first: Look,
+        progress: FetchProgress,
+        read: Callable[[], ReadPass],
+        first: ReadPass,
         *,
         max_wait_ms: int,
     ) -> None:
         self._loop = loop
         self._convert = convert
-        self._held = held
-        self._look = look
-        self._first: Look | None = first
+        self._progress = progress
+        self._read = read
+        self._first: ReadPass | None = first
         self._max_wait_s = max(max_wait_ms, 0) / 1000
         self._watched: list[Partition] = []
         self._missing_bytes = 0
@@ -132,41 +132,41 @@ class FetchWait(Waiting):
         self._watched = []
 
     def _step(self, *, at_once: bool = False, converted: bool = False) -> None:
-        """Look, then answer or wait for whatever comes next.
+        """ReadPass, then answer or wait for whatever comes next.
 
         Called from within the burst of whoever appended, so a fault in reading ends here.
-        `converted`: this look follows a conversion; it need not be followed by another one if it
+        `converted`: this pass follows a conversion; it need not be followed by another one if it
         found anything.
         """
         self.cancel()
         try:
-            look = self._first or self._look()
+            reading = self._first or self._read()
             self._first = None
-            if not at_once and not (converted and look.found_bytes) and self._must_wait(look):
+            if not at_once and not (converted and reading.found_bytes) and self._must_wait(reading):
                 return
-            response = look.response()
+            response = reading.response()
         except Exception as error:
             api = self.request.route.api
             logs.fault_once_a_minute("a handler failed", error, f"{api.name}, after waiting")
             response = api.refused(self.request.message, ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._held.converted.clear()
+        self._progress.converted.clear()
         self.connection.finish_waiting(self.request, response)
 
-    def _must_wait(self, look: Look) -> bool:
+    def _must_wait(self, reading: ReadPass) -> bool:
         """Whether there is something to wait for; if so, that has begun."""
-        if look.missing:
-            look.forget()
-            self._ticket = self._convert(look.missing, self._converted)
+        if reading.missing:
+            reading.forget()
+            self._ticket = self._convert(reading.missing, self._converted)
             return True
-        if look.unfinished:
+        if reading.unfinished:
             self._handle = self._loop.call_soon(self._step)
             return True
-        if look.is_enough() or self._loop.time() >= self._deadline_s:
+        if reading.is_enough() or self._loop.time() >= self._deadline_s:
             return False
-        look.forget()
-        self._held.converted.clear()
-        self._missing_bytes = look.missing_bytes
-        self._watched = look.watched
+        reading.forget()
+        self._progress.converted.clear()
+        self._missing_bytes = reading.missing_bytes
+        self._watched = reading.watched
         for partition in self._watched:
             partition.waits[self] = None
         self._handle = self._loop.call_at(self._deadline_s, self._time_is_up)
@@ -178,5 +178,5 @@ class FetchWait(Waiting):
 
     def _converted(self, made: dict[Key, Outcome]) -> None:
         self._ticket = None
-        self._held.converted |= made
+        self._progress.converted |= made
         self._step(converted=True)

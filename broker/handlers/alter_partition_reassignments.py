@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from storage.metadata.image import PartitionState
 
 Asked = AlterPartitionReassignmentsRequest.Topic.Partition
-Entry = AlterPartitionReassignmentsResponse.Topic
+TopicResult = AlterPartitionReassignmentsResponse.Topic
 
 
 def alter_partition_reassignments(
@@ -32,7 +32,7 @@ def alter_partition_reassignments(
     message: AlterPartitionReassignmentsRequest = request.message
     moves = _Moves(ctx, may_change_count=message.allow_replication_factor_change)
     responses = [
-        Entry(
+        TopicResult(
             name=topic.name,
             partitions=[moves.answered(topic.name, asked) for asked in topic.partitions],
         )
@@ -48,7 +48,7 @@ def alter_partition_reassignments(
 
 
 class _Moves:
-    """What a request asks for, partition by partition."""
+    """The moves that a request asks for, partition by partition."""
 
     def __init__(self, ctx: Context, *, may_change_count: bool) -> None:
         self._image = ctx.controller.image
@@ -56,9 +56,9 @@ class _Moves:
         self._may_change_count = may_change_count
         self.changes: dict[tuple[bytes, int], PartitionChangeRecord] = {}
 
-    def answered(self, name: str, asked: Asked) -> Entry.Partition:
+    def answered(self, name: str, asked: Asked) -> TopicResult.Partition:
         index = asked.partition_index
-        entry = Entry.Partition(partition_index=index, error_code=ErrorCode.NONE)
+        entry = TopicResult.Partition(partition_index=index, error_code=ErrorCode.NONE)
         try:
             topic = self._image.topics.get(name)
             state = None if topic is None else topic.partitions.get(index)

@@ -28,20 +28,20 @@ MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 
 Deletion = AlterUserScramCredentialsRequest.Deletion
 Upsertion = AlterUserScramCredentialsRequest.Upsertion
-Entry = AlterUserScramCredentialsResponse.User
+UserResult = AlterUserScramCredentialsResponse.User
 
 
 def alter_user_scram_credentials(
     request: Request, ctx: Context
 ) -> AlterUserScramCredentialsResponse:
     message: AlterUserScramCredentialsRequest = request.message
-    entries: dict[str, Entry] = {}
+    entries: dict[str, UserResult] = {}
     changes: dict[str, MetadataRecord] = {}
     every: list[Deletion | Upsertion] = [*message.deletions, *message.upsertions]
     for asked in every:
         name = asked.name
         if name not in entries:
-            entries[name] = Entry(user=name, error_code=ErrorCode.NONE)
+            entries[name] = UserResult(user=name, error_code=ErrorCode.NONE)
         elif entries[name].error_code:
             continue  # the first fault of a user is the one that is told
         try:

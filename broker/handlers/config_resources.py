@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs change: topics, brokers, what is logged, groups,
+"""The resources of AlterConfigs and IncrementalAlterConfigs: topics, brokers, loggers, groups,
 and what clients are asked to measure.
 
 Each resource says which settings are its own, and takes others in their place, all or none. Codes
@@ -244,7 +244,7 @@ class _ClientMetrics(_Stored):
 
 
 class _Loggers:
-    """What is logged. It is not stored: the next start has its own level again."""
+    """The level of the log. It is not stored: the next start has its own level again."""
 
     @property
     def overrides(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
 
-Entry = ConsumerGroupDescribeResponse.Group
+GroupResult = ConsumerGroupDescribeResponse.Group
 
 
 def consumer_group_describe(request: Request, ctx: Context) -> ConsumerGroupDescribeResponse:
@@ -25,7 +25,7 @@ def consumer_group_describe(request: Request, ctx: Context) -> ConsumerGroupDesc
     )
 
 
-def _describe(group_id: str, ctx: Context) -> Entry:
+def _describe(group_id: str, ctx: Context) -> GroupResult:
     groups = ctx.groups
     try:
         if not group_id:
@@ -40,7 +40,7 @@ def _describe(group_id: str, ctx: Context) -> Entry:
             code=ErrorCode.GROUP_ID_NOT_FOUND,
         )
     except KafkaError as error:
-        return Entry(
+        return GroupResult(
             error_code=error.code,
             error_message=str(error) or None,
             group_id=group_id,

@@ -1,4 +1,4 @@
-"""What a handler is given besides its request: the caller, the time, and what the broker holds."""
+"""The second argument of every handler: parts of the broker, the client, and the time."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from protocol.connection import Request
 
 Asked = CreatePartitionsRequest.Topic
-Entry = CreatePartitionsResponse.Topic
+TopicResult = CreatePartitionsResponse.Topic
 
 
 def create_partitions(request: Request, ctx: Context) -> CreatePartitionsResponse:
     message: CreatePartitionsRequest = request.message
     named = Counter(asked.name for asked in message.topics)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TopicResult] = {}
     for asked in message.topics:
         try:
             if named[asked.name] > 1:
@@ -29,14 +29,14 @@ def create_partitions(request: Request, ctx: Context) -> CreatePartitionsRespons
                     f"topic '{asked.name}' is named more than once", code=ErrorCode.INVALID_REQUEST
                 )
             _grow(asked, ctx, validate_only=message.validate_only)
-            entries[asked.name] = Entry(name=asked.name, error_code=ErrorCode.NONE)
+            entries[asked.name] = TopicResult(name=asked.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
-            entries[asked.name] = Entry(
+            entries[asked.name] = TopicResult(
                 name=asked.name, error_code=error.code, error_message=str(error)
             )
         except OSError as error:
             ctx.failed("adding partitions", error, topic=asked.name)
-            entries[asked.name] = Entry(
+            entries[asked.name] = TopicResult(
                 name=asked.name,
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR,
                 error_message=f"the data directory can't be written: {error.strerror}",

@@ -34,14 +34,14 @@ KINDS_MAX = 64
 """Kinds of topics, by their own settings, that are remembered."""
 
 Asked = CreateTopicsRequest.Topic
-Entry = CreateTopicsResponse.Topic
+TopicResult = CreateTopicsResponse.Topic
 
 
 def create_topics(request: Request, ctx: Context) -> CreateTopicsResponse:
     message: CreateTopicsRequest = request.message
     plans = _Plans(ctx)
     named = Counter(asked.name for asked in message.topics)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TopicResult] = {}
     for asked in message.topics:
         if asked.name in entries:
             continue
@@ -58,7 +58,7 @@ def create_topics(request: Request, ctx: Context) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=list(entries.values()))
 
 
-def _create(wanted: list[NewTopic], entries: dict[str, Entry], ctx: Context) -> None:
+def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Context) -> None:
     """Create what has been checked, and put into the entries what came of it."""
     made: Sequence[Topic | OSError]
     try:
@@ -78,8 +78,8 @@ def _create(wanted: list[NewTopic], entries: dict[str, Entry], ctx: Context) -> 
             entries[one.name].topic_id = topic.topic_id
 
 
-def _refused(name: str, code: ErrorCode, text: str) -> Entry:
-    return Entry(name=name, error_code=code, error_message=text, configs=None)
+def _refused(name: str, code: ErrorCode, text: str) -> TopicResult:
+    return TopicResult(name=name, error_code=code, error_message=text, configs=None)
 
 
 class _Plans:
@@ -90,7 +90,7 @@ class _Plans:
         self._metric_names = MetricNames()
         self.wanted: list[NewTopic] = []
 
-    def add(self, asked: Asked) -> Entry:
+    def add(self, asked: Asked) -> TopicResult:
         """Its entry, without an id yet. Raises KafkaError."""
         settings = self._ctx.settings.current
         self._check_name(asked.name)
@@ -105,7 +105,7 @@ class _Plans:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         self.wanted.append(NewTopic(asked.name, partition_count, overrides))
         self._metric_names.add(asked.name)
-        return Entry(
+        return TopicResult(
             name=asked.name,
             topic_id=ZERO_UUID,
             error_code=ErrorCode.NONE,
@@ -130,15 +130,17 @@ class _Alike:
 
     def __init__(self) -> None:
         self._settings: BrokerSettings | None = None
-        self._found: dict[tuple[tuple[str, str], ...], list[Entry.Config]] = {}
+        self._found: dict[tuple[tuple[str, str], ...], list[TopicResult.Config]] = {}
 
-    def configs(self, settings: BrokerSettings, overrides: dict[str, str]) -> list[Entry.Config]:
+    def configs(
+        self, settings: BrokerSettings, overrides: dict[str, str]
+    ) -> list[TopicResult.Config]:
         if settings is not self._settings or len(self._found) >= KINDS_MAX:
             self._settings, self._found = settings, {}
         kind = tuple(overrides.items())
         if kind not in self._found:
             self._found[kind] = [
-                Entry.Config(
+                TopicResult.Config(
                     name=row.name,
                     value=row.value,
                     read_only=row.read_only,

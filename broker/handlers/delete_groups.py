@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from protocol.connection import Request
 
-Entry = DeleteGroupsResponse.Group
+GroupResult = DeleteGroupsResponse.Group
 
 
 def delete_groups(request: Request, ctx: Context) -> Any:
@@ -25,10 +25,12 @@ def delete_groups(request: Request, ctx: Context) -> Any:
             shard = ctx.offsets.delete_group(group_id)
             if not shard.is_durable:
                 touched[shard.partition] = None
-            results.append(Entry(group_id=group_id, error_code=ErrorCode.NONE))
+            results.append(GroupResult(group_id=group_id, error_code=ErrorCode.NONE))
         except KafkaError as error:
             results.append(
-                Entry(group_id=group_id, error_code=error.code, error_message=str(error) or None)
+                GroupResult(
+                    group_id=group_id, error_code=error.code, error_message=str(error) or None
+                )
             )
     response = DeleteGroupsResponse(results=results)
     if not touched:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HIGH_WATERMARK = -1
 
-Entry = DeleteRecordsResponse.Topic.Partition
+PartitionResult = DeleteRecordsResponse.Topic.Partition
 
 
 class DeletionWait(Waiting):
@@ -35,7 +35,7 @@ class DeletionWait(Waiting):
         self,
         log_starts: LogStarts,
         response: DeleteRecordsResponse,
-        entries: list[tuple[Partition, Entry]],
+        entries: list[tuple[Partition, PartitionResult]],
     ) -> None:
         self._log_starts = log_starts
         self._response = response
@@ -77,11 +77,11 @@ class DeletionWait(Waiting):
 def delete_records(request: Request, ctx: Context) -> Any:
     message: DeleteRecordsRequest = request.message
     answered = []
-    raised: list[tuple[Partition, Entry]] = []
+    raised: list[tuple[Partition, PartitionResult]] = []
     for topic in message.topics:
         entries = []
         for asked in topic.partitions:
-            entry = Entry(
+            entry = PartitionResult(
                 partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
             )
             try:

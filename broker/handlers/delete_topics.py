@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Topic
     from protocol.connection import Request
 
-Entry = DeleteTopicsResponse.Topic
+TopicResult = DeleteTopicsResponse.Topic
 
 
 def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
@@ -32,12 +32,12 @@ def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
     asked += [(item.name, item.topic_id) for item in message.topics]
     meant = [_meant(name, topic_id, ctx) for name, topic_id in asked]
     named = Counter(meant)
-    entries: dict[object, Entry] = {}
+    entries: dict[object, TopicResult] = {}
     found: list[Topic] = []
     for (name, topic_id), one in zip(asked, meant, strict=True):
         if one in entries:
             continue
-        entry = entries[one] = Entry(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+        entry = entries[one] = TopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
         try:
             if named[one] > 1:
                 raise KafkaError("the topic is named twice", code=ErrorCode.INVALID_REQUEST)
@@ -52,7 +52,7 @@ def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=list(entries.values()))
 
 
-def _delete(topics: list[Topic], entries: dict[object, Entry], ctx: Context) -> None:
+def _delete(topics: list[Topic], entries: dict[object, TopicResult], ctx: Context) -> None:
     """Delete what has been found, and put into the entries what came of it."""
     deleted: Sequence[list[str] | OSError]
     try:

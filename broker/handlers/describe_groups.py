@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNKNOWN_IS_AN_ERROR_SINCE = 6
 DEAD, EMPTY = "Dead", "Empty"
 
-Entry = DescribeGroupsResponse.Group
+GroupResult = DescribeGroupsResponse.Group
 
 
 def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
@@ -25,7 +25,7 @@ def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
     )
 
 
-def _describe(group_id: str, version: int, ctx: Context) -> Entry:
+def _describe(group_id: str, version: int, ctx: Context) -> GroupResult:
     try:
         shard = ctx.groups.existing_shard(group_id)
     except KafkaError as error:
@@ -43,16 +43,16 @@ def _describe(group_id: str, version: int, ctx: Context) -> Entry:
     )
 
 
-def _described(group: ClassicGroup) -> Entry:
+def _described(group: ClassicGroup) -> GroupResult:
     shown = group.describe()
-    return Entry(
+    return GroupResult(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=shown.state,
         protocol_type=shown.protocol_type,
         protocol_data=shown.protocol_name,
         members=[
-            Entry.Member(
+            GroupResult.Member(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -67,8 +67,8 @@ def _described(group: ClassicGroup) -> Entry:
 
 def _entry(
     group_id: str, state: str, *, code: ErrorCode = ErrorCode.NONE, message: str | None = None
-) -> Entry:
-    return Entry(
+) -> GroupResult:
+    return GroupResult(
         error_code=code,
         error_message=message,
         group_id=group_id,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
 
-Entry = DescribeQuorumResponse.Topic.Partition
+PartitionResult = DescribeQuorumResponse.Topic.Partition
 Node = DescribeQuorumResponse.Node
 
 
@@ -52,17 +52,17 @@ def describe_quorum(request: Request, ctx: Context) -> DescribeQuorumResponse:
     return response
 
 
-def _described(ctx: Context) -> Entry:
+def _described(ctx: Context) -> PartitionResult:
     controller, now_ms = ctx.controller, ctx.now_ms
     end_offset = controller.partition.high_watermark
-    return Entry(
+    return PartitionResult(
         partition_index=METADATA_PARTITION,
         error_code=ErrorCode.NONE,
         leader_id=controller.leader_id,
         leader_epoch=controller.epoch,
         high_watermark=end_offset,
         current_voters=[
-            Entry.ReplicaState(
+            PartitionResult.ReplicaState(
                 replica_id=ctx.node_id,
                 replica_directory_id=_voting_directory(ctx),
                 log_end_offset=end_offset,
@@ -71,7 +71,7 @@ def _described(ctx: Context) -> Entry:
             )
         ],
         observers=[
-            Entry.ReplicaState(
+            PartitionResult.ReplicaState(
                 replica_id=observer.replica_id,
                 replica_directory_id=observer.directory_id,
                 log_end_offset=observer.log_end_offset,
@@ -94,9 +94,9 @@ def _voting_directory(ctx: Context) -> bytes:
     return ZERO_UUID
 
 
-def _unknown(index: int) -> Entry:
+def _unknown(index: int) -> PartitionResult:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Entry(
+    return PartitionResult(
         partition_index=index,
         error_code=code,
         error_message=code.meaning,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS_PER_PAGE = 2000
 
-Entry = DescribeTopicPartitionsResponse.Topic
+TopicResult = DescribeTopicPartitionsResponse.Topic
 
 
 def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPartitionsResponse:
@@ -49,7 +49,7 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
         topic = topics.by_name.get(name)
         if topic is None:
             response.topics.append(
-                Entry(
+                TopicResult(
                     error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     name=name,
                     topic_id=ZERO_UUID,
@@ -69,15 +69,15 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
     return response
 
 
-def _describe(topic: Topic, first: int, end: int, ctx: Context) -> Entry:
+def _describe(topic: Topic, first: int, end: int, ctx: Context) -> TopicResult:
     nodes = [ctx.node_id]
-    return Entry(
+    return TopicResult(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
-            Entry.Partition(
+            TopicResult.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
                 leader_id=ctx.node_id,

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
 
-Entry = DescribeUserScramCredentialsResponse.User
+UserResult = DescribeUserScramCredentialsResponse.User
 
 
 def describe_user_scram_credentials(
     request: Request, ctx: Context
 ) -> DescribeUserScramCredentialsResponse:
     message: DescribeUserScramCredentialsRequest = request.message
-    known: dict[str, list[Entry.CredentialInfo]] = {}
+    known: dict[str, list[UserResult.CredentialInfo]] = {}
     for (user, mechanism), record in sorted(ctx.controller.image.scram_credentials.items()):
         known.setdefault(user, []).append(
-            Entry.CredentialInfo(mechanism=mechanism, iterations=record.iterations)
+            UserResult.CredentialInfo(mechanism=mechanism, iterations=record.iterations)
         )
     named = Counter(user.name for user in message.users or ())
     results = []
     for user in named or known:
-        entry = Entry(user=user, error_code=ErrorCode.NONE, credential_infos=[])
+        entry = UserResult(user=user, error_code=ErrorCode.NONE, credential_infos=[])
         if named[user] > 1:
             entry.error_code = ErrorCode.DUPLICATE_RESOURCE
             entry.error_message = f"user '{user}' is named twice"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PREFERRED, UNCLEAN = 0, 1
 
-Entry = ElectLeadersResponse.Topic
+TopicResult = ElectLeadersResponse.Topic
 
 
 def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
@@ -25,10 +25,10 @@ def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
         return refused(message, ErrorCode.INVALID_REQUEST)
     topics = ctx.topics
     if message.topic_partitions is None:
-        results = [Entry(topic=name, partition_result=[]) for name in topics.by_name]
+        results = [TopicResult(topic=name, partition_result=[]) for name in topics.by_name]
     else:
         results = [
-            Entry(
+            TopicResult(
                 topic=asked.topic,
                 partition_result=[_result(asked.topic, index, ctx) for index in asked.partitions],
             )
@@ -37,14 +37,14 @@ def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
 
 
-def _result(name: str, index: int, ctx: Context) -> Entry.Partition:
+def _result(name: str, index: int, ctx: Context) -> TopicResult.Partition:
     if ctx.topics.partition(name, index) is None:
-        return Entry.Partition(
+        return TopicResult.Partition(
             partition_id=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             error_message=f"there is no partition {index} of a topic '{name}'",
         )
-    return Entry.Partition(
+    return TopicResult.Partition(
         partition_id=index,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
         error_message=f"broker {ctx.node_id} is the only replica and leads it",

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from broker import logs
 from broker.fetching.conversion import INLINE_US
 from broker.fetching.selection import FORMAT_2_ONLY, READERS, SMALL_SLICE_BYTES, Limits, Selection
-from broker.fetching.sessions import NO_SESSION_EPOCH, Plan, Wanted
-from broker.fetching.waiting import FetchWait, Held
+from broker.fetching.sessions import NO_SESSION_EPOCH, FetchPartition, Plan
+from broker.fetching.waiting import FetchProgress, FetchWait
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -36,7 +36,7 @@ from protocol.records.walk import last_offset, walk
 from storage.errors import RecordsMissing
 
 if TYPE_CHECKING:
-    from broker.fetching.conversion import Outcome, Piece
+    from broker.fetching.conversion import ConversionUnit, Outcome
     from broker.handlers.context import Context
     from broker.partitions.topic import Partition
     from protocol.connection import Request
@@ -55,8 +55,8 @@ ask of one partition at a time."""
 SHARE_MIN_BYTES = 65_536
 """The least that a partition gets of it while there is any left."""
 
-Entry = FetchResponse.Topic.Partition
-Aborted = Entry.AbortedTransaction
+PartitionResult = FetchResponse.Topic.Partition
+Aborted = PartitionResult.AbortedTransaction
 
 
 def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
@@ -87,8 +87,8 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    held = Held()
-    reading = _read(request, ctx, plan, held)
+    progress = FetchProgress()
+    reading = _read(request, ctx, plan, progress)
     if (
         not reading.missing
         and not reading.unfinished
@@ -98,22 +98,22 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
     return FetchWait(
         ctx.loop,
         ctx.conversions.begin,
-        held,
-        lambda: _read(request, ctx, plan, held),
+        progress,
+        lambda: _read(request, ctx, plan, progress),
         reading,
         max_wait_ms=message.max_wait_ms,
     )
 
 
-def _read(request: Request, ctx: Context, plan: Plan, held: Held) -> _Reading:
-    reading = _Reading(request, ctx, plan, held)
+def _read(request: Request, ctx: Context, plan: Plan, progress: FetchProgress) -> _Reading:
+    reading = _Reading(request, ctx, plan, progress)
     reading.run()
     return reading
 
 
-def _wanted(message: FetchRequest, by_id: bool) -> list[Wanted]:
+def _wanted(message: FetchRequest, by_id: bool) -> list[FetchPartition]:
     return [
-        Wanted(
+        FetchPartition(
             topic.topic_id if by_id else topic.topic,
             partition.partition,
             fetch_offset=partition.fetch_offset,
@@ -129,7 +129,7 @@ def _wanted(message: FetchRequest, by_id: bool) -> list[Wanted]:
 class _Reading:
     """One pass over the partitions of a fetch."""
 
-    def __init__(self, request: Request, ctx: Context, plan: Plan, held: Held) -> None:
+    def __init__(self, request: Request, ctx: Context, plan: Plan, progress: FetchProgress) -> None:
         message: FetchRequest = request.message
         self._version = request.version
         self._correlation_id = request.correlation_id
@@ -138,7 +138,7 @@ class _Reading:
         self._min_bytes = message.min_bytes
         self._ctx = ctx
         self._plan = plan
-        self._held = held
+        self._progress = progress
         self._reader = READERS.get(request.version)
         if (
             ctx.misreads_old_entries
@@ -152,11 +152,11 @@ class _Reading:
         self._has_slice = False
         self._lagging = 0
         self._inline_us: float = INLINE_US
-        self._entries: list[tuple[Wanted, Entry]] = []
+        self._entries: list[tuple[FetchPartition, PartitionResult]] = []
         self.found_bytes = 0
         self.has_error = False
         self.watched: list[Partition] = []
-        self.missing: list[tuple[list[Piece], int]] = []
+        self.missing: list[tuple[list[ConversionUnit], int]] = []
         self.unfinished = False
         self._has_more = False
         self._held_back = False
@@ -239,7 +239,7 @@ class _Reading:
             topic.partitions.append(entry)
         return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
 
-    def _partition(self, wanted: Wanted) -> Partition | None:
+    def _partition(self, wanted: FetchPartition) -> Partition | None:
         topics = self._ctx.topics
         topic = (
             topics.by_id.get(wanted.topic)
@@ -250,7 +250,7 @@ class _Reading:
             return None
         return topic.partitions[wanted.index]
 
-    def _read(self, wanted: Wanted) -> Entry:
+    def _read(self, wanted: FetchPartition) -> PartitionResult:
         partition = self._partition(wanted)
         if partition is None:
             return self._error(
@@ -288,7 +288,7 @@ class _Reading:
             except OSError as error:
                 refused = self._ctx.disk.read_failed(log, error)
                 return self._error(wanted, refused.code)
-        entry = Entry(
+        entry = PartitionResult(
             partition_index=wanted.index,
             error_code=ErrorCode.NONE,
             high_watermark=high_watermark,
@@ -298,7 +298,7 @@ class _Reading:
             records=b"" if found is None else found,
         )
         if diverging is not None:
-            entry.diverging_epoch = Entry.EpochEndOffset(
+            entry.diverging_epoch = PartitionResult.EpochEndOffset(
                 epoch=diverging[0], end_offset=diverging[1]
             )
             self.has_error = True
@@ -309,12 +309,14 @@ class _Reading:
         self.watched.append(partition)
         return entry
 
-    def _tell_damaged(self, partition: Partition, wanted: Wanted, error: KafkaError) -> None:
+    def _tell_damaged(
+        self, partition: Partition, wanted: FetchPartition, error: KafkaError
+    ) -> None:
         reason = f"{error} (asked for offset {wanted.fetch_offset})"
         logs.error_once_a_minute("a reader met damage", reason, partition.log.name)
 
     def _find_records(
-        self, wanted: Wanted, partition: Partition, end: int
+        self, wanted: FetchPartition, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
         """What of this partition goes into the answer. Raises KafkaError, OSError."""
         if self._reader is not None:
@@ -365,11 +367,13 @@ class _Reading:
 
     # Clients that do not know all that may be stored.
 
-    def _lags(self, wanted: Wanted) -> bool:
+    def _lags(self, wanted: FetchPartition) -> bool:
         partition = self._partition(wanted)
         return partition is not None and wanted.fetch_offset < partition.high_watermark
 
-    def _select(self, wanted: Wanted, partition: Partition, end: int) -> FileSlice | bytes | None:
+    def _select(
+        self, wanted: FetchPartition, partition: Partition, end: int
+    ) -> FileSlice | bytes | None:
         """What of this partition there is for an older reader. Raises KafkaError."""
         reader, log = self._reader, partition.log
         assert reader is not None
@@ -383,7 +387,7 @@ class _Reading:
         at_least_one = reader.cuts or self.found_bytes == 0
         offset = wanted.fetch_offset
         if offset >= log.start_offset:
-            offset = max(offset, self._held.passed.get(id(wanted), offset))
+            offset = max(offset, self._progress.passed.get(id(wanted), offset))
         if reader.form is Form.GZIPPED:
             stored = log.read(offset, hard, end_offset=end, at_least_one=at_least_one)
             if stored is not None and log.cut_before_zstd(stored):
@@ -412,17 +416,17 @@ class _Reading:
             self.missing.append((selected.missing, limits.enough))
         if records.__class__ is bytes:
             self._room -= len(records)
-        self._room -= sum(piece.stored.size for piece in selected.missing)
-        self._held.passed[id(wanted)] = selected.passed
+        self._room -= sum(unit.stored.size for unit in selected.missing)
+        self._progress.passed[id(wanted)] = selected.passed
         self._has_more |= selected.more and not selected.unfinished
         self.unfinished |= selected.unfinished
         return records
 
-    def _find(self, piece: Piece, may_convert: bool) -> Outcome | None:
-        found = self._held.converted.get(piece.key) or self._ctx.conversions.find(piece)
-        if found is None and may_convert and (cost_us := piece.cost_us()) <= self._inline_us:
+    def _find(self, unit: ConversionUnit, may_convert: bool) -> Outcome | None:
+        found = self._progress.converted.get(unit.key) or self._ctx.conversions.find(unit)
+        if found is None and may_convert and (cost_us := unit.cost_us()) <= self._inline_us:
             self._inline_us -= cost_us
-            found = self._ctx.conversions.convert_now(piece)
+            found = self._ctx.conversions.convert_now(unit)
         return found
 
     def _report(self, partition: Partition, offset: int, error: KafkaError) -> None:
@@ -436,7 +440,7 @@ class _Reading:
             client_id=self._ctx.client_id,
         )
 
-    def _diverging(self, wanted: Wanted, partition: Partition) -> tuple[int, int] | None:
+    def _diverging(self, wanted: FetchPartition, partition: Partition) -> tuple[int, int] | None:
         """Where the client's log leaves ours (Fetch v12+): the last epoch both know, its end."""
         if wanted.last_fetched_epoch < 0:
             return None
@@ -447,9 +451,9 @@ class _Reading:
             return epoch, end_offset
         return None
 
-    def _error(self, wanted: Wanted, code: ErrorCode) -> Entry:
+    def _error(self, wanted: FetchPartition, code: ErrorCode) -> PartitionResult:
         self.has_error = True
-        return Entry(
+        return PartitionResult(
             partition_index=wanted.index,
             error_code=code_for(FETCH, self._version, code),
             high_watermark=-1,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.fetching.waiting import FetchWait, Held
+from broker.fetching.waiting import FetchProgress, FetchWait
 from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC_ID
@@ -37,7 +37,7 @@ REPLICA_STATE_SINCE = 15
 ANSWER_MAX_BYTES = 8 * 1024 * 1024
 """The most of the log in one answer; a batch of it is no larger."""
 
-Entry = FetchResponse.Topic.Partition
+PartitionResult = FetchResponse.Topic.Partition
 Asked = FetchRequest.Topic.Partition
 
 
@@ -53,7 +53,7 @@ def fetch_metadata(request: Request, ctx: Context) -> FetchResponse | FetchWait:
     return FetchWait(
         ctx.loop,
         ctx.conversions.begin,
-        Held(),
+        FetchProgress(),
         lambda: _Look(request, ctx),
         look,
         max_wait_ms=message.max_wait_ms,
@@ -94,7 +94,7 @@ class _Look:
         self.unfinished = False
         fault = self._fault()
         self._entry = self._refused(fault) if fault is not None else self._found_for_it()
-        self._entry.current_leader = Entry.LeaderIdAndEpoch(
+        self._entry.current_leader = PartitionResult.LeaderIdAndEpoch(
             leader_id=controller.leader_id, leader_epoch=controller.epoch
         )
 
@@ -130,8 +130,8 @@ class _Look:
         ctx = self._ctx
         return leader_fault(ctx.controller, ctx.node_id, asked.current_leader_epoch)
 
-    def _refused(self, code: ErrorCode) -> Entry:
-        return Entry(
+    def _refused(self, code: ErrorCode) -> PartitionResult:
+        return PartitionResult(
             partition_index=METADATA_PARTITION,
             error_code=code,
             high_watermark=-1,
@@ -139,20 +139,20 @@ class _Look:
             records=b"",
         )
 
-    def _found_for_it(self) -> Entry:
+    def _found_for_it(self) -> PartitionResult:
         """What there is for this follower now."""
         partition, asked = self._partition, self._asked
         entry = self._refused(ErrorCode.NONE)
         entry.high_watermark = partition.high_watermark
         snapshot_id = self._snapshot()
         if snapshot_id is not None:
-            entry.snapshot_id = Entry.SnapshotId(
+            entry.snapshot_id = PartitionResult.SnapshotId(
                 end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch
             )
             return entry
         diverging = self._diverging()
         if diverging is not None:
-            entry.diverging_epoch = Entry.EpochEndOffset(
+            entry.diverging_epoch = PartitionResult.EpochEndOffset(
                 epoch=diverging[0], end_offset=diverging[1]
             )
             return entry

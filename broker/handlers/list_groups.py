@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
 
-Entry = ListGroupsResponse.Group
+GroupResult = ListGroupsResponse.Group
 
 
 def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
@@ -37,18 +37,18 @@ def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
     )
 
 
-def _entries(shard: Shard) -> Iterator[Entry]:
+def _entries(shard: Shard) -> Iterator[GroupResult]:
     known = shard.state.groups
     for group in known.values():
         if isinstance(group, ClassicGroup):
-            yield Entry(
+            yield GroupResult(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
                 group_type="classic",
             )
         else:
-            yield Entry(
+            yield GroupResult(
                 group_id=group.group_id,
                 protocol_type="consumer",
                 group_state=group.state,
@@ -56,6 +56,6 @@ def _entries(shard: Shard) -> Iterator[Entry]:
             )
     for group_id in shard.state.offsets.groups():
         if group_id not in known:
-            yield Entry(
+            yield GroupResult(
                 group_id=group_id, protocol_type="", group_state="Empty", group_type="classic"
             )

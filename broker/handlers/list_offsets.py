@@ -29,7 +29,7 @@ SEGMENTS_ONLY = 0
 """The version that knows no records' timestamps."""
 
 Asked = ListOffsetsRequest.Topic.Partition
-Entry = ListOffsetsResponse.Topic.Partition
+PartitionResult = ListOffsetsResponse.Topic.Partition
 
 
 def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
@@ -55,15 +55,19 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
                 assert partition is not None
                 refused = ctx.disk.read_failed(partition.log, error)
                 entries.append(
-                    Entry(partition_index=asked.partition_index, error_code=refused.code)
+                    PartitionResult(partition_index=asked.partition_index, error_code=refused.code)
                 )
             except KafkaError as error:
-                entries.append(Entry(partition_index=asked.partition_index, error_code=error.code))
+                entries.append(
+                    PartitionResult(partition_index=asked.partition_index, error_code=error.code)
+                )
         answered.append(ListOffsetsResponse.Topic(name=topic.name, partitions=entries))
     return ListOffsetsResponse(topics=answered)
 
 
-def _find(request: Request, ctx: Context, asked: Asked, partition: Partition | None) -> Entry:
+def _find(
+    request: Request, ctx: Context, asked: Asked, partition: Partition | None
+) -> PartitionResult:
     if partition is None:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log = partition.log
@@ -83,7 +87,7 @@ def _find(request: Request, ctx: Context, asked: Asked, partition: Partition | N
             f"ListOffsets v{version} can't ask for timestamp {timestamp}",
             code=ErrorCode.UNSUPPORTED_VERSION,
         )
-    entry = Entry(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
+    entry = PartitionResult(partition_index=asked.partition_index, error_code=ErrorCode.NONE)
     if version == SEGMENTS_ONLY:
         entry.old_style_offsets = log.offsets_before(
             timestamp, asked.max_num_offsets, now_ms=ctx.now_ms

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.metadata.image import TopicState
 
-Entry = ListPartitionReassignmentsResponse.Topic
+TopicResult = ListPartitionReassignmentsResponse.Topic
 
 
 def list_partition_reassignments(
@@ -43,17 +43,17 @@ def list_partition_reassignments(
     )
 
 
-def _moving(topic: TopicState, numbers: Iterable[int]) -> Entry:
+def _moving(topic: TopicState, numbers: Iterable[int]) -> TopicResult:
     partitions = []
     for number in numbers:
         state = topic.partitions.get(number)
         if state is not None and (state.adding or state.removing):
             partitions.append(
-                Entry.Partition(
+                TopicResult.Partition(
                     partition_index=number,
                     replicas=list(state.replicas),
                     adding_replicas=list(state.adding),
                     removing_replicas=list(state.removing),
                 )
             )
-    return Entry(name=topic.name, partitions=partitions)
+    return TopicResult(name=topic.name, partitions=partitions)

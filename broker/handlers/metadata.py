@@ -27,7 +27,7 @@ to a topic, as without an authorizer everything is allowed."""
 CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
-Entry = MetadataResponse.Topic
+TopicResult = MetadataResponse.Topic
 
 
 def metadata(request: Request, ctx: Context) -> MetadataResponse:
@@ -68,7 +68,7 @@ def metadata(request: Request, ctx: Context) -> MetadataResponse:
     return response
 
 
-def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> Entry:
+def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> TopicResult:
     topics = ctx.topics
     if asked.name is None:
         topic = topics.by_id.get(asked.topic_id)
@@ -95,20 +95,20 @@ def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) 
     return _describe(topic, ctx)
 
 
-def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> Entry:
-    return Entry(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> TopicResult:
+    return TopicResult(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
-def _describe(topic: Topic, ctx: Context) -> Entry:
+def _describe(topic: Topic, ctx: Context) -> TopicResult:
     node_id = ctx.node_id
     nodes = [node_id]
-    return Entry(
+    return TopicResult(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
-            Entry.Partition(
+            TopicResult.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
                 leader_id=node_id,

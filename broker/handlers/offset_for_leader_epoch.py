@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from protocol.connection import Request
 
 Asked = OffsetForLeaderEpochRequest.Topic.Partition
-Entry = OffsetForLeaderEpochResponse.Topic.Partition
+PartitionResult = OffsetForLeaderEpochResponse.Topic.Partition
 
 
 def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEpochResponse:
@@ -34,7 +34,7 @@ def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEp
     )
 
 
-def _find(name: str, asked: Asked, ctx: Context) -> Entry:
+def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
     partition = ctx.topics.partition(name, asked.partition)
     code = ErrorCode.NONE
     epoch, end_offset = -1, -1
@@ -48,6 +48,6 @@ def _find(name: str, asked: Asked, ctx: Context) -> Entry:
         )
     else:
         epoch, end_offset = partition.log.end_offset_for(asked.leader_epoch)
-    return Entry(
+    return PartitionResult(
         error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
     )

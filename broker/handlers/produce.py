@@ -42,7 +42,7 @@ thread: about a millisecond of work."""
 NO_RECORDS = memoryview(b"")
 """What null stands for: an empty set."""
 
-Entry = ProduceResponse.Topic.Partition
+PartitionResult = ProduceResponse.Topic.Partition
 Answered = ProduceResponse.Topic
 
 
@@ -94,7 +94,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         _append(partition, message.records, answer, version, ctx)
     except TooMuch:
         assert topic is not None
-        entry = Entry(
+        entry = PartitionResult(
             index=index,
             error_code=0,
             base_offset=-1,
@@ -112,7 +112,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
     return _acknowledge(acks, answer, [partition], ctx)
 
 
-def _answered_single(version: int, named: bytes, entry: Entry) -> Answered:
+def _answered_single(version: int, named: bytes, entry: PartitionResult) -> Answered:
     if version >= TOPIC_IDS_SINCE:
         return Answered(topic_id=named, partition_responses=[entry])
     name = named.decode("utf-8", "surrogateescape")
@@ -143,7 +143,7 @@ def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any
                     _require_replicas(topic, ctx)
                 partition = topic.partitions[index]
                 start_offset = partition.log.start_offset
-                entry = Entry(
+                entry = PartitionResult(
                     index=index, error_code=0, base_offset=-1, log_start_offset=start_offset
                 )
                 if deferred and any(one.partition is partition for one in deferred):
@@ -183,7 +183,7 @@ def _require_replicas(topic: Topic, ctx: Context) -> None:
 def _append(
     partition: Partition,
     view: memoryview | None,
-    entry: Entry | SingleAnswer,
+    entry: PartitionResult | SingleAnswer,
     version: int,
     ctx: Context,
 ) -> None:
@@ -252,13 +252,15 @@ def _wait(
 
 def _refused_entry(
     request: Request, ctx: Context, topic: str, index: int, error: KafkaError
-) -> Entry:
-    entry = Entry(index=index, error_code=error.code, base_offset=-1)
+) -> PartitionResult:
+    entry = PartitionResult(index=index, error_code=error.code, base_offset=-1)
     _refuse(entry, request, ctx, topic, error)
     return entry
 
 
-def _refuse(entry: Entry, request: Request, ctx: Context, topic: str, error: KafkaError) -> None:
+def _refuse(
+    entry: PartitionResult, request: Request, ctx: Context, topic: str, error: KafkaError
+) -> None:
     """Make this entry tell one partition's error, which is also said in the log."""
     ctx.disk.noticed(error)
     ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)

@@ -1,4 +1,4 @@
-"""What the requests about the metadata log have in common: its name, its leader, and where that is.
+"""Shared by the requests about the metadata log: its name, its leader, and the leader's address.
 
 The metadata log has one partition and a fixed id (KIP-516, KIP-595). The node that leads it need
 not be the one that is asked.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """Where a node can be dialled."""
+    """A node and its address."""
 
     node_id: int
     host: str

@@ -30,7 +30,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPES_SINCE = 1
 
 Asked = UpdateFeaturesRequest.FeatureUpdate
-Entry = UpdateFeaturesResponse.Feature
+FeatureResult = UpdateFeaturesResponse.Feature
 
 
 def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
@@ -49,7 +49,7 @@ def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
     except KafkaError as error:
         reason = f"no feature was changed: {error}"
         return UpdateFeaturesResponse(error_code=error.code, error_message=reason)
-    results = [Entry(feature=name, error_code=ErrorCode.NONE) for name in updates]
+    results = [FeatureResult(feature=name, error_code=ErrorCode.NONE) for name in updates]
     return UpdateFeaturesResponse(error_code=ErrorCode.NONE, results=results)
 
 

@@ -1,4 +1,4 @@
-"""What all connections together hold for clients that do not take their answers.
+"""A bound on the memory of unsent answers and unread requests of all connections together.
 
 One connection is bounded by `read.ahead.max.bytes` and what it can have unsent: a burst of answers.
 A thousand of them would be a thousand times that, so there is a bound for the process
@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Held(Protocol):
-    """A connection."""
+class BackloggedConnection(Protocol):
+    """A connection that is held back."""
 
     @property
     def held_bytes(self) -> int:
@@ -31,7 +31,7 @@ class Backlog:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held: dict[Held, int] = {}
+        self._held: dict[BackloggedConnection, int] = {}
         self._total = 0
 
     @property
@@ -44,7 +44,7 @@ class Backlog:
         """Whether no connection should be read ahead."""
         return self._total * 2 > self._max_bytes
 
-    def note(self, connection: Held) -> None:
+    def note(self, connection: BackloggedConnection) -> None:
         """This connection is held back, and holds what it holds now."""
         held = connection.held_bytes
         self._total += held - self._held.get(connection, 0)
@@ -52,7 +52,7 @@ class Backlog:
         if self._total > self._max_bytes:
             self._shed()
 
-    def forget(self, connection: Held) -> None:
+    def forget(self, connection: BackloggedConnection) -> None:
         """It goes on, or is closed."""
         self._total -= self._held.pop(connection, 0)
 

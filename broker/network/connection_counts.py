@@ -1,4 +1,4 @@
-"""How many connections there are, in all and from each address, against the limits on both."""
+"""Counts of connections, in all and from each address, against the limits on both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the file descriptors that the process may have are shared out, and what happens without any.
+"""Shares of the file descriptors that the process may have, and the state of having none left.
 
 Connections get most, log files that are open a quarter; what is left is for the duplicates of
 sockets and the closed segments that answers hold, for files that are opened for a moment, and for

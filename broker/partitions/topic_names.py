@@ -1,4 +1,4 @@
-"""Which names topics may have: Kafka's rules, the same in every release."""
+"""Kafka's rules for names of topics, the same in every release."""
 
 from __future__ import annotations
 

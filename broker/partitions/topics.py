@@ -1,4 +1,4 @@
-"""Which topics and partitions exist: creating, growing, deleting, and their settings.
+"""All topics: creating, growing and deleting them, and their settings.
 
 A change is durable in the topic store first, then the directories follow, then it is visible; a
 crash in between is finished at the next start (a partition without its directory gets one).

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from protocol.records.layout import Header
     from protocol.single_produce import SingleAnswer
 
-    Entry = ProduceResponse.Topic.Partition
+    PartitionResult = ProduceResponse.Topic.Partition
 
 
 AGAIN_ON_LOOP_BYTES = 262_144
@@ -46,7 +46,7 @@ expands further than most: the producer of such a one is told to try again."""
 
 
 def is_new(
-    partition: Partition, header: Header, entry: Entry | SingleAnswer, appends: Appends
+    partition: Partition, header: Header, entry: PartitionResult | SingleAnswer, appends: Appends
 ) -> bool:
     """Whether a batch with a producer id is to be appended. False if its producer has sent it
     before; then the entry tells what it was told that time.
@@ -72,7 +72,7 @@ def is_new(
 def append_prepared(
     partition: Partition,
     prepared: Prepared | None,
-    entry: Entry | SingleAnswer,
+    entry: PartitionResult | SingleAnswer,
     now_ms: int,
     appends: Appends,
     disk: DiskState,
@@ -102,8 +102,8 @@ def append_prepared(
 
 
 class Preparation(NamedTuple):
-    """What preparing needs: the thread for most sets, that for those which expand far, and where
-    prepared sets go."""
+    """The parts that preparing uses: `converter` is the thread for most sets, `expander` that for
+    sets that expand far."""
 
     converter: Worker
     expander: Worker
@@ -117,7 +117,7 @@ class Deferred:
 
     __slots__ = ("entry", "partition", "prepared", "view")
 
-    def __init__(self, partition: Partition, view: memoryview, entry: Entry) -> None:
+    def __init__(self, partition: Partition, view: memoryview, entry: PartitionResult) -> None:
         self.partition = partition
         self.view = memoryview(bytearray(view))
         self.entry = entry

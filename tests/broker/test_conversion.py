@@ -10,7 +10,7 @@ import pytest
 
 from broker import logs
 from broker.fetching import conversion
-from broker.fetching.conversion import OVERHEAD_BYTES, Conversions, Piece
+from broker.fetching.conversion import OVERHEAD_BYTES, Conversions, ConversionUnit
 from broker.workers import Worker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import build_batch
@@ -47,17 +47,17 @@ class Desk:
         self._files = MemoryFilesystem()
         self._count = 0
 
-    def piece(self, data: bytes, form: Form = Form.FORMAT_1) -> Piece:
+    def unit(self, data: bytes, form: Form = Form.FORMAT_1) -> ConversionUnit:
         self._count += 1
         file = self._files.open_file(f"/{self._count}", create=True)
         file.write_at([data], 0)
         stored = FileSlice(file, 0, len(data))
-        return Piece(stored, form, (self._count, 0), record_count=10, compressed=False)
+        return ConversionUnit(stored, form, (self._count, 0), record_count=10, compressed=False)
 
-    def begin(self, pieces: list[Piece], enough: int = 1 << 30) -> list[dict[Key, Outcome]]:
+    def begin(self, units: list[ConversionUnit], enough: int = 1 << 30) -> list[dict[Key, Outcome]]:
         """Have them converted; the list gets the results."""
         taken: list[dict[Key, Outcome]] = []
-        self.conversions.begin([(pieces, enough)], taken.append)
+        self.conversions.begin([(units, enough)], taken.append)
         return taken
 
     def turn_until(self, taken: list[dict[Key, Outcome]]) -> dict[Key, Outcome]:
@@ -82,59 +82,59 @@ def desk() -> Iterator[Desk]:
 
 
 def test_what_was_converted_is_found_again(desk: Desk) -> None:
-    piece = desk.piece(batch())
-    assert desk.conversions.find(piece) is None
+    unit = desk.unit(batch())
+    assert desk.conversions.find(unit) is None
 
-    made = desk.turn_until(desk.begin([piece]))
+    made = desk.turn_until(desk.begin([unit]))
 
-    assert desk.conversions.find(piece) is made[piece.key]
+    assert desk.conversions.find(unit) is made[unit.key]
     counters = desk.conversions
     assert (counters.hits, counters.misses, counters.converted_entries) == (1, 1, 1)
     assert counters.converted_records == 10
 
 
 def test_forms_are_told_apart(desk: Desk) -> None:
-    piece = desk.piece(batch(codec=GZIP))
-    desk.turn_until(desk.begin([piece]))
+    unit = desk.unit(batch(codec=GZIP))
+    desk.turn_until(desk.begin([unit]))
 
-    assert desk.conversions.find(piece.plain()) is None
+    assert desk.conversions.find(unit.plain()) is None
 
 
 def test_those_who_ask_meanwhile_wait_for_the_same_job(desk: Desk) -> None:
-    pieces = [desk.piece(batch()) for _ in range(3)]
+    units = [desk.unit(batch()) for _ in range(3)]
 
-    taken = [desk.begin(pieces[first:]) for first in (0, 0, 1, 2)]
+    taken = [desk.begin(units[first:]) for first in (0, 0, 1, 2)]
     made = [desk.turn_until(one) for one in taken]
 
     assert desk.conversions.converted_entries == 3
     assert desk.conversions.joined == 3
-    assert all(pieces[2].key in one for one in made)
+    assert all(units[2].key in one for one in made)
 
 
 def test_one_who_waits_for_several_jobs_gets_all_results_once(desk: Desk) -> None:
-    pieces = [desk.piece(batch()) for _ in range(4)]
+    units = [desk.unit(batch()) for _ in range(4)]
 
-    first = desk.begin(pieces[:2])
-    second = desk.begin(pieces)
+    first = desk.begin(units[:2])
+    second = desk.begin(units)
 
     assert len(desk.turn_until(first)) == 2
-    assert set(desk.turn_until(second)) == {piece.key for piece in pieces}
+    assert set(desk.turn_until(second)) == {unit.key for unit in units}
 
 
 def test_a_job_stops_when_it_has_made_enough(desk: Desk) -> None:
-    pieces = [desk.piece(batch()) for _ in range(5)]
+    units = [desk.unit(batch()) for _ in range(5)]
 
-    made = desk.turn_until(desk.begin(pieces, enough=2000))
+    made = desk.turn_until(desk.begin(units, enough=2000))
 
-    assert list(made) == [piece.key for piece in pieces[:2]]
-    assert len(desk.turn_until(desk.begin(pieces[2:]))) == 3, "the others are not thought under way"
+    assert list(made) == [unit.key for unit in units[:2]]
+    assert len(desk.turn_until(desk.begin(units[2:]))) == 3, "the others are not thought under way"
 
 
 def test_a_job_that_nobody_waits_for_is_not_begun(desk: Desk) -> None:
     gate = threading.Event()
     desk.worker.run(lambda: gate.wait(10), lambda _: None)
-    ticket = desk.conversions.begin([([desk.piece(batch())], 1000)], lambda made: None)
-    last = desk.begin([desk.piece(batch())])
+    ticket = desk.conversions.begin([([desk.unit(batch())], 1000)], lambda made: None)
+    last = desk.begin([desk.unit(batch())])
 
     ticket.drop()
     gate.set()
@@ -149,39 +149,39 @@ def test_a_job_that_nobody_waits_for_is_not_begun(desk: Desk) -> None:
 def test_the_cache_keeps_its_bound_and_what_was_used_last() -> None:
     size = 0
     desk = Desk(cache_max_bytes=4 * (1500 + OVERHEAD_BYTES))
-    pieces = [desk.piece(batch()) for _ in range(6)]
+    units = [desk.unit(batch()) for _ in range(6)]
     try:
-        for piece in pieces:
-            made = desk.turn_until(desk.begin([piece]))
+        for unit in units:
+            made = desk.turn_until(desk.begin([unit]))
             (outcome,) = made.values()
             assert isinstance(outcome, Converted)
             size = len(outcome.data)
             assert 1300 < size < 1500
-            desk.conversions.find(pieces[0])
+            desk.conversions.find(units[0])
 
-        kept = [piece for piece in pieces if desk.conversions.find(piece) is not None]
+        kept = [unit for unit in units if desk.conversions.find(unit) is not None]
     finally:
         desk.close()
 
-    assert kept == [pieces[0], *pieces[3:]]
+    assert kept == [units[0], *units[3:]]
     assert desk.conversions.cached_bytes == 4 * (size + OVERHEAD_BYTES)
 
 
 def test_a_cache_of_nothing_keeps_nothing() -> None:
     desk = Desk(cache_max_bytes=0)
-    piece = desk.piece(batch())
+    unit = desk.unit(batch())
     try:
-        made = desk.turn_until(desk.begin([piece]))
+        made = desk.turn_until(desk.begin([unit]))
     finally:
         desk.close()
 
-    assert piece.key in made
-    assert desk.conversions.find(piece) is None
+    assert unit.key in made
+    assert desk.conversions.find(unit) is None
     assert desk.conversions.cached_bytes == 0
 
 
 def test_what_turns_out_to_be_large_is_not_converted_on_the_loop(desk: Desk) -> None:
-    small, bomb = desk.piece(batch(codec=GZIP)), desk.piece(batch(100, 10_000, codec=GZIP))
+    small, bomb = desk.unit(batch(codec=GZIP)), desk.unit(batch(100, 10_000, codec=GZIP))
     assert bomb.stored.size < 20_000
 
     assert isinstance(desk.conversions.convert_now(small), Converted)
@@ -196,21 +196,21 @@ def test_what_turns_out_to_be_large_is_not_converted_on_the_loop(desk: Desk) -> 
 def test_a_failure_is_remembered_without_what_it_held(desk: Desk) -> None:
     broken = bytearray(batch())
     broken[-1] ^= 1
-    pieces = [desk.piece(bytes(broken)), desk.piece(batch())]
+    units = [desk.unit(bytes(broken)), desk.unit(batch())]
 
-    made = desk.turn_until(desk.begin(pieces))
+    made = desk.turn_until(desk.begin(units))
 
-    outcome = desk.conversions.find(pieces[0])
+    outcome = desk.conversions.find(units[0])
     assert isinstance(outcome, KafkaError)
     assert outcome.__traceback__ is None
     assert outcome.__context__ is None
-    assert list(made) == [pieces[0].key], "nothing is sent behind it, so nothing is converted"
+    assert list(made) == [units[0].key], "nothing is sent behind it, so nothing is converted"
 
 
 def test_a_file_that_was_cut_and_a_fault_of_ours_end_no_thread(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = desk.piece(batch())
+    cut = desk.unit(batch())
     cut.stored.file.truncate(50)
     assert isinstance(desk.turn_until(desk.begin([cut]))[cut.key], KafkaError)
 
@@ -221,13 +221,13 @@ def test_a_file_that_was_cut_and_a_fault_of_ours_end_no_thread(
     with monkeypatch.context() as patched:
         patched.setattr(conversion, "convert", fail)
         patched.setattr(logs, "fault_once_a_minute", lambda _, fault, where: said.append(fault))
-        faulty = desk.piece(batch())
+        faulty = desk.unit(batch())
         outcome = desk.turn_until(desk.begin([faulty]))[faulty.key]
     assert isinstance(outcome, KafkaError)
     assert outcome.code == ErrorCode.CORRUPT_MESSAGE
     assert [type(fault) for fault in said] == [ZeroDivisionError]
 
-    fine = desk.piece(batch())
+    fine = desk.unit(batch())
     assert isinstance(desk.turn_until(desk.begin([fine]))[fine.key], Converted)
 
 

@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from broker.fetching.sessions import EVICT_AFTER_MS, MAX_EPOCH, FetchSessions, Plan, Wanted
+from broker.fetching.sessions import EVICT_AFTER_MS, MAX_EPOCH, FetchPartition, FetchSessions, Plan
 from protocol.errors import ErrorCode, KafkaError
 
 
-def wanted(topic: str | bytes, index: int = 0, offset: int = 0) -> Wanted:
-    return Wanted(
+def wanted(topic: str | bytes, index: int = 0, offset: int = 0) -> FetchPartition:
+    return FetchPartition(
         topic,
         index,
         fetch_offset=offset,
@@ -32,7 +32,7 @@ class Client:
         self,
         session_id: int,
         epoch: int,
-        *items: Wanted,
+        *items: FetchPartition,
         forgotten: tuple[tuple[str | bytes, int], ...] = (),
         by_id: bool = False,
     ) -> Plan:
