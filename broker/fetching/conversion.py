@@ -112,7 +112,7 @@ class Ticket:
             job.tickets.append(self)
 
     def take(self, made: dict[Key, Outcome]) -> None:
-        """What one of the jobs made."""
+        """Take over the result of one of the jobs."""
         if not self._left:
             return  # dropped by one who was told before
         self._made |= made
@@ -180,7 +180,7 @@ class Conversions:
         self._shrink()
 
     def find(self, unit: ConversionUnit) -> Outcome | None:
-        """What the cache has for this unit."""
+        """The cached result for this unit, if there is one."""
         found = self._cache.pop(unit.key, None)
         if found is None:
             self.misses += 1

@@ -122,7 +122,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> Plan:
-        """What this request is to read. Raises KafkaError with the top-level code."""
+        """The partitions that this request reads. Raises KafkaError with the top-level code."""
         if epoch in (FULL_EPOCH, NO_SESSION_EPOCH):
             self._sessions.pop(session_id, None)
             if epoch == NO_SESSION_EPOCH:

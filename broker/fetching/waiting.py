@@ -59,7 +59,7 @@ class ReadPass(Protocol):
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes must be appended before another pass is worth while."""
+        """Bytes that must be appended before another pass is worth while."""
 
     def response(self) -> Any: ...
 

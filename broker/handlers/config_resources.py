@@ -57,7 +57,7 @@ class ConfigResource(Protocol):
 def resource_to_alter(
     resource_type: int, name: str, named: Counter[tuple[int, str]], ctx: Context
 ) -> ConfigResource:
-    """What is to be changed. Raises KafkaError; `named` counts what the request names, for
+    """The resource that a request wants to change. Raises KafkaError; `named` counts what the request names, for
     nothing may come twice."""
     if named[resource_type, name] > 1:
         raise _invalid(f"resource '{name}' is named twice")
@@ -83,7 +83,7 @@ def resource_to_alter(
 
 
 def stored_configs(resource_type: int, name: str, ctx: Context) -> Mapping[str, str]:
-    """What the metadata log has for this resource."""
+    """Settings that the metadata log has for this resource."""
     found: Mapping[str, str] = ctx.controller.image.configs.get((resource_type, name), {})
     return found
 

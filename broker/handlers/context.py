@@ -110,7 +110,7 @@ class Context(Parts):
         self.now_ms = 0
 
     def advertised(self) -> tuple[str, int]:
-        """Where this client is told to connect: `advertised.listeners` if it is set, else the
+        """The address that this client is told to connect to: `advertised.listeners` if set, else the
         address that it has dialled, which it can evidently reach."""
         listener = self.settings.current.advertised_listener(self._listener)
         if listener is None:
@@ -119,7 +119,7 @@ class Context(Parts):
         return host, listener.port or self.local_port
 
     def caller(self, request: Request) -> Caller:
-        """Who sends this request, as groups keep it."""
+        """The sender of this request, as groups keep it."""
         return Caller(request.client_id or "", f"/{self.peer_host}", request.version)
 
     def created(self, topic: Topic) -> None:

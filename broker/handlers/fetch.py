@@ -186,7 +186,7 @@ class _Reading:
 
     @property
     def missing_bytes(self) -> int:
-        """What an append must bring before it is worth while to look again. An older reader may
+        """Bytes that an append must bring before another pass is worth while. An older reader may
         get more or fewer bytes than are stored, and the end of a transaction shows a reader of
         committed records all of it: they look after each."""
         if self._reader is not None or self._held_back:

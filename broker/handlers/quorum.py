@@ -45,8 +45,8 @@ def is_other_cluster(ctx: Context, cluster_id: str | None) -> bool:
 
 
 def controller_listeners(ctx: Context) -> list[Listener]:
-    """Where this node's controller can be dialled by this client, listener by listener: at what is
-    advertised, else at what it listens on. One that listens everywhere is told the address that the
+    """Addresses of this node's controller for this client, listener by listener: what is
+    advertised, else what it listens on. One that listens everywhere is told the address that the
     client has dialled."""
     settings = ctx.settings.current
     found = []
@@ -59,8 +59,8 @@ def controller_listeners(ctx: Context) -> list[Listener]:
 
 
 def leader_endpoint(ctx: Context) -> Endpoint | None:
-    """Where the leader of the metadata log listens, for the one who asks on its listener; None
-    where that is not known here."""
+    """The address of the metadata log's leader, for a client on its listener; None where it is
+    not known here."""
     if ctx.controller.leader_id != ctx.node_id:
         return None
     return Endpoint(ctx.node_id, *ctx.advertised())

@@ -36,7 +36,7 @@ class Backlog:
 
     @property
     def bytes(self) -> int:
-        """What is held, as far as it was noted."""
+        """Memory of all that are held back, as of when each was noted last."""
         return self._total
 
     @property

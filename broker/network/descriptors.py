@@ -37,7 +37,7 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """How many descriptors the process may have."""
+    """The number of descriptors that the process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 

@@ -114,7 +114,7 @@ HANDLERS: dict[int, Handler] = {
 
 
 def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
-    """What is served by a table, for the connections and for ApiVersions."""
+    """The APIs of a table of handlers with their versions, for connections and for ApiVersions."""
     apis = registry.APIS
     return {
         key: Served(apis[key], handler, apis[key].min_version, apis[key].max_version)
@@ -123,7 +123,7 @@ def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
 
 
 def answer(request: Request, ctx: Context) -> Any:
-    """What the handler returns: an answer, or one of broker.pending.
+    """Call the handler; its result is an answer, or one of broker.pending.
 
     A KafkaError becomes the answer in which everything asked for meets its code. Any other
     exception is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR.

@@ -86,7 +86,7 @@ class Sender:
 
     @property
     def unsent_bytes(self) -> int:
-        """What has not been handed to the kernel, in memory or not."""
+        """Bytes that were not handed to the kernel yet, in memory or not."""
         return self._transport.get_write_buffer_size() + sum(map(len, self._queue))
 
     def send(self, buffers: list[Any]) -> None:
