@@ -57,8 +57,8 @@ class ConfigResource(Protocol):
 def resource_to_alter(
     resource_type: int, name: str, named: Counter[tuple[int, str]], ctx: Context
 ) -> ConfigResource:
-    """The resource that a request wants to change. Raises KafkaError; `named` counts what the request names, for
-    nothing may come twice."""
+    """The resource that a request wants to change. `named` counts what the request names, for
+    nothing may come twice. Raises KafkaError."""
     if named[resource_type, name] > 1:
         raise _invalid(f"resource '{name}' is named twice")
     if resource_type == TOPIC:

@@ -110,8 +110,8 @@ class Context(Parts):
         self.now_ms = 0
 
     def advertised(self) -> tuple[str, int]:
-        """The address that this client is told to connect to: `advertised.listeners` if set, else the
-        address that it has dialled, which it can evidently reach."""
+        """The address that this client is told to connect to: `advertised.listeners` if it is set,
+        else the address that it has dialled, which it can evidently reach."""
         listener = self.settings.current.advertised_listener(self._listener)
         if listener is None:
             return self.local_host, self.local_port
