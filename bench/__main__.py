@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -178,7 +179,11 @@ class Measuring:
 
     def _run(self, each: case.Case, server: Server) -> dict[str, float]:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            return dict(each.run(server, self.scale, Path(folder)))
+            try:
+                return dict(each.run(server, self.scale, Path(folder)))
+            except subprocess.TimeoutExpired as error:
+                _say(f"{server.name} did not come to an end: {each.name} ({error.timeout:.0f} s)")
+                return {}
 
 
 def _without_paths(arguments: Sequence[str]) -> list[str]:
