@@ -6,7 +6,7 @@ Everything else is one of these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from broker.network.connection import Connection
     from broker.partitions.partition import Partition
     from protocol.connection import Request
+
+
+class Requester(Protocol):
+    """The connection that a waiting request came on."""
+
+    def finish_waiting(self, request: Request, result: Any) -> None: ...
 
 
 class Durable:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Set
 
     from broker.coordinator.consumer.group import ConsumerGroup
-    from broker.coordinator.offsets.committed import Committed, CommittedOffsets
+    from broker.coordinator.offsets.commit import Committed
+    from broker.coordinator.offsets.committed import CommittedOffsets
     from broker.coordinator.shard_state import ShardState
 
 #: Groups, or entries of one group, that are looked at in one step: about a millisecond.

@@ -14,7 +14,7 @@ from broker import clock, logs
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.expiry import expired_groups
-from broker.coordinator.offsets.committed import Committed
+from broker.coordinator.offsets.commit import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import (
     GroupMetadataKey,

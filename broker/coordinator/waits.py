@@ -8,19 +8,19 @@ from broker.pending import Waiting
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.network.connection import Connection
+    from broker.pending import Requester
     from protocol.connection import Request
 
 
 class GroupWait(Waiting):
     """One parked request. It may be answered before the connection has taken note of it."""
 
-    __slots__ = ("_asked", "_gone", "_response", "_started")
+    __slots__ = ("_gone", "_requester", "_response")
 
     def __init__(self, request: Request) -> None:
-        self._asked = request
+        self.request = request
+        self._requester: Requester | None = None
         self._response: Any = None
-        self._started = False
         self._gone = False
 
     def result(self) -> Any:
@@ -31,20 +31,20 @@ class GroupWait(Waiting):
         """The group has decided."""
         if self._gone:
             return
-        if self._started:
-            self._gone = True
-            self.connection.finish_waiting(self.request, response)
-        else:
+        if self._requester is None:
             self._response = response
+        else:
+            self._gone = True
+            self._requester.finish_waiting(self.request, response)
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer with an error of the whole request."""
-        asked = self._asked
-        self.answer(asked.route.api.refused(asked.message, code))
+        request = self.request
+        self.answer(request.route.api.refused(request.message, code))
 
-    def start(self, connection: Connection, request: Request) -> None:
-        super().start(connection, request)
-        self._started = True
+    def start(self, connection: Requester, request: Request) -> None:
+        self._requester = connection
+        self.request = request
 
     def finish(self) -> None:
         """The broker stops; the client is to look for the coordinator again."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinator.loading.replay import replay
-from broker.coordinator.offsets.committed import Committed
+from broker.coordinator.offsets.commit import Committed
 from protocol.logdata.commit_runs import ordinary_commits
 from protocol.logdata.offsets import (
     OffsetCommitKey,

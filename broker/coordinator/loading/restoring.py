@@ -28,7 +28,8 @@ from broker.coordinator.loading.snapshot_records import (
 from broker.coordinator.offsets.blocks import Block, look_into, record_size
 from broker.coordinator.offsets.buckets import ENTRY_BYTES, KEY
 from broker.coordinator.offsets.columns import Columns
-from broker.coordinator.offsets.committed import HALF, Committed
+from broker.coordinator.offsets.commit import Committed
+from broker.coordinator.offsets.committed import HALF
 from protocol.logdata.offsets import OffsetCommitKey, OffsetCommitValue, decode_key, decode_value
 
 if TYPE_CHECKING:

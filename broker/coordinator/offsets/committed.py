@@ -14,6 +14,7 @@ from operator import lt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from broker.coordinator.offsets.columns import Columns
+from broker.coordinator.offsets.commit import Committed
 from broker.coordinator.offsets.pending import PendingOffsets
 from broker.coordinator.offsets.table import OffsetTable
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from broker.coordinator.offsets.blocks import Block
-    from broker.coordinator.offsets.pending import Place
+    from broker.coordinator.offsets.commit import Place
     from broker.coordinator.offsets.table import SharedTable
 
 Value = TypeVar("Value")
@@ -35,17 +36,6 @@ HALF = 1 << 31
 FEW = 4
 #: Entries that are read at a time while the table may change.
 SLICE = 1024
-
-
-class Committed(NamedTuple):
-    """What a group has committed for a partition. `commit_ms` is exact to the second."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_ms: int = 0
-    expire_ms: int = -1
-    """When it expires whatever the retention is (OffsetCommit v1 to v4); -1: no such time."""
 
 
 class SharedOffsets(NamedTuple):

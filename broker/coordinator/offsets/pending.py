@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.coordinator.offsets.committed import Committed
-
-#: Group, topic, partition.
-Place = tuple[str, str, int]
+    from broker.coordinator.offsets.commit import Committed, Place
 
 
 class _Pending(NamedTuple):
