@@ -135,8 +135,26 @@ class Broker:
         self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)
-        self.groups = GroupCoordinator(self, _member_id, Arrivals(self.connection_counts.opened))
-        self.offsets = OffsetCoordinator(self, self.groups)
+        self.groups = GroupCoordinator(
+            settings=self.current_settings,
+            loop=loop,
+            topics=self.topics,
+            disk=self.disk,
+            appends=self.appends,
+            group_commit=self.group_commit,
+            side_by_side=self.side_by_side,
+            arrivals=Arrivals(self.connection_counts.opened),
+            new_member_id=_member_id,
+            wall_ms=clock.now_ms,
+            loaded=lambda: self.offsets.look_for_deleted(),
+        )
+        self.offsets = OffsetCoordinator(
+            self.groups.runtime,
+            settings=self.current_settings,
+            loop=loop,
+            wall_ms=clock.now_ms,
+            deletion_ms=self.deletion_clock.now_ms,
+        )
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
@@ -330,7 +348,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         dynamic.apply(broker)
         broker.controller.register()
         reports += broker.topics.load(now_ms=clock.now_ms())
-        broker.groups.start()
+        broker.groups.start(broker.controller.image.configs)
         await _listen(broker)
         scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:

@@ -24,12 +24,13 @@ from protocol.logdata.offsets import (
 from protocol.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import asyncio
+    from collections.abc import Callable, Iterator, Sequence
 
-    from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offsets.committed import CommittedOffsets
+    from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
-    from broker.server import Broker
+    from broker.current_settings import CurrentSettings
     from protocol.logdata.commits import Entry
     from protocol.logdata.offsets import Record
     from protocol.messages.offset_commit import OffsetCommitRequest
@@ -45,11 +46,25 @@ ONE_BY_ONE_MAX = 8
 
 
 class OffsetCoordinator:
-    """The committed offsets of all groups. Belongs to the loop."""
+    """The committed offsets of all groups. Belongs to the loop.
 
-    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
-        self._broker = broker
-        self._groups = groups
+    `wall_ms` gives ms since 1970, `deletion_ms` the same of the clock by which things are deleted.
+    """
+
+    def __init__(
+        self,
+        runtime: GroupRuntime,
+        *,
+        settings: CurrentSettings,
+        loop: asyncio.AbstractEventLoop,
+        wall_ms: Callable[[], int],
+        deletion_ms: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._loop = loop
+        self._wall_ms = wall_ms
+        self._deletion_ms = deletion_ms
         self._look: Iterator[None] | None = None
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
@@ -65,7 +80,7 @@ class OffsetCoordinator:
         itself; it is taken as long as the group has no members.
         """
         group_id = request.group_id
-        shard = self._groups.shard(group_id)
+        shard = self._runtime.shard(group_id)
         group = shard.state.groups.get(group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
@@ -78,10 +93,12 @@ class OffsetCoordinator:
                 )
         elif isinstance(group, ClassicGroup):
             code = group.check_commit(
-                request.member_id, generation, request.group_instance_id, self._groups.now_ms()
+                request.member_id, generation, request.group_instance_id, self._runtime.now_ms()
             )
         else:
-            code = group.check_commit(request.member_id, generation, version, self._groups.now_ms())
+            code = group.check_commit(
+                request.member_id, generation, version, self._runtime.now_ms()
+            )
         if code:
             raise KafkaError(code=ErrorCode(code))
         return shard
@@ -91,7 +108,7 @@ class OffsetCoordinator:
 
         Raises KafkaError: INVALID_REQUEST if anything else is committed now.
         """
-        if not self._broker.settings.offsets_commit_conditional_enable:
+        if not self._settings.current.offsets_commit_conditional_enable:
             raise KafkaError(
                 "a conditional commit, and offsets.commit.conditional.enable is false",
                 code=ErrorCode.INVALID_REQUEST,
@@ -162,7 +179,7 @@ class OffsetCoordinator:
 
         Raises KafkaError; then the transaction is still open.
         """
-        shard = self._groups.shard(group_id)
+        shard = self._runtime.shard(group_id)
         shard.write_marker(*producer, commit=commit, coordinator_epoch=coordinator_epoch)
         shard.state.offsets.complete(producer[0], commit=commit)
         return shard
@@ -173,7 +190,7 @@ class OffsetCoordinator:
         """Whether a member that names itself may ask. Raises KafkaError."""
         group = None if shard is None else shard.state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            code = group.check_fetch(member_id or "", member_epoch, self._groups.now_ms())
+            code = group.check_fetch(member_id or "", member_epoch, self._runtime.now_ms())
             if code:
                 raise KafkaError(code=ErrorCode(code))
 
@@ -181,7 +198,7 @@ class OffsetCoordinator:
 
     def delete_group(self, group_id: str) -> Shard:
         """Delete a group that has no members, and its offsets. Raises KafkaError."""
-        shard = self._groups.existing_shard(group_id)
+        shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if shard is None or (group is None and group_id not in shard.state.offsets):
             raise KafkaError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -189,11 +206,11 @@ class OffsetCoordinator:
             raise KafkaError(f"Group {group_id} is not empty.", code=ErrorCode.NON_EMPTY_GROUP)
         self.remove(shard, group_id, _all(shard, group_id))
         if isinstance(group, ConsumerGroup):
-            self._groups.store(shard, group.tombstones())
+            self._runtime.store(shard, group.tombstones())
         else:
             # Also of one that has only offsets: Kafka would make a group of their tombstones.
-            self._groups.store(shard, [(GroupMetadataKey(group=group_id), None)])
-        self._groups.forget(group_id)
+            self._runtime.store(shard, [(GroupMetadataKey(group=group_id), None)])
+        self._runtime.forget(group_id)
         return shard
 
     def to_delete_from(self, group_id: str) -> tuple[Shard, frozenset[str] | None]:
@@ -202,7 +219,7 @@ class OffsetCoordinator:
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for one whose members do not say.
         """
-        shard = self._groups.existing_shard(group_id)
+        shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if shard is None or (group is None and group_id not in shard.state.offsets):
             raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -220,21 +237,21 @@ class OffsetCoordinator:
                 (OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
                 for topic, index in gone[start : start + TOMBSTONES_AT_ONCE]
             ]
-            self._groups.store(shard, records)
+            self._runtime.store(shard, records)
 
     def _remove_group(self, shard: Shard, group_id: str) -> None:
         """Have the log forget an empty group that is in no offset either."""
         group = shard.state.groups[group_id]
         if isinstance(group, ConsumerGroup):
-            self._groups.store(shard, group.tombstones())
+            self._runtime.store(shard, group.tombstones())
         elif group.generation_id > 0:
-            self._groups.store(shard, [(GroupMetadataKey(group=group_id), None)])
+            self._runtime.store(shard, [(GroupMetadataKey(group=group_id), None)])
         shard.state.groups.pop(group_id, None)
-        self._groups.forget(group_id)
+        self._runtime.forget(group_id)
 
     def topic_deleted(self, name: str) -> None:
         """Its offsets are to go: a topic of this name that is made later has others."""
-        self._deleted_topics.append((name, self._broker.now_ms()))
+        self._deleted_topics.append((name, self._wall_ms()))
         self.look_for_deleted()
 
     def look_for_expired(self) -> None:
@@ -255,7 +272,7 @@ class OffsetCoordinator:
         try:
             for _ in look:
                 if clock.monotonic_s() > end_s:
-                    self._broker.loop.call_later(PAUSE_S, self._go_on)
+                    self._loop.call_later(PAUSE_S, self._go_on)
                     return
         except KafkaError as error:
             logs.error_once_a_minute("offsets not removed", str(error), "groups")
@@ -270,14 +287,14 @@ class OffsetCoordinator:
 
     def look_for_deleted(self) -> None:
         """Let go of the offsets of deleted topics that are still there, once all are loaded."""
-        if self._deleted_topics and not self._groups.is_loading:
+        if self._deleted_topics and not self._runtime.is_loading:
             self._start_looking()
 
     def _sweep(self, *, expiry: bool) -> Iterator[None]:
         """One look over all loaded shards, a step at a time. A topic is done with when all of them
         have been looked at."""
-        topics = [] if self._groups.is_loading else list(self._deleted_topics)
-        for shard in list(self._groups.loaded_shards()):
+        topics = [] if self._runtime.is_loading else list(self._deleted_topics)
+        for shard in list(self._runtime.loaded_shards()):
             for topic, deleted_ms in topics:
                 yield from self._remove_topic(shard, topic, deleted_ms)
             if expiry:
@@ -303,11 +320,9 @@ class OffsetCoordinator:
             yield
 
     def _expire(self, shard: Shard) -> Iterator[None]:
-        retention_minutes = self._broker.settings.offsets_retention_minutes
+        retention_minutes = self._settings.current.offsets_retention_minutes
         retention_ms = retention_minutes * 60_000 if retention_minutes > 0 else -1
-        for found in expired_groups(
-            shard.state, self._broker.deletion_clock.now_ms(), retention_ms
-        ):
+        for found in expired_groups(shard.state, self._deletion_ms(), retention_ms):
             if found is not None:
                 group_id, gone = found
                 self.remove(shard, group_id, gone)

@@ -15,10 +15,10 @@ from broker.workers import Worker
 from protocol.records.errors import CorruptBatch
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from broker.coordinator.shard import Shard
-    from broker.server import Broker
     from storage.slices import FileSlice
 
 AT_ONCE_BYTES = 256 * 1024
@@ -34,9 +34,9 @@ class Loads:
     skipped   records of no known kind, or damaged ones, that were left out
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._worker = Worker(broker.loop, "load")
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._worker = Worker(loop, "load")
         self._waiting: list[Shard] = []
         self._done: Callable[[Shard], None]
         self._began_s = 0.0
@@ -95,7 +95,7 @@ class Loads:
         self._worker.run(lambda: loading.restore(self._is_stopped), restored)
 
     def _now_ms(self) -> int:
-        return int(self._broker.loop.time() * 1000)
+        return int(self._loop.time() * 1000)
 
     def _is_stopped(self) -> bool:
         return self._stopped
