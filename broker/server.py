@@ -135,26 +135,8 @@ class Broker:
         self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)
-        self.groups = GroupCoordinator(
-            settings=self.current_settings,
-            loop=loop,
-            topics=self.topics,
-            disk=self.disk,
-            appends=self.appends,
-            group_commit=self.group_commit,
-            side_by_side=self.side_by_side,
-            arrivals=Arrivals(self.connection_counts.opened),
-            new_member_id=_member_id,
-            wall_ms=clock.now_ms,
-            loaded=lambda: self.offsets.look_for_deleted(),
-        )
-        self.offsets = OffsetCoordinator(
-            self.groups.runtime,
-            settings=self.current_settings,
-            loop=loop,
-            wall_ms=clock.now_ms,
-            deletion_ms=self.deletion_clock.now_ms,
-        )
+        self.groups = _group_coordinator(self)
+        self.offsets = _offset_coordinator(self)
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
@@ -243,6 +225,32 @@ def _conversions(settings: BrokerSettings, worker: Worker, expander: Worker) -> 
         expander,
         ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio),
         cache_max_bytes=settings.conversion_cache_max_bytes,
+    )
+
+
+def _group_coordinator(broker: Broker) -> GroupCoordinator:
+    return GroupCoordinator(
+        settings=broker.current_settings,
+        loop=broker.loop,
+        topics=broker.topics,
+        disk=broker.disk,
+        appends=broker.appends,
+        group_commit=broker.group_commit,
+        side_by_side=broker.side_by_side,
+        arrivals=Arrivals(broker.connection_counts.opened),
+        new_member_id=_member_id,
+        wall_ms=clock.now_ms,
+        loaded=lambda: broker.offsets.look_for_deleted(),
+    )
+
+
+def _offset_coordinator(broker: Broker) -> OffsetCoordinator:
+    return OffsetCoordinator(
+        broker.groups.runtime,
+        settings=broker.current_settings,
+        loop=broker.loop,
+        wall_ms=clock.now_ms,
+        deletion_ms=broker.deletion_clock.now_ms,
     )
 
 

@@ -147,36 +147,40 @@ class OffsetStore:
         self.loading.run()
         self.loader: ShardLoader = self.loading.loader
         self.shard.loaded = True
-        current = CurrentSettings(
-            load(
-                overrides={
-                    "offsets.commit.conditional.enable": str(conditional).lower(),
-                    "offsets.retention.minutes": str(retention_minutes),
-                }
-            )
-        )
+        given = {
+            "offsets.commit.conditional.enable": str(conditional).lower(),
+            "offsets.retention.minutes": str(retention_minutes),
+        }
+        current = CurrentSettings(load(overrides=given))
+        self.groups, self.offsets = self._coordinators(current, appends)
+
+    def _coordinators(
+        self, settings: CurrentSettings, appends: Appends
+    ) -> tuple[GroupCoordinator, OffsetCoordinator]:
+        """The coordinators of the shard, as a start makes them."""
         loop: Any = self.loop
-        self.groups = GroupCoordinator(
-            settings=current,
+        groups = GroupCoordinator(
+            settings=settings,
             loop=loop,
             topics=cast("Topics", self._topics),
-            disk=disk,
+            disk=cast("DiskState", self.disk),
             appends=appends,
             group_commit=cast("GroupCommit", SyncedAtOnce()),
             side_by_side=SideBySide(),
             arrivals=NOBODY,
-            new_member_id=new_member_id,
+            new_member_id=self._new_member_id,
             wall_ms=self._now_ms,
             loaded=lambda: None,
         )
-        self.groups.runtime.shards.append(self.shard)
-        self.offsets = OffsetCoordinator(
-            self.groups.runtime,
-            settings=current,
+        groups.runtime.shards.append(self.shard)
+        offsets = OffsetCoordinator(
+            groups.runtime,
+            settings=settings,
             loop=loop,
             wall_ms=self._now_ms,
             deletion_ms=self._now_ms,
         )
+        return groups, offsets
 
     def _now_ms(self) -> int:
         return self.time_ms

@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.classic_members import (
+    classic_heartbeat,
+    classic_join,
+    classic_leave,
+    classic_sync,
+)
 from broker.coordinator.consumer.group import ConsumerGroup
 from protocol.errors import ErrorCode, KafkaError
 
@@ -52,7 +58,7 @@ class ClassicProtocol:
         group = shard.state.groups.get(group_id)
         now_ms = runtime.now_ms()
         if isinstance(group, ConsumerGroup) and not group.is_empty():
-            response, records = group.classic_join(request, caller, runtime.topics, now_ms)
+            response, records = classic_join(group, request, caller, runtime.topics, now_ms)
             if records:
                 runtime.store(shard, records)
             # It may have taken the place of the last member of the newer protocol, or been it.
@@ -78,7 +84,7 @@ class ClassicProtocol:
         shard, group = self._find(request.group_id)
         now_ms = runtime.now_ms()
         if isinstance(group, ConsumerGroup):
-            response = group.classic_sync(request, caller, runtime.topics, now_ms)
+            response = classic_sync(group, request, caller, runtime.topics, now_ms)
             runtime.answer(shard, [(wait, response)])
             runtime.look_again(shard, group)
             return
@@ -90,7 +96,7 @@ class ClassicProtocol:
         shard, group = self._find(request.group_id)
         if isinstance(group, ClassicGroup):
             return group.heartbeat(request, runtime.now_ms())
-        code = group.classic_heartbeat(request, runtime.now_ms())
+        code = classic_heartbeat(group, request, runtime.now_ms())
         runtime.look_again(shard, group)
         return code
 
@@ -106,7 +112,7 @@ class ClassicProtocol:
             nobody = ClassicGroup(request.group_id, runtime.rules, self._new_member_id)
             return nobody.leave(request, caller, runtime.now_ms())[0]
         if isinstance(group, ConsumerGroup):
-            response, records = group.classic_leave(request, caller, runtime.topics)
+            response, records = classic_leave(group, request, caller, runtime.topics)
             if records:
                 runtime.store(shard, records)
                 self._consumer.settle(shard, group)
