@@ -366,7 +366,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         raise StartRefused(_why(error, path)) from error
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
-    broker.groups.tell_torn(reports)
+    broker.groups.report_torn_commits(reports)
     housekeeping = Housekeeping(broker)
     housekeeping.start()
     broker.cleaner.start()

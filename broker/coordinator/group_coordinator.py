@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class GroupCoordinator:
-    """What handlers, tasks and metrics use of groups. Belongs to the loop.
+    """All groups, for handlers, background tasks and metrics. Belongs to the loop.
 
     `loaded` is called whenever the groups of another part of the topic may be used. `wall_ms` gives
     ms since 1970.
@@ -128,7 +128,7 @@ class GroupCoordinator:
                 self.configure(group_id, overrides)
         self.runtime.take_topic()
 
-    def tell_torn(self, reports: Iterable[RecoveryReport]) -> None:
+    def report_torn_commits(self, reports: Iterable[RecoveryReport]) -> None:
         """Count and name what recovery cut off the topic: commits that a crash has torn, none of
         which was answered."""
         for report in reports:

@@ -1,4 +1,4 @@
-"""What is done with committed offsets: who may, writing them, and when they go.
+"""Commits, fetches and removal of offsets, by members and by time.
 
 Sets of offsets that go are written as tombstones, those of one group in one batch where the size
 allows it. Looking for what has expired, or belongs to a deleted topic, is done in slices.
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from protocol.messages.offset_commit import OffsetCommitRequest
 
 SLICE_S = 0.002
+"""A sweep over all groups holds the loop for so long at a time."""
 PAUSE_S = 0.01
-"""How long a look over all groups holds the loop at a time, and then lets others work."""
+"""And then lets others work for so long."""
 TOMBSTONES_AT_ONCE = 5000
 """Bounds a batch of tombstones: their keys have to fit max.message.bytes of Kafka's readers."""
 MEMBER_EPOCHS_SINCE = 9
 ONE_BY_ONE_MAX = 8
-"""Partitions of a commit up to which the table is quicker when it is told of each."""
+"""Partitions of a commit up to which the table is quicker one by one."""
 
 
 class OffsetCoordinator:
@@ -65,7 +66,7 @@ class OffsetCoordinator:
         self._loop = loop
         self._wall_ms = wall_ms
         self._deletion_ms = deletion_ms
-        self._look: Iterator[None] | None = None
+        self._running_sweep: Iterator[None] | None = None
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
         self.commits = 0
@@ -256,42 +257,42 @@ class OffsetCoordinator:
 
     def look_for_expired(self) -> None:
         """Let go of offsets that have expired, and of groups of which nothing is left."""
-        self._start_looking(expiry=True)
+        self._start_sweep(expiry=True)
 
-    def _start_looking(self, *, expiry: bool = False) -> None:
-        if self._look is None:
-            self._look = self._sweep(expiry=expiry)
-            self._go_on()
+    def _start_sweep(self, *, expiry: bool = False) -> None:
+        if self._running_sweep is None:
+            self._running_sweep = self._sweep(expiry=expiry)
+            self._run_sweep()
 
-    def _go_on(self) -> None:
-        """Look for a while, then let others work."""
-        look = self._look
-        if look is None:
+    def _run_sweep(self) -> None:
+        """Sweep for a while, then let others work."""
+        sweep = self._running_sweep
+        if sweep is None:
             return
         end_s = clock.monotonic_s() + SLICE_S
         try:
-            for _ in look:
+            for _ in sweep:
                 if clock.monotonic_s() > end_s:
-                    self._loop.call_later(PAUSE_S, self._go_on)
+                    self._loop.call_later(PAUSE_S, self._run_sweep)
                     return
         except KafkaError as error:
             logs.error_once_a_minute("offsets not removed", str(error), "groups")
-            self._look = None
-            return  # the next look for what has expired begins anew
+            self._running_sweep = None
+            return  # the next one begins anew
         except Exception as error:
-            logs.fault_once_a_minute("a look at offsets failed", error, "groups")
-            self._look = None
+            logs.fault_once_a_minute("the expiration of offsets failed", error, "groups")
+            self._running_sweep = None
             return
-        self._look = None
+        self._running_sweep = None
         self.look_for_deleted()
 
     def look_for_deleted(self) -> None:
         """Let go of the offsets of deleted topics that are still there, once all are loaded."""
         if self._deleted_topics and not self._runtime.is_loading:
-            self._start_looking()
+            self._start_sweep()
 
     def _sweep(self, *, expiry: bool) -> Iterator[None]:
-        """One look over all loaded shards, a step at a time. A topic is done with when all of them
+        """One pass over all loaded shards, a step at a time. A topic is done with when all of them
         have been looked at."""
         topics = [] if self._runtime.is_loading else list(self._deleted_topics)
         for shard in list(self._runtime.loaded_shards()):
@@ -336,7 +337,7 @@ class OffsetCoordinator:
 
 
 def _committed(entry: Entry, time_ms: int) -> Committed:
-    """What a partition of a request is in memory."""
+    """A partition of a request as it is kept in memory."""
     _, _, offset, leader_epoch, metadata, expire_ms = entry
     if expire_ms != -1:
         leader_epoch = -1  # the form of the record that has a time to expire has no epoch
@@ -358,7 +359,7 @@ def _commit_runs(
 
 
 def _all(shard: Shard, group_id: str) -> list[tuple[str, int]]:
-    """What a group has committed, and what an open transaction may still commit for it."""
+    """Partitions with an offset of the group, or with one that an open transaction may commit."""
     offsets = shard.state.offsets
     topics = offsets.topics(group_id)
     places = [(topic, index) for topic, indexes in topics.items() for index in indexes]

@@ -43,7 +43,7 @@ RETRY_S = 1.0
 LATE_MS = 1000
 """A group's timer that fires so late tells of a pause in which nothing was read from sockets."""
 GRACE_MS = 500
-"""How long what waits there may then take, before members are taken for gone."""
+"""Time for reading what waits in sockets then, before members are taken for gone."""
 
 shard_number = lru_cache(maxsize=16_384)(shard_of)
 """`shard_of`, remembered for the groups that are asked for most: a heartbeat costs less."""

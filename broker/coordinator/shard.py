@@ -122,7 +122,7 @@ class Shard:
             raise StorageError(TOLD)
 
     def _refused(self, error: KafkaError) -> KafkaError:
-        """What the client is told when storage says this."""
+        """The error for the client when storage says this."""
         if isinstance(error, BatchTooLarge):
             return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
         if not isinstance(error, StorageError):

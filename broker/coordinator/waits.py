@@ -24,7 +24,7 @@ class GroupWait(Waiting):
         self._gone = False
 
     def result(self) -> Any:
-        """What the handler returns: the answer if there is one by now, else this."""
+        """The handler's result: the answer if there is one by now, else this."""
         return self if self._response is None else self._response
 
     def answer(self, response: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,12 +163,14 @@ def test_a_snapshot_that_cannot_be_written_is_told_once_and_tried_again(
     with InProcessBroker(tmp_path, **OFTEN) as broker:
         groups = Groups(broker)
         groups.commit()
+        snapshots = groups.coordinator.snapshotting
+        now_ms = groups.coordinator.now_ms()
+        monkeypatch.setattr(snapshots, "_now_ms", lambda: now_ms)
 
         def fails(self: SnapshotWriter) -> None:
             raise OSError(errno.EIO, "the disk does not answer")
 
         monkeypatch.setattr(SnapshotWriter, "finish", fails)
-        snapshots = groups.coordinator.snapshotting
         snapshots.look()
         broker.turn_until(lambda: bool(said))
         assert said == [("[Errno 5] the disk does not answer", "__consumer_offsets-0")]
@@ -177,7 +178,7 @@ def test_a_snapshot_that_cannot_be_written_is_told_once_and_tried_again(
         snapshots.look()
         assert not snapshots._busy, "it waits for a while"
         monkeypatch.setattr(SnapshotWriter, "finish", works)
-        time.sleep(0.1)
+        now_ms += 100
         snapshots.look()
         broker.turn_until(lambda: not snapshots._busy)
         assert snapshots.written == 1

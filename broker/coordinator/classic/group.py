@@ -182,7 +182,8 @@ class ClassicGroup:
         self._join_deadline_ms = NEVER
         self._sync_deadline_ms = NEVER
         self._initial_left_ms: int | None = None
-        """How long the rebalance of a group that was empty may be put off, None in others."""
+        """The time for which the rebalance of a group that was empty may still be put off, None in
+        others."""
         self._wait_for_more = False
         """Whether a member has come since it was last put off."""
         self._gathering = Gathering(group_id, rules.gathering_limit_ms)
@@ -379,7 +380,7 @@ class ClassicGroup:
     def _replace(self, old: Member, member_id: str, joining: Joining) -> None:
         """Another process takes the place of a static member; the old one is fenced."""
         old_leader = self.members.leader or ""
-        self._dismiss(old, ErrorCode.FENCED_INSTANCE_ID, told_id=old.member_id)
+        self._dismiss(old, ErrorCode.FENCED_INSTANCE_ID, answered_id=old.member_id)
         new = _member(member_id, joining)
         new.is_new, new.assignment = old.is_new, old.assignment
         self.members.replace(old, new)
@@ -657,7 +658,7 @@ class ClassicGroup:
                 self._reply(waiter, self._joined(member.member_id, everybody))
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """What the leader has decided reaches everybody; who is not in it gets nothing to read."""
+        """The leader's assignments reach everybody; a member that is not in them gets nothing."""
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
         self._become(STABLE)
@@ -744,11 +745,11 @@ class ClassicGroup:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         return NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def _dismiss(self, member: Member, code: ErrorCode, *, told_id: str) -> None:
+    def _dismiss(self, member: Member, code: ErrorCode, *, answered_id: str) -> None:
         """Answer what the member has parked."""
         if member.join_waiter is not None:
             self.members.awaiting -= 1
-            self._reply(member.join_waiter, join_refused(member.join_version, told_id, code))
+            self._reply(member.join_waiter, join_refused(member.join_version, answered_id, code))
             member.join_waiter = None
         if member.sync_waiter is not None:
             self._reply(member.sync_waiter, sync_refused(code))
@@ -756,7 +757,7 @@ class ClassicGroup:
 
     def _remove(self, member: Member) -> None:
         """The member is out. Whoever calls this lets the group rebalance after it."""
-        self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID, told_id="")
+        self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID, answered_id="")
         self.members.remove(member)
         self._unsynced.discard(member.member_id)
 
@@ -915,7 +916,7 @@ class ClassicGroup:
         if self.state is not DEAD:
             self._become(DEAD)
         for member in self.members:
-            self._dismiss(member, code, told_id=member.member_id)
+            self._dismiss(member, code, answered_id=member.member_id)
         self.members = Members()
         self._pending.clear()
         self._unsynced.clear()

@@ -116,7 +116,7 @@ def _classic_standing(group: ConsumerGroup, request: JoinGroupRequest, caller: C
 def classic_sync(
     group: ConsumerGroup, request: SyncGroupRequest, caller: Caller, topics: TopicsView, now_ms: int
 ) -> SyncGroupResponse:
-    """What the member has, in the version of its subscription; an error is in the answer."""
+    """The member's assignment, in the version of its subscription; an error is in the answer."""
     try:
         member, classic = _classic(group, request.member_id, request.group_instance_id)
     except KafkaError as error:
@@ -250,8 +250,8 @@ def _facts(
 
 
 def _owned(subscription: Subscription, topics: TopicsView) -> Partitions:
-    """What a member says that it holds. One that says nothing has given up everything: until the
-    cooperative protocol, that was done before each join."""
+    """The partitions that a member says it holds. One that says nothing has given up everything:
+    until the cooperative protocol, that was done before each join."""
     owned: Partitions = {}
     for name, numbers in subscription.owned:
         topic = topics.get(name)

@@ -189,7 +189,7 @@ class ConsumerGroup(ConsumerGroupState):
         owned: Partitions | None,
         topics: TopicsView,
     ) -> tuple[Current, list[Record]]:
-        """What a member has after it said `facts`, and that it holds `owned` (None: not said)."""
+        """The member after it said `facts`, and that it holds `owned` (None: not said)."""
         member_id = standing.member_id
         records = self._replacement_records(standing)
         if facts != standing.facts:
@@ -420,7 +420,7 @@ class ConsumerGroup(ConsumerGroupState):
         return _same_epoch(member, member_epoch)
 
     def check_fetch(self, member_id: str | None, member_epoch: int, now_ms: int) -> ErrorCode:
-        """Whether OffsetFetch may pass. Who gives neither a member nor an epoch may always ask."""
+        """Whether OffsetFetch may pass. Without a member and an epoch it always may."""
         if not member_id and member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")

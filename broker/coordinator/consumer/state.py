@@ -1,4 +1,4 @@
-"""What the records of `__consumer_offsets` say of one consumer group (KIP-848).
+"""One consumer group (KIP-848) as the records of `__consumer_offsets` have it.
 
 Nothing here changes but by a record. Records come in the order in which they were written, with
 gaps where the log has been compacted: a member's target may stand before the member.

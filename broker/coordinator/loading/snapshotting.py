@@ -1,4 +1,4 @@
-"""When snapshots of shards are written: beside the running broker, and when it stops.
+"""Writing of snapshots of shards, beside the running broker and when it stops.
 
 While it runs, a shard is due by the rules of the metadata log's snapshots (KIP-630): when so many
 bytes have been appended since the last one (metadata.log.max.record.bytes.between.snapshots,
@@ -35,7 +35,7 @@ LEAST_BYTES = 1024 * 1024
 STOP_BYTES = 64 * 1024
 """New bytes from which on a stop writes a snapshot of a shard: a start replays less in 2 ms."""
 RETRY_MS = 60_000
-"""How long a shard waits after its snapshot could not be written."""
+"""A shard waits for so long after its snapshot could not be written."""
 
 
 class Snapshotting:
@@ -123,7 +123,7 @@ class Snapshotting:
         return True
 
     def _job(self, shard: Shard) -> Callable[[], Exception | None] | None:
-        """What writes a snapshot of the shard as it is now; None if there is nothing new."""
+        """A call that writes a snapshot of the shard as it is now; None if there is nothing new."""
         snapshots, now_ms = shard.snapshots, self._wall_ms()
         snapshot_id = snapshots.next_id()
         if snapshot_id is None:

@@ -55,7 +55,7 @@ class PendingOffsets:
         return effective
 
     def supersede(self, group: str, topic: str, partition: int) -> None:
-        """What is in force here now is newer than all that is pending."""
+        """A newer offset than all that are pending is in force here now."""
         here = self.groups.get(group, {}).get((topic, partition))
         if here:
             _mark(here)
