@@ -136,8 +136,8 @@ class Broker:
         self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)
-        self.groups = GroupCoordinator(self, _member_id, Arrivals(self.connection_counts.opened))
-        self.offsets = OffsetCoordinator(self, self.groups)
+        self.groups = _group_coordinator(self)
+        self.offsets = _offset_coordinator(self)
         self.cleaner = Cleaner(self)
         self.scrubber = Scrubber(self)
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
@@ -225,6 +225,32 @@ def _conversions(settings: BrokerSettings, worker: Worker, expander: Worker) -> 
         expander,
         ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio),
         cache_max_bytes=settings.conversion_cache_max_bytes,
+    )
+
+
+def _group_coordinator(broker: Broker) -> GroupCoordinator:
+    return GroupCoordinator(
+        settings=broker.current_settings,
+        loop=broker.loop,
+        topics=broker.topics,
+        disk=broker.disk,
+        appends=broker.appends,
+        group_commit=broker.group_commit,
+        side_by_side=broker.side_by_side,
+        arrivals=Arrivals(broker.connection_counts.opened),
+        new_member_id=_member_id,
+        wall_ms=clock.now_ms,
+        loaded=lambda: broker.offsets.look_for_deleted(),
+    )
+
+
+def _offset_coordinator(broker: Broker) -> OffsetCoordinator:
+    return OffsetCoordinator(
+        broker.groups.runtime,
+        settings=broker.current_settings,
+        loop=broker.loop,
+        wall_ms=clock.now_ms,
+        deletion_ms=broker.deletion_clock.now_ms,
     )
 
 
@@ -322,7 +348,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         broker.dynamic_settings.apply()
         broker.controller.register()
         reports += broker.topics.load(now_ms=clock.now_ms())
-        broker.groups.start()
+        broker.groups.start(broker.controller.image.configs)
         await _listen(broker)
         scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
@@ -332,7 +358,7 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
         raise StartRefused(_why(error, path)) from error
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
-    broker.groups.tell_torn(reports)
+    broker.groups.report_torn_commits(reports)
     housekeeping = Housekeeping(broker)
     housekeeping.start()
     broker.cleaner.start()

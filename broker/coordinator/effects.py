@@ -1,4 +1,4 @@
-"""What a group asks of the world, and what it is told about it.
+"""The effects that a group asks for, and what it needs to know of the world.
 
 A machine parks nothing and writes nothing: it returns effects, in the order in which they are to
 happen. A reply that follows an append leaves when the append is on the disk.
@@ -32,8 +32,8 @@ Effect = Reply | Append
 
 
 class Caller(NamedTuple):
-    """Who sends a request. `client_host` is "/" and the address, as Kafka stores it; `version` is
-    that of the request."""
+    """The sender of a request. `client_host` is "/" and the address, as Kafka stores it; `version`
+    is that of the request."""
 
     client_id: str
     client_host: str
@@ -41,7 +41,7 @@ class Caller(NamedTuple):
 
 
 class ConsumerTimes(NamedTuple):
-    """What members of a consumer group (KIP-848) live by; ms."""
+    """Session timeout and heartbeat interval of a consumer group (KIP-848); ms."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5000

@@ -1,4 +1,4 @@
-"""Which committed offsets have lived long enough.
+"""Expiration of committed offsets.
 
 As Kafka since 2.1 (KIP-211; storage.md 8.5): a group's offsets expire a retention time after it
 lost its last member; those of a group that never had members, or of topics its members do not read,
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Set
 
     from broker.coordinator.consumer.group import ConsumerGroup
-    from broker.coordinator.offsets.committed import Committed, CommittedOffsets
+    from broker.coordinator.offsets.commit import Committed
+    from broker.coordinator.offsets.committed import CommittedOffsets
     from broker.coordinator.shard_state import ShardState
 
 #: Groups, or entries of one group, that are looked at in one step: about a millisecond.
@@ -26,7 +27,7 @@ STEP = 500
 
 
 class Lapse(NamedTuple):
-    """What the state of a group means for its offsets."""
+    """The expiration of a group's offsets, by the state of the group."""
 
     subscribed: Set[str] = frozenset()
     """Topics whose offsets stay."""

@@ -131,7 +131,7 @@ def _said(classic: ClassicGroup, member: ClassicMember) -> Subscription:
 def _held(
     member: ClassicMember, said: Subscription, topics: TopicsView, claimed: Claimed
 ) -> Partitions:
-    """What a member was assigned, or while that is being decided, what it says that it holds."""
+    """The assignment of a member, or while that is being decided, what it says that it holds."""
     assigned = assignment_of(member.assignment)
     held: Partitions = {}
     for name, numbers in said.owned if assigned is None else assigned.partitions:

@@ -1,4 +1,4 @@
-"""What is done with committed offsets: who may, writing them, and when they go.
+"""Commits, fetches and removal of offsets, by members and by time.
 
 Sets of offsets that go are written as tombstones, those of one group in one batch where the size
 allows it. Looking for what has expired, or belongs to a deleted topic, is done in slices.
@@ -14,7 +14,7 @@ from broker import clock, logs
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.expiry import expired_groups
-from broker.coordinator.offsets.committed import Committed
+from broker.coordinator.offsets.commit import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import (
     GroupMetadataKey,
@@ -24,33 +24,49 @@ from protocol.logdata.offsets import (
 from protocol.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import asyncio
+    from collections.abc import Callable, Iterator, Sequence
 
-    from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offsets.committed import CommittedOffsets
+    from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
-    from broker.server import Broker
+    from broker.current_settings import CurrentSettings
     from protocol.logdata.commits import Entry
     from protocol.logdata.offsets import Record
     from protocol.messages.offset_commit import OffsetCommitRequest
 
 SLICE_S = 0.002
+"""A sweep over all groups holds the loop for so long at a time."""
 PAUSE_S = 0.01
-"""How long a look over all groups holds the loop at a time, and then lets others work."""
+"""And then lets others work for so long."""
 TOMBSTONES_AT_ONCE = 5000
 """Bounds a batch of tombstones: their keys have to fit max.message.bytes of Kafka's readers."""
 MEMBER_EPOCHS_SINCE = 9
 ONE_BY_ONE_MAX = 8
-"""Partitions of a commit up to which the table is quicker when it is told of each."""
+"""Partitions of a commit up to which the table is quicker one by one."""
 
 
 class OffsetCoordinator:
-    """The committed offsets of all groups. Belongs to the loop."""
+    """The committed offsets of all groups. Belongs to the loop.
 
-    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
-        self._broker = broker
-        self._groups = groups
-        self._look: Iterator[None] | None = None
+    `wall_ms` gives ms since 1970, `deletion_ms` the same of the clock by which things are deleted.
+    """
+
+    def __init__(
+        self,
+        runtime: GroupRuntime,
+        *,
+        settings: CurrentSettings,
+        loop: asyncio.AbstractEventLoop,
+        wall_ms: Callable[[], int],
+        deletion_ms: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._loop = loop
+        self._wall_ms = wall_ms
+        self._deletion_ms = deletion_ms
+        self._running_sweep: Iterator[None] | None = None
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
         self.commits = 0
@@ -65,7 +81,7 @@ class OffsetCoordinator:
         itself; it is taken as long as the group has no members.
         """
         group_id = request.group_id
-        shard = self._groups.shard(group_id)
+        shard = self._runtime.shard(group_id)
         group = shard.state.groups.get(group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
@@ -78,10 +94,12 @@ class OffsetCoordinator:
                 )
         elif isinstance(group, ClassicGroup):
             code = group.check_commit(
-                request.member_id, generation, request.group_instance_id, self._groups.now_ms()
+                request.member_id, generation, request.group_instance_id, self._runtime.now_ms()
             )
         else:
-            code = group.check_commit(request.member_id, generation, version, self._groups.now_ms())
+            code = group.check_commit(
+                request.member_id, generation, version, self._runtime.now_ms()
+            )
         if code:
             raise KafkaError(code=ErrorCode(code))
         return shard
@@ -91,7 +109,7 @@ class OffsetCoordinator:
 
         Raises KafkaError: INVALID_REQUEST if anything else is committed now.
         """
-        if not self._broker.settings.offsets_commit_conditional_enable:
+        if not self._settings.current.offsets_commit_conditional_enable:
             raise KafkaError(
                 "a conditional commit, and offsets.commit.conditional.enable is false",
                 code=ErrorCode.INVALID_REQUEST,
@@ -162,7 +180,7 @@ class OffsetCoordinator:
 
         Raises KafkaError; then the transaction is still open.
         """
-        shard = self._groups.shard(group_id)
+        shard = self._runtime.shard(group_id)
         shard.write_marker(*producer, commit=commit, coordinator_epoch=coordinator_epoch)
         shard.state.offsets.complete(producer[0], commit=commit)
         return shard
@@ -173,7 +191,7 @@ class OffsetCoordinator:
         """Whether a member that names itself may ask. Raises KafkaError."""
         group = None if shard is None else shard.state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            code = group.check_fetch(member_id or "", member_epoch, self._groups.now_ms())
+            code = group.check_fetch(member_id or "", member_epoch, self._runtime.now_ms())
             if code:
                 raise KafkaError(code=ErrorCode(code))
 
@@ -181,7 +199,7 @@ class OffsetCoordinator:
 
     def delete_group(self, group_id: str) -> Shard:
         """Delete a group that has no members, and its offsets. Raises KafkaError."""
-        shard = self._groups.existing_shard(group_id)
+        shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if shard is None or (group is None and group_id not in shard.state.offsets):
             raise KafkaError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -189,11 +207,11 @@ class OffsetCoordinator:
             raise KafkaError(f"Group {group_id} is not empty.", code=ErrorCode.NON_EMPTY_GROUP)
         self.remove(shard, group_id, _all(shard, group_id))
         if isinstance(group, ConsumerGroup):
-            self._groups.store(shard, group.tombstones())
+            self._runtime.store(shard, group.tombstones())
         else:
             # Also of one that has only offsets: Kafka would make a group of their tombstones.
-            self._groups.store(shard, [(GroupMetadataKey(group=group_id), None)])
-        self._groups.forget(group_id)
+            self._runtime.store(shard, [(GroupMetadataKey(group=group_id), None)])
+        self._runtime.forget(group_id)
         return shard
 
     def to_delete_from(self, group_id: str) -> tuple[Shard, frozenset[str] | None]:
@@ -202,7 +220,7 @@ class OffsetCoordinator:
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for one whose members do not say.
         """
-        shard = self._groups.existing_shard(group_id)
+        shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if shard is None or (group is None and group_id not in shard.state.offsets):
             raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -220,64 +238,64 @@ class OffsetCoordinator:
                 (OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
                 for topic, index in gone[start : start + TOMBSTONES_AT_ONCE]
             ]
-            self._groups.store(shard, records)
+            self._runtime.store(shard, records)
 
     def _remove_group(self, shard: Shard, group_id: str) -> None:
         """Have the log forget an empty group that is in no offset either."""
         group = shard.state.groups[group_id]
         if isinstance(group, ConsumerGroup):
-            self._groups.store(shard, group.tombstones())
+            self._runtime.store(shard, group.tombstones())
         elif group.generation_id > 0:
-            self._groups.store(shard, [(GroupMetadataKey(group=group_id), None)])
+            self._runtime.store(shard, [(GroupMetadataKey(group=group_id), None)])
         shard.state.groups.pop(group_id, None)
-        self._groups.forget(group_id)
+        self._runtime.forget(group_id)
 
     def topic_deleted(self, name: str) -> None:
         """Its offsets are to go: a topic of this name that is made later has others."""
-        self._deleted_topics.append((name, self._broker.now_ms()))
+        self._deleted_topics.append((name, self._wall_ms()))
         self.look_for_deleted()
 
     def look_for_expired(self) -> None:
         """Let go of offsets that have expired, and of groups of which nothing is left."""
-        self._start_looking(expiry=True)
+        self._start_sweep(expiry=True)
 
-    def _start_looking(self, *, expiry: bool = False) -> None:
-        if self._look is None:
-            self._look = self._sweep(expiry=expiry)
-            self._go_on()
+    def _start_sweep(self, *, expiry: bool = False) -> None:
+        if self._running_sweep is None:
+            self._running_sweep = self._sweep(expiry=expiry)
+            self._run_sweep()
 
-    def _go_on(self) -> None:
-        """Look for a while, then let others work."""
-        look = self._look
-        if look is None:
+    def _run_sweep(self) -> None:
+        """Sweep for a while, then let others work."""
+        sweep = self._running_sweep
+        if sweep is None:
             return
         end_s = clock.monotonic_s() + SLICE_S
         try:
-            for _ in look:
+            for _ in sweep:
                 if clock.monotonic_s() > end_s:
-                    self._broker.loop.call_later(PAUSE_S, self._go_on)
+                    self._loop.call_later(PAUSE_S, self._run_sweep)
                     return
         except KafkaError as error:
             logs.error_once_a_minute("offsets not removed", str(error), "groups")
-            self._look = None
-            return  # the next look for what has expired begins anew
+            self._running_sweep = None
+            return  # the next one begins anew
         except Exception as error:
-            logs.fault_once_a_minute("a look at offsets failed", error, "groups")
-            self._look = None
+            logs.fault_once_a_minute("the expiration of offsets failed", error, "groups")
+            self._running_sweep = None
             return
-        self._look = None
+        self._running_sweep = None
         self.look_for_deleted()
 
     def look_for_deleted(self) -> None:
         """Let go of the offsets of deleted topics that are still there, once all are loaded."""
-        if self._deleted_topics and not self._groups.is_loading:
-            self._start_looking()
+        if self._deleted_topics and not self._runtime.is_loading:
+            self._start_sweep()
 
     def _sweep(self, *, expiry: bool) -> Iterator[None]:
-        """One look over all loaded shards, a step at a time. A topic is done with when all of them
+        """One pass over all loaded shards, a step at a time. A topic is done with when all of them
         have been looked at."""
-        topics = [] if self._groups.is_loading else list(self._deleted_topics)
-        for shard in list(self._groups.loaded_shards()):
+        topics = [] if self._runtime.is_loading else list(self._deleted_topics)
+        for shard in list(self._runtime.loaded_shards()):
             for topic, deleted_ms in topics:
                 yield from self._remove_topic(shard, topic, deleted_ms)
             if expiry:
@@ -303,11 +321,9 @@ class OffsetCoordinator:
             yield
 
     def _expire(self, shard: Shard) -> Iterator[None]:
-        retention_minutes = self._broker.settings.offsets_retention_minutes
+        retention_minutes = self._settings.current.offsets_retention_minutes
         retention_ms = retention_minutes * 60_000 if retention_minutes > 0 else -1
-        for found in expired_groups(
-            shard.state, self._broker.deletion_clock.now_ms(), retention_ms
-        ):
+        for found in expired_groups(shard.state, self._deletion_ms(), retention_ms):
             if found is not None:
                 group_id, gone = found
                 self.remove(shard, group_id, gone)
@@ -321,7 +337,7 @@ class OffsetCoordinator:
 
 
 def _committed(entry: Entry, time_ms: int) -> Committed:
-    """What a partition of a request is in memory."""
+    """A partition of a request as it is kept in memory."""
     _, _, offset, leader_epoch, metadata, expire_ms = entry
     if expire_ms != -1:
         leader_epoch = -1  # the form of the record that has a time to expire has no epoch
@@ -343,7 +359,7 @@ def _commit_runs(
 
 
 def _all(shard: Shard, group_id: str) -> list[tuple[str, int]]:
-    """What a group has committed, and what an open transaction may still commit for it."""
+    """Partitions with an offset of the group, or with one that an open transaction may commit."""
     offsets = shard.state.offsets
     topics = offsets.topics(group_id)
     places = [(topic, index) for topic, indexes in topics.items() for index in indexes]

@@ -19,21 +19,41 @@ from protocol.records.markers import MARKER_SIZE
 from storage.errors import BatchTooLarge, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from broker.coordinator.shard_state import ShardState
+    from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition
-    from broker.server import Broker
+    from broker.producing.appends import Appends
     from protocol.logdata.offsets import Record
 
 
 class Shard:
-    """The groups whose ids fall to one partition. `loaded` when its log has been replayed."""
+    """The groups whose ids fall to one partition. `loaded` when its log has been replayed.
 
-    __slots__ = ("_broker", "loaded", "partition", "snapshots", "state")
+    `wall_ms` gives ms since 1970. `ack_when_durable` is whether answers wait for the disk
+    (log.flush.policy), and may change.
+    """
 
-    def __init__(self, broker: Broker, partition: Partition, state: ShardState) -> None:
-        self._broker = broker
+    __slots__ = (
+        "_appends", "_disk", "_wall_ms", "ack_when_durable", "loaded", "partition", "snapshots",
+        "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition: Partition,
+        state: ShardState,
+        *,
+        disk: DiskState,
+        appends: Appends,
+        wall_ms: Callable[[], int],
+        ack_when_durable: bool,
+    ) -> None:
+        self._disk = disk
+        self._appends = appends
+        self._wall_ms = wall_ms
+        self.ack_when_durable = ack_when_durable
         self.partition = partition
         self.state = state
         self.snapshots = ShardSnapshots(partition.log, partition.topic.topic_id)
@@ -42,9 +62,9 @@ class Shard:
     @property
     def is_durable(self) -> bool:
         """Whether all that memory shows would survive a loss of power now, or nobody asked for
-        that (log.flush.policy)."""
+        that."""
         log = self.partition.log
-        return log.recovery_point >= log.written_offset or not self._broker.group_commit.covers_acks
+        return log.recovery_point >= log.written_offset or not self.ack_when_durable
 
     def write_records(self, records: Iterable[Record]) -> int:
         """Write these as one batch; returns its base offset. A group's time of change that is not
@@ -52,7 +72,7 @@ class Shard:
 
         Raises KafkaError with the code for the client; then nothing is written.
         """
-        now_ms = self._broker.now_ms()
+        now_ms = self._wall_ms()
         fields = []
         for key, value in records:
             if isinstance(value, GroupMetadataValue) and value.current_state_timestamp < 0:
@@ -89,7 +109,7 @@ class Shard:
                 epoch,
                 commit=commit,
                 coordinator_epoch=coordinator_epoch,
-                now_ms=self._broker.now_ms(),
+                now_ms=self._wall_ms(),
             )
             log.write()
         except KafkaError as error:
@@ -98,23 +118,23 @@ class Shard:
         return offset
 
     def _require_room(self) -> None:
-        if self._broker.disk.full:
+        if self._disk.full:
             raise StorageError(TOLD)
 
     def _refused(self, error: KafkaError) -> KafkaError:
-        """What the client is told when storage says this."""
+        """The error for the client when storage says this."""
         if isinstance(error, BatchTooLarge):
             return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
         if not isinstance(error, StorageError):
             return error
-        if not self._broker.disk.noticed(error):
+        if not self._disk.noticed(error):
             log = self.partition.log
             logs.error_once_a_minute("group state not written", str(error), log.name)
         return KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _written(self, size: int) -> None:
         """Have it synced in any case, and wake those who read the topic."""
-        partition, appends = self.partition, self._broker.appends
+        partition, appends = self.partition, self._appends
         appends.unsynced[partition.log] = partition
         appends.bytes_written += size
         self.snapshots.bytes_since += size

@@ -1,4 +1,4 @@
-"""What one partition of `__consumer_offsets` says: its groups and their offsets."""
+"""The contents of one partition of `__consumer_offsets`: its groups and their offsets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class SharedState(NamedTuple):
-    """What the log says up to an offset, and nothing that is only in memory; any thread may read
-    it. The groups are in one order for both kinds."""
+    """All that the log says up to an offset, and nothing that is only in memory; any thread may
+    read it. The groups are in one order for both kinds."""
 
     groups: list[tuple[str, GroupMetadataValue] | SharedGroup]
     offsets: SharedOffsets

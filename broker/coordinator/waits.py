@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 class GroupWait(Waiting):
     """One parked request. It may be answered before the connection has taken note of it."""
 
-    __slots__ = ("_asked", "_gone", "_response", "_started")
+    __slots__ = ("_gone", "_requester", "_response")
 
     def __init__(self, request: Request) -> None:
-        self._asked = request
+        self.request = request
+        self._requester: Requester | None = None
         self._response: Any = None
-        self._started = False
         self._gone = False
 
     def result(self) -> Any:
-        """What the handler returns: the answer if there is one by now, else this."""
+        """The handler's result: the answer if there is one by now, else this."""
         return self if self._response is None else self._response
 
     def answer(self, response: Any) -> None:
         """The group has decided."""
         if self._gone:
             return
-        if self._started:
-            self._gone = True
-            self.connection.finish_waiting(self.request, response)
-        else:
+        if self._requester is None:
             self._response = response
+        else:
+            self._gone = True
+            self._requester.finish_waiting(self.request, response)
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer with an error of the whole request."""
-        asked = self._asked
-        self.answer(asked.route.api.refused(asked.message, code))
+        request = self.request
+        self.answer(request.route.api.refused(request.message, code))
 
     def start(self, connection: Requester, request: Request) -> None:
-        super().start(connection, request)
-        self._started = True
+        self._requester = connection
+        self.request = request
 
     def finish(self) -> None:
         """The broker stops; the client is to look for the coordinator again."""

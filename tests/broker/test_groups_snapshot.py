@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
-import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +24,7 @@ from tests.support.group_caller import GroupCaller, Member, rebalance
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.server import Broker
     from tests.support.group_caller import Found, Place
 
@@ -119,22 +118,26 @@ class Groups:
         self.broker: Broker = broker.running.broker
         self.broker.topics.create(TOPIC, 4, {}, now_ms=1)
         self.coordinator = self.broker.groups
-        self.coordinator.create_topic()
+        self.coordinator.runtime.create_topic()
 
     def commit(self, count: int = 40, offset: int = 5) -> None:
         for number in range(count):
             group = f"group-{number}"
-            shard = self.broker.offsets._groups.shard(group)
+            shard = self.coordinator.runtime.shard(group)
             entries: Any = [(TOPIC, 0, offset, 3, LONG, -1)]
             self.broker.offsets.commit(shard, group, entries, now_ms=1_700_000_000_000)
 
     def offsets(self) -> dict[str, int]:
-        return {
-            group: committed.offset
-            for shard in self.coordinator.shards
-            for group in shard.state.offsets.groups()
-            for _, _, committed in shard.state.offsets.entries(group)
-        }
+        return offsets_of(self.coordinator)
+
+
+def offsets_of(coordinator: GroupCoordinator) -> dict[str, int]:
+    return {
+        group: committed.offset
+        for shard in coordinator.runtime.shards
+        for group in shard.state.offsets.groups()
+        for _, _, committed in shard.state.offsets.entries(group)
+    }
 
 
 @pytest.fixture
@@ -160,12 +163,14 @@ def test_a_snapshot_that_cannot_be_written_is_told_once_and_tried_again(
     with InProcessBroker(tmp_path, **OFTEN) as broker:
         groups = Groups(broker)
         groups.commit()
+        snapshots = groups.coordinator.snapshotting
+        now_ms = groups.coordinator.now_ms()
+        monkeypatch.setattr(snapshots, "_now_ms", lambda: now_ms)
 
         def fails(self: SnapshotWriter) -> None:
             raise OSError(errno.EIO, "the disk does not answer")
 
         monkeypatch.setattr(SnapshotWriter, "finish", fails)
-        snapshots = groups.coordinator.snapshotting
         snapshots.look()
         broker.turn_until(lambda: bool(said))
         assert said == [("[Errno 5] the disk does not answer", "__consumer_offsets-0")]
@@ -173,7 +178,7 @@ def test_a_snapshot_that_cannot_be_written_is_told_once_and_tried_again(
         snapshots.look()
         assert not snapshots._busy, "it waits for a while"
         monkeypatch.setattr(SnapshotWriter, "finish", works)
-        time.sleep(0.1)
+        now_ms += 100
         snapshots.look()
         broker.turn_until(lambda: not snapshots._busy)
         assert snapshots.written == 1
@@ -210,8 +215,7 @@ def test_what_is_committed_while_a_snapshot_is_written_is_there_after_a_kill(
         coordinator = broker.running.broker.groups
         broker.turn_until(lambda: not coordinator.is_loading)
         assert len(loads) == 1
-        found = Groups.offsets(SimpleNamespace(coordinator=coordinator))  # type: ignore[arg-type]
-        assert found == expected
+        assert offsets_of(coordinator) == expected
 
 
 def test_a_shard_is_due_by_bytes_by_time_and_when_compaction_has_passed_its_snapshot(
@@ -220,7 +224,7 @@ def test_a_shard_is_due_by_bytes_by_time_and_when_compaction_has_passed_its_snap
     with InProcessBroker(tmp_path, **ONE) as broker:
         groups = Groups(broker)
         snapshots = groups.coordinator.snapshotting
-        (shard,) = groups.coordinator.shards
+        (shard,) = groups.coordinator.runtime.shards
 
         def is_written_at_once() -> bool:
             before = snapshots.written
@@ -241,7 +245,7 @@ def test_a_shard_is_due_by_bytes_by_time_and_when_compaction_has_passed_its_snap
         assert not is_written_at_once()
         groups.commit(2)
         now_ms = groups.coordinator.now_ms() + 3_600_000
-        monkeypatch.setattr(groups.coordinator, "now_ms", lambda: now_ms)
+        monkeypatch.setattr(snapshots, "_now_ms", lambda: now_ms)
         assert is_written_at_once()
         shard.snapshots.bytes_since = 1 << 30
         assert not is_written_at_once(), "nothing is new"

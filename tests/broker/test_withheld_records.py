@@ -95,7 +95,7 @@ def test_groups_whose_partition_is_not_served_are_not_served_as_new_ones(tmp_pat
 
     with InProcessBroker(tmp_path / "data") as broker:
         with pytest.raises(KafkaError) as refused:
-            broker.running.broker.groups._loaded("readers")
+            broker.running.broker.groups.existing_shard("readers")
         assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 

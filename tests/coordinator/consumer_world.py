@@ -61,7 +61,7 @@ class FakeTopics:
         return self.topics.keys()
 
 
-class World:
+class ConsumerWorld:
     """The runtime: writes what the group wants written, replays it, then answers."""
 
     def __init__(self, topics: FakeTopics, rules: GroupRules | None = None) -> None:

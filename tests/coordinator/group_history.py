@@ -9,17 +9,13 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from operator import itemgetter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.classic.arrivals import NOBODY
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import Caller
-from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading.replaying import ShardLoader
 from broker.coordinator.shard_state import ShardState
-from config import BrokerSettings
 from protocol.errors import KafkaError
 from protocol.logdata.membership import Subscription, encode_subscription
 from protocol.logdata.offsets import encode_record
@@ -27,9 +23,8 @@ from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReq
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.coordinator.consumer_world import FakeTopics
 from tests.storage.logs import Settings
-from tests.support.offset_store import OffsetStore
+from tests.support.offset_store import NamedTopics, OffsetStore
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -39,33 +34,6 @@ SEGMENTS = Settings(segment_bytes=20_000)
 GROUPS = [*(f"g{number}" for number in range(12)), "gruppe-ü", "g\udcff", "g" * 300]
 TOPICS = ["t1", "t2", "t3"]
 CALLER = Caller("app", "/127.0.0.1", 9)
-
-
-class Time:
-    """A loop's clock and timers."""
-
-    def __init__(self) -> None:
-        self.now_s = 1.0
-        self.timers: list[tuple[float, Any, Any]] = []
-
-    def time(self) -> float:
-        return self.now_s
-
-    def call_at(self, when_s: float, call: Any, *arguments: Any) -> Any:
-        timer = (when_s, call, arguments)
-        self.timers.append(timer)
-        return SimpleNamespace(cancel=lambda: self.timers.remove(timer))
-
-    call_later = None
-
-    def pass_s(self, seconds: float) -> None:
-        until = self.now_s + seconds
-        while due := [timer for timer in self.timers if timer[0] <= until]:
-            timer = min(due, key=lambda each: each[0])
-            self.timers.remove(timer)
-            self.now_s = max(self.now_s, timer[0])
-            timer[1](*timer[2])
-        self.now_s = until
 
 
 class Wait:
@@ -98,29 +66,23 @@ class History:
 
     def __init__(self, seed: int, files: MemoryFilesystem | None = None) -> None:
         self.chance = random.Random(seed)
-        self.store = OffsetStore(files, settings=SEGMENTS)
-        self.topics = FakeTopics(t1=3, t2=1, t3=40)
+        self._ids = 0
+        self.store = OffsetStore(
+            files,
+            settings=SEGMENTS,
+            new_member_id=self._new_id,
+            topics=NamedTopics(t1=3, t2=1, t3=40),
+        )
         self.open: dict[int, str] = {}
         self.processes = [Process(group) for group in GROUPS[:6] for _ in range(3)]
-        self._ids = 0
         self._take_up()
         kinds = [self.commit] * 6 + [self.classic] * 8 + [self.consumer] * 8 + [self.leave] * 2
         kinds += [self.commit_many, self.transaction, self.transaction, self.end, self.remove]
         self.kinds = [*kinds, self.delete, self.wait, self.compact, self.restart]
 
     def _take_up(self) -> None:
-        store, self.time = self.store, Time()
-        broker: Any = store.shard._broker
-        broker.settings = BrokerSettings()
-        broker.loop = self.time
-        broker.topics = self.topics
-        broker.offsets = SimpleNamespace(look_for_deleted=lambda: None)
-        broker.group_commit = SimpleNamespace(wait=lambda logs, done: done({}))
-        self.groups = GroupCoordinator(broker, self._new_id, NOBODY)
-        self.groups.topics = self.topics  # type: ignore[assignment]
-        self.groups.shards = [store.shard]
-        store.offsets._groups = self.groups
-        self.groups._loaded_groups(store.shard)
+        self.groups, self.time = self.store.groups, self.store.loop
+        self.groups.runtime.take_up(self.store.shard)
 
     def _new_id(self, prefix: str) -> str:
         self._ids += 1

@@ -6,8 +6,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.classic.group import ClassicGroup, State
-from broker.coordinator.classic.joining import ID_PREFIX_MAX, PENDING_MAX
+from broker.coordinator.classic.group import ID_PREFIX_MAX, PENDING_MAX, ClassicGroup, State
 from broker.coordinator.effects import Append, Caller, GroupRules
 from protocol.errors import ErrorCode
 from protocol.logdata.offsets import GroupMetadataValue

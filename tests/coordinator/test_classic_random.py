@@ -36,7 +36,7 @@ class Process:
         self.generation = -1
 
 
-class World:
+class ClassicWorld:
     """One group, a few processes and a clock."""
 
     def __init__(self, seed: int) -> None:
@@ -209,7 +209,7 @@ class World:
 def test_whatever_clients_do_every_request_is_answered_once_and_the_group_stays_whole(
     seed: int,
 ) -> None:
-    world = World(seed)
+    world = ClassicWorld(seed)
     for number in range(STEPS):
         world.step()
         try:

@@ -10,8 +10,8 @@ from protocol.logdata.offsets import ConsumerGroupCurrentMemberAssignmentKey, en
 from tests.coordinator.consumer_world import (
     REBALANCE_MS,
     SESSION_MS,
+    ConsumerWorld,
     FakeTopics,
-    World,
     assignment_of,
     key_versions,
     refusal,
@@ -19,11 +19,11 @@ from tests.coordinator.consumer_world import (
 
 
 @pytest.fixture
-def world() -> World:
-    return World(FakeTopics(t=4, u=2))
+def world() -> ConsumerWorld:
+    return ConsumerWorld(FakeTopics(t=4, u=2))
 
 
-def shared(world: World) -> None:
+def shared(world: ConsumerWorld) -> None:
     """A and B have two partitions of t each, at epoch 2."""
     world.join("A", "t")
     world.join("B", "t")
@@ -36,14 +36,14 @@ def shared(world: World) -> None:
 # Joining
 
 
-def test_the_first_member_gets_everything_at_epoch_1(world: World) -> None:
+def test_the_first_member_gets_everything_at_epoch_1(world: ConsumerWorld) -> None:
     answer = world.join("A", "t", "u")
     assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("A", 1, 5000)
     assert world.given(answer) == {"t": [0, 1, 2, 3], "u": [0, 1]}
     assert world.group.state == "Stable"
 
 
-def test_the_first_join_writes_what_kafka_writes_in_its_order(world: World) -> None:
+def test_the_first_join_writes_what_kafka_writes_in_its_order(world: ConsumerWorld) -> None:
     world.join("A", "t")
     assert key_versions(world.written) == [5, 4, 3, 7, 6, 8]
 
@@ -54,7 +54,7 @@ def test_the_first_join_writes_the_bytes_that_kafka_3_9_wrote_and_the_epochs_of_
     topics.create("a2", 3)
     topic_id = bytes.fromhex("ea6d84ea43b14048aeea0b0a483952a1")
     topics.topics["a2"] = topics.topics["a2"]._replace(topic_id=topic_id)
-    world = World(topics)
+    world = ConsumerWorld(topics)
     world.join(
         "RvaPOOfASCmLBb8NiXhbIg",
         "a2",
@@ -77,13 +77,13 @@ def test_the_first_join_writes_the_bytes_that_kafka_3_9_wrote_and_the_epochs_of_
     )
 
 
-def test_a_member_of_version_0_without_an_id_is_given_one(world: World) -> None:
+def test_a_member_of_version_0_without_an_id_is_given_one(world: ConsumerWorld) -> None:
     answer = world.join("", "t", caller=Caller("app", "/127.0.0.1", 0))
     assert answer.member_id == "app-1"
     assert world.held("app-1") == {"t": [0, 1, 2, 3]}
 
 
-def test_a_member_that_joins_again_keeps_its_place(world: World) -> None:
+def test_a_member_that_joins_again_keeps_its_place(world: ConsumerWorld) -> None:
     shared(world)
     before = world.held("A")
     answer = world.join("A", "t")
@@ -91,22 +91,22 @@ def test_a_member_that_joins_again_keeps_its_place(world: World) -> None:
     assert world.written == []
 
 
-def test_a_member_may_read_nothing(world: World) -> None:
+def test_a_member_may_read_nothing(world: ConsumerWorld) -> None:
     answer = world.join("A")
     assert (answer.member_epoch, world.given(answer)) == (1, {})
     assert world.group.state == "Stable"
     assert key_versions(world.written) == [5, 3, 7, 6, 8]
 
 
-def test_a_topic_that_does_not_exist_yet_is_read_when_it_does(world: World) -> None:
+def test_a_topic_that_does_not_exist_yet_is_read_when_it_does(world: ConsumerWorld) -> None:
     assert world.given(world.join("A", "later")) == {}
     world.topics.create("later", 3)
     answer = world.heartbeat("A", 1)
     assert (answer.member_epoch, world.given(answer)) == (2, {"later": [0, 1, 2]})
 
 
-def test_a_group_that_is_full_takes_no_more(world: World) -> None:
-    world = World(world.topics, GroupRules(consumer_max_size=1))
+def test_a_group_that_is_full_takes_no_more(world: ConsumerWorld) -> None:
+    world = ConsumerWorld(world.topics, GroupRules(consumer_max_size=1))
     world.join("A", "t")
     with pytest.raises(KafkaError) as error:
         world.join("B", "t")
@@ -120,7 +120,7 @@ def test_a_group_that_is_full_takes_no_more(world: World) -> None:
 # Giving up before getting
 
 
-def test_a_partition_is_given_up_before_another_member_gets_it(world: World) -> None:
+def test_a_partition_is_given_up_before_another_member_gets_it(world: ConsumerWorld) -> None:
     world.join("A", "t")
     new = world.join("B", "t")
     assert (new.member_epoch, world.given(new)) == (2, {})  # all are still A's
@@ -137,7 +137,7 @@ def test_a_partition_is_given_up_before_another_member_gets_it(world: World) -> 
 
 
 def test_a_member_that_still_holds_what_it_was_told_to_give_up_stays_where_it_is(
-    world: World,
+    world: ConsumerWorld,
 ) -> None:
     world.join("A", "t")
     everything = {world.id_of("t"): frozenset(range(4))}
@@ -150,7 +150,9 @@ def test_a_member_that_still_holds_what_it_was_told_to_give_up_stays_where_it_is
     assert world.group.state == "Reconciling"
 
 
-def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_fenced(world: World) -> None:
+def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_fenced(
+    world: ConsumerWorld,
+) -> None:
     world.join("A", "t", rebalance_timeout_ms=20_000)
     world.join("B", "t")
     world.heartbeat("A", 1)
@@ -164,7 +166,7 @@ def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_fenced(world
     assert world.given(world.heartbeat("B", 2)) == {"t": [0, 1, 2, 3]}
 
 
-def test_who_gave_up_in_time_is_not_fenced(world: World) -> None:
+def test_who_gave_up_in_time_is_not_fenced(world: ConsumerWorld) -> None:
     world.join("A", "t", rebalance_timeout_ms=20_000)
     world.join("B", "t")
     told = world.heartbeat("A", 1)
@@ -174,7 +176,7 @@ def test_who_gave_up_in_time_is_not_fenced(world: World) -> None:
     assert set(world.group.members) == {"A", "B"}
 
 
-def test_a_topic_that_is_deleted_is_given_up(world: World) -> None:
+def test_a_topic_that_is_deleted_is_given_up(world: ConsumerWorld) -> None:
     world.join("A", "t", "u")
     world.topics.delete("u")
     told = world.heartbeat("A", 1)
@@ -183,7 +185,7 @@ def test_a_topic_that_is_deleted_is_given_up(world: World) -> None:
     assert world.group.state == "Stable"
 
 
-def test_a_topic_made_again_under_its_name_is_another_topic(world: World) -> None:
+def test_a_topic_made_again_under_its_name_is_another_topic(world: ConsumerWorld) -> None:
     world.join("A", "u")
     world.topics.delete("u")
     world.topics.create("u", 2)
@@ -194,7 +196,7 @@ def test_a_topic_made_again_under_its_name_is_another_topic(world: World) -> Non
     assert assignment_of(again) == {world.id_of("u"): frozenset({0, 1})}
 
 
-def test_a_changed_subscription_starts_a_new_epoch(world: World) -> None:
+def test_a_changed_subscription_starts_a_new_epoch(world: ConsumerWorld) -> None:
     world.join("A", "t")
     told = world.heartbeat("A", 1, names=["u"])
     assert (told.member_epoch, world.given(told)) == (1, {})
@@ -202,7 +204,7 @@ def test_a_changed_subscription_starts_a_new_epoch(world: World) -> None:
     assert (moved.member_epoch, world.given(moved)) == (2, {"u": [0, 1]})
 
 
-def test_the_order_of_topic_names_means_nothing(world: World) -> None:
+def test_the_order_of_topic_names_means_nothing(world: ConsumerWorld) -> None:
     world.join("A", "t", "u")
     world.heartbeat("A", 1, names=["u", "t", "u"])
     assert world.written == []
@@ -212,7 +214,9 @@ def test_the_order_of_topic_names_means_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "size"), [(3, "greater"), (1, "smaller")])
-def test_an_epoch_that_is_not_the_members_is_fenced(world: World, epoch: int, size: str) -> None:
+def test_an_epoch_that_is_not_the_members_is_fenced(
+    world: ConsumerWorld, epoch: int, size: str
+) -> None:
     shared(world)
     with pytest.raises(KafkaError) as error:
         world.heartbeat("A", epoch)
@@ -223,7 +227,7 @@ def test_an_epoch_that_is_not_the_members_is_fenced(world: World, epoch: int, si
     )
 
 
-def test_an_answer_that_was_lost_is_given_again(world: World) -> None:
+def test_an_answer_that_was_lost_is_given_again(world: ConsumerWorld) -> None:
     world.join("A", "t")
     world.topics.grow("t", 6)
     first = world.heartbeat("A", 1)  # which A does not hear of
@@ -233,7 +237,9 @@ def test_an_answer_that_was_lost_is_given_again(world: World) -> None:
     assert world.given(first) == world.given(again) == {"t": [0, 1, 2, 3, 4, 5]}
 
 
-def test_an_answer_that_was_lost_comes_with_the_assignment_even_if_not_asked(world: World) -> None:
+def test_an_answer_that_was_lost_comes_with_the_assignment_even_if_not_asked(
+    world: ConsumerWorld,
+) -> None:
     world.join("A", "t")
     world.topics.grow("t", 5)
     world.heartbeat("A", 1)
@@ -241,7 +247,7 @@ def test_an_answer_that_was_lost_comes_with_the_assignment_even_if_not_asked(wor
     assert (again.member_epoch, world.given(again)) == (2, {"t": [0, 1, 2, 3, 4]})
 
 
-def test_a_member_that_waits_for_others_may_miss_two_answers(world: World) -> None:
+def test_a_member_that_waits_for_others_may_miss_two_answers(world: ConsumerWorld) -> None:
     world.join("A", "t")
     world.join("B", "t")
     world.topics.grow("t", 6)
@@ -250,14 +256,16 @@ def test_a_member_that_waits_for_others_may_miss_two_answers(world: World) -> No
         assert world.group.state == "Reconciling"
 
 
-def test_the_epoch_before_is_not_right_for_who_holds_more_than_it_was_given(world: World) -> None:
+def test_the_epoch_before_is_not_right_for_who_holds_more_than_it_was_given(
+    world: ConsumerWorld,
+) -> None:
     shared(world)
     with pytest.raises(KafkaError) as error:
         world.heartbeat("A", 1, owned={world.id_of("t"): frozenset(range(4))})
     assert error.value.code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_write_that_failed_has_not_happened(world: World) -> None:
+def test_a_write_that_failed_has_not_happened(world: ConsumerWorld) -> None:
     world.join("A", "t")
     world.topics.grow("t", 6)
     world.heartbeat("A", 1, loses_the_write=True)
@@ -266,7 +274,7 @@ def test_a_write_that_failed_has_not_happened(world: World) -> None:
     assert (answer.member_epoch, world.given(answer)) == (2, {"t": [0, 1, 2, 3, 4, 5]})
 
 
-def test_a_first_join_that_could_not_be_written_leaves_no_member(world: World) -> None:
+def test_a_first_join_that_could_not_be_written_leaves_no_member(world: ConsumerWorld) -> None:
     world.heartbeat(
         "A", 0, names=["t"], owned={}, rebalance_timeout_ms=REBALANCE_MS, loses_the_write=True
     )
@@ -276,14 +284,16 @@ def test_a_first_join_that_could_not_be_written_leaves_no_member(world: World) -
     assert refusal(error) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
 
 
-def test_nothing_is_written_for_a_member_without_news(world: World) -> None:
+def test_nothing_is_written_for_a_member_without_news(world: ConsumerWorld) -> None:
     shared(world)
     for owned in (None, {}, world.group.members["A"].current.assigned):
         answer = world.heartbeat("A", 2, owned=owned)
         assert (answer.member_epoch, answer.assignment, world.written) == (2, None, [])
 
 
-def test_a_member_at_another_address_is_noted_and_disturbs_nobody(world: World) -> None:
+def test_a_member_at_another_address_is_noted_and_disturbs_nobody(
+    world: ConsumerWorld,
+) -> None:
     shared(world)
     world.heartbeat("A", 2, caller=Caller("app", "/127.0.0.2", 1))
     assert key_versions(world.written) == [5]
@@ -293,7 +303,7 @@ def test_a_member_at_another_address_is_noted_and_disturbs_nobody(world: World) 
 # Leaving
 
 
-def test_leaving_writes_what_kafka_writes_in_its_order(world: World) -> None:
+def test_leaving_writes_what_kafka_writes_in_its_order(world: ConsumerWorld) -> None:
     world.join("A", "t")
     answer = world.heartbeat("A", -1)
     assert (answer.member_id, answer.member_epoch) == ("A", -1)
@@ -303,7 +313,7 @@ def test_leaving_writes_what_kafka_writes_in_its_order(world: World) -> None:
     assert world.group.is_empty()
 
 
-def test_a_member_that_goes_leaves_its_partitions_to_the_others(world: World) -> None:
+def test_a_member_that_goes_leaves_its_partitions_to_the_others(world: ConsumerWorld) -> None:
     shared(world)
     world.heartbeat("A", -1)
     assert world.group.state == "Assigning"
@@ -311,7 +321,7 @@ def test_a_member_that_goes_leaves_its_partitions_to_the_others(world: World) ->
     assert (answer.member_epoch, world.given(answer)) == (3, {"t": [0, 1, 2, 3]})
 
 
-def test_a_member_that_is_not_heard_of_within_its_session_goes(world: World) -> None:
+def test_a_member_that_is_not_heard_of_within_its_session_goes(world: ConsumerWorld) -> None:
     shared(world)
     world.pass_ms(SESSION_MS - 1)
     world.heartbeat("B", 2)
@@ -322,7 +332,7 @@ def test_a_member_that_is_not_heard_of_within_its_session_goes(world: World) -> 
     assert world.group.deadline() is None
 
 
-def test_sessions_start_anew_after_a_restart(world: World) -> None:
+def test_sessions_start_anew_after_a_restart(world: ConsumerWorld) -> None:
     shared(world)
     world.pass_ms(SESSION_MS - 1)
     world.restart()
@@ -333,7 +343,7 @@ def test_sessions_start_anew_after_a_restart(world: World) -> None:
     assert set(world.group.members) == {"A"}
 
 
-def test_the_tombstones_of_a_group_remove_all_that_there_is(world: World) -> None:
+def test_the_tombstones_of_a_group_remove_all_that_there_is(world: ConsumerWorld) -> None:
     shared(world)
     world.write(world.group.tombstones())
     assert key_versions(world.written) == [-8, -8, -7, -7, -6, -5, -5, -4, -3]
@@ -345,7 +355,7 @@ def test_the_tombstones_of_a_group_remove_all_that_there_is(world: World) -> Non
 # Commits and fetches of offsets
 
 
-def test_who_may_commit_offsets(world: World) -> None:
+def test_who_may_commit_offsets(world: ConsumerWorld) -> None:
     group = world.group
     assert group.check_commit("", -1, 8, 0) == ErrorCode.NONE  # nobody is here
     shared(world)
@@ -357,7 +367,7 @@ def test_who_may_commit_offsets(world: World) -> None:
     assert group.check_commit("", -1, 9, 0) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_may_ask_for_offsets(world: World) -> None:
+def test_who_may_ask_for_offsets(world: ConsumerWorld) -> None:
     shared(world)
     assert world.group.check_fetch(None, -1, 0) == ErrorCode.NONE
     assert world.group.check_fetch("A", 2, 0) == ErrorCode.NONE
@@ -368,7 +378,7 @@ def test_who_may_ask_for_offsets(world: World) -> None:
 # What others see
 
 
-def test_a_description_shows_what_each_has_and_is_to_have(world: World) -> None:
+def test_a_description_shows_what_each_has_and_is_to_have(world: ConsumerWorld) -> None:
     world.join("A", "t")
     world.join("B", "t", instance_id="i")
     group = world.group.describe(world.topics)
@@ -386,7 +396,7 @@ def test_a_description_shows_what_each_has_and_is_to_have(world: World) -> None:
     assert (a.subscribed_topic_names, a.subscribed_topic_regex) == (["t"], "")
 
 
-def test_of_two_owners_in_a_strange_log_the_later_one_stays(world: World) -> None:
+def test_of_two_owners_in_a_strange_log_the_later_one_stays(world: ConsumerWorld) -> None:
     world.join("A", "t")
     (mine,) = (record for record in world.written if key_versions([record]) == [8])
     key, value = mine
@@ -395,7 +405,7 @@ def test_of_two_owners_in_a_strange_log_the_later_one_stays(world: World) -> Non
     assert world.group.owners == {world.id_of("t"): dict.fromkeys(range(4), "B")}
 
 
-def test_a_group_read_from_a_compacted_log_is_the_same(world: World) -> None:
+def test_a_group_read_from_a_compacted_log_is_the_same(world: ConsumerWorld) -> None:
     shared(world)
     world.heartbeat("A", 2, caller=Caller("app", "/127.0.0.2", 1))  # 5 now comes after 7 and 8
     before = world.group.describe(world.topics)

@@ -7,8 +7,8 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from tests.coordinator.consumer_world import (
     SESSION_MS,
+    ConsumerWorld,
     FakeTopics,
-    World,
     assignment_of,
     key_versions,
     refusal,
@@ -16,15 +16,15 @@ from tests.coordinator.consumer_world import (
 
 
 @pytest.fixture
-def world() -> World:
-    return World(FakeTopics(t=4, u=2))
+def world() -> ConsumerWorld:
+    return ConsumerWorld(FakeTopics(t=4, u=2))
 
 
 # Static members
 
 
 def test_a_static_member_that_comes_back_gets_its_partitions_and_disturbs_nobody(
-    world: World,
+    world: ConsumerWorld,
 ) -> None:
     world.join("A", "t", instance_id="i")
     world.join("B", "t")
@@ -43,7 +43,9 @@ def test_a_static_member_that_comes_back_gets_its_partitions_and_disturbs_nobody
     assert world.given(world.join("A2", "t", instance_id="i")) == world.given(told)
 
 
-def test_a_static_member_that_does_not_come_back_goes_when_its_session_ends(world: World) -> None:
+def test_a_static_member_that_does_not_come_back_goes_when_its_session_ends(
+    world: ConsumerWorld,
+) -> None:
     world.join("A", "t", instance_id="i")
     world.heartbeat("A", -2, instance_id="i")
     world.pass_ms(SESSION_MS)
@@ -51,7 +53,9 @@ def test_a_static_member_that_does_not_come_back_goes_when_its_session_ends(worl
     assert world.group.static_members == {}
 
 
-def test_a_static_member_that_leaves_while_it_gives_up_has_given_up(world: World) -> None:
+def test_a_static_member_that_leaves_while_it_gives_up_has_given_up(
+    world: ConsumerWorld,
+) -> None:
     world.join("A", "t", instance_id="i", rebalance_timeout_ms=20_000)
     world.join("B", "t")
     rest = world.given(world.heartbeat("A", 1, instance_id="i"))
@@ -63,7 +67,7 @@ def test_a_static_member_that_leaves_while_it_gives_up_has_given_up(world: World
     assert world.given(world.join("A2", "t", instance_id="i")) == rest
 
 
-def test_two_live_processes_cannot_be_one_static_member(world: World) -> None:
+def test_two_live_processes_cannot_be_one_static_member(world: ConsumerWorld) -> None:
     world.join("A", "t", instance_id="i")
     with pytest.raises(KafkaError) as error:
         world.join("A2", "t", instance_id="i")
@@ -74,7 +78,9 @@ def test_two_live_processes_cannot_be_one_static_member(world: World) -> None:
     )
 
 
-def test_a_member_cannot_take_the_place_of_a_static_one_besides_its_own(world: World) -> None:
+def test_a_member_cannot_take_the_place_of_a_static_one_besides_its_own(
+    world: ConsumerWorld,
+) -> None:
     world.join("A", "t", instance_id="i")
     world.join("B", "t")
     world.heartbeat("A", -2, instance_id="i")
@@ -84,7 +90,7 @@ def test_a_member_cannot_take_the_place_of_a_static_one_besides_its_own(world: W
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
-def test_a_static_member_whose_place_was_taken_is_fenced(world: World, epoch: int) -> None:
+def test_a_static_member_whose_place_was_taken_is_fenced(world: ConsumerWorld, epoch: int) -> None:
     world.join("A", "t", instance_id="i")
     world.heartbeat("A", -2, instance_id="i")
     world.join("A2", "t", instance_id="i")
@@ -96,7 +102,7 @@ def test_a_static_member_whose_place_was_taken_is_fenced(world: World, epoch: in
     )
 
 
-def test_a_process_that_left_for_a_while_cannot_go_on(world: World) -> None:
+def test_a_process_that_left_for_a_while_cannot_go_on(world: ConsumerWorld) -> None:
     world.join("A", "t", instance_id="i")
     world.topics.grow("t", 6)
     assert world.heartbeat("A", 1, instance_id="i").member_epoch == 2
@@ -107,7 +113,7 @@ def test_a_process_that_left_for_a_while_cannot_go_on(world: World) -> None:
         assert error.value.code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_an_instance_that_is_not_known_is_no_member(world: World) -> None:
+def test_an_instance_that_is_not_known_is_no_member(world: ConsumerWorld) -> None:
     world.join("A", "t")
     with pytest.raises(KafkaError) as error:
         world.heartbeat("X", 1, instance_id="x")
@@ -149,14 +155,14 @@ def test_an_instance_that_is_not_known_is_no_member(world: World) -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(
-    world: World, said: dict[str, object], message: str
+    world: ConsumerWorld, said: dict[str, object], message: str
 ) -> None:
     with pytest.raises(KafkaError) as error:
         world.heartbeat(**{"member_id": "A", **said})  # type: ignore[arg-type]
     assert refusal(error) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_an_assignor_that_nobody_knows_is_refused(world: World) -> None:
+def test_an_assignor_that_nobody_knows_is_refused(world: ConsumerWorld) -> None:
     with pytest.raises(KafkaError) as error:
         world.join("A", "t", assignor="Uniform")
     assert refusal(error) == (
@@ -165,7 +171,7 @@ def test_an_assignor_that_nobody_knows_is_refused(world: World) -> None:
     )
 
 
-def test_the_assignor_is_the_one_that_most_ask_for(world: World) -> None:
+def test_the_assignor_is_the_one_that_most_ask_for(world: ConsumerWorld) -> None:
     world.join("A", "t", "u", assignor="range")
     assert world.group.describe(world.topics).assignor_name == "range"
     world.join("B", "t", "u", assignor="range")

@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.classic_members import (
+    classic_heartbeat,
+    classic_join,
+    classic_leave,
+    classic_sync,
+)
 from broker.coordinator.effects import Caller, GroupRules
 from broker.coordinator.migration import can_be_downgraded, downgraded, upgraded
 from protocol.errors import ErrorCode, KafkaError
@@ -20,7 +26,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.coordinator.consumer_world import CALLER, FakeTopics, World, key_versions
+from tests.coordinator.consumer_world import CALLER, ConsumerWorld, FakeTopics, key_versions
 from tests.coordinator.consumer_world import assignment_of as given_to
 
 OLD = Caller("old", "/127.0.0.1", 5)
@@ -28,8 +34,8 @@ Owned = dict[str, list[int]]
 
 
 @pytest.fixture
-def world() -> World:
-    return World(FakeTopics(t=4))
+def world() -> ConsumerWorld:
+    return ConsumerWorld(FakeTopics(t=4))
 
 
 def join_request(
@@ -53,17 +59,17 @@ def join_request(
     )
 
 
-def join(world: World, request: JoinGroupRequest) -> JoinGroupResponse:
-    answer, records = world.group.classic_join(request, OLD, world.topics, world.now_ms)
+def join(world: ConsumerWorld, request: JoinGroupRequest) -> JoinGroupResponse:
+    answer, records = classic_join(world.group, request, OLD, world.topics, world.now_ms)
     world.write(records)
     return answer
 
 
-def sync(world: World, member_id: str, generation: int) -> Owned | ErrorCode:
+def sync(world: ConsumerWorld, member_id: str, generation: int) -> Owned | ErrorCode:
     request = SyncGroupRequest(
         group_id="g", generation_id=generation, member_id=member_id, assignments=[]
     )
-    answer = world.group.classic_sync(request, OLD, world.topics, world.now_ms)
+    answer = classic_sync(world.group, request, OLD, world.topics, world.now_ms)
     if answer.error_code:
         return ErrorCode(answer.error_code)
     found = assignment_of(answer.assignment)
@@ -71,16 +77,16 @@ def sync(world: World, member_id: str, generation: int) -> Owned | ErrorCode:
     return dict(found.partitions)
 
 
-def beat(world: World, member_id: str, generation: int) -> ErrorCode:
+def beat(world: ConsumerWorld, member_id: str, generation: int) -> ErrorCode:
     request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-    return world.group.classic_heartbeat(request, world.now_ms)
+    return classic_heartbeat(world.group, request, world.now_ms)
 
 
-def leave(world: World, member_id: str) -> int:
+def leave(world: ConsumerWorld, member_id: str) -> int:
     request = LeaveGroupRequest(
         group_id="g", members=[LeaveGroupRequest.Member(member_id=member_id)]
     )
-    answer, records = world.group.classic_leave(request, OLD, world.topics)
+    answer, records = classic_leave(world.group, request, OLD, world.topics)
     world.write(records)
     return answer.members[0].error_code
 
@@ -88,7 +94,7 @@ def leave(world: World, member_id: str) -> int:
 # Both kinds in one group
 
 
-def test_a_classic_member_shares_with_one_of_the_newer_protocol(world: World) -> None:
+def test_a_classic_member_shares_with_one_of_the_newer_protocol(world: ConsumerWorld) -> None:
     world.join("A", "t")
     sent_back = join(world, join_request("", "t"))
     assert (sent_back.error_code, world.written) == (ErrorCode.MEMBER_ID_REQUIRED, [])
@@ -115,14 +121,14 @@ def test_a_classic_member_shares_with_one_of_the_newer_protocol(world: World) ->
     assert (a.member_type, b.member_type) == (1, 0)
 
 
-def shared(world: World, *, old: str = "old") -> None:
+def shared(world: ConsumerWorld, *, old: str = "old") -> None:
     """`old` has everything, and A has come."""
     join(world, join_request(old, "t"))
     assert sync(world, old, 1) == {"t": [0, 1, 2, 3]}
     world.join("A", "t")
 
 
-def test_a_cooperative_member_gives_up_first_and_joins_again(world: World) -> None:
+def test_a_cooperative_member_gives_up_first_and_joins_again(world: ConsumerWorld) -> None:
     shared(world)
     assert beat(world, "old", 1) == ErrorCode.REBALANCE_IN_PROGRESS
     everything = {"t": [0, 1, 2, 3]}
@@ -138,14 +144,14 @@ def test_a_cooperative_member_gives_up_first_and_joins_again(world: World) -> No
     assert world.group.state == "Stable"
 
 
-def test_an_eager_member_has_given_up_when_it_joins(world: World) -> None:
+def test_an_eager_member_has_given_up_when_it_joins(world: ConsumerWorld) -> None:
     shared(world)
     assert join(world, join_request("old", "t")).generation_id == 2
     assert world.given(world.heartbeat("A", 2)) is not None
     assert world.group.state == "Stable"
 
 
-def test_a_member_that_is_told_to_join_and_does_not_is_put_out(world: World) -> None:
+def test_a_member_that_is_told_to_join_and_does_not_is_put_out(world: ConsumerWorld) -> None:
     join(world, join_request("old", "t", rebalance_timeout_ms=12_000))
     world.join("A", "t")
     for _ in range(3):
@@ -155,7 +161,7 @@ def test_a_member_that_is_told_to_join_and_does_not_is_put_out(world: World) -> 
     assert world.given(world.heartbeat("A", 2)) == {"t": [0, 1, 2, 3]}
 
 
-def test_the_session_of_a_classic_member_is_its_own(world: World) -> None:
+def test_the_session_of_a_classic_member_is_its_own(world: ConsumerWorld) -> None:
     join(world, join_request("old", "t"))
     world.restart()
     world.pass_ms(9_999)
@@ -164,7 +170,7 @@ def test_the_session_of_a_classic_member_is_its_own(world: World) -> None:
     assert world.group.state == "Empty"
 
 
-def test_joining_again_is_a_sign_of_life(world: World) -> None:
+def test_joining_again_is_a_sign_of_life(world: ConsumerWorld) -> None:
     join(world, join_request("old", "t"))
     world.pass_ms(9_999)
     join(world, join_request("old", "t"))
@@ -172,12 +178,14 @@ def test_joining_again_is_a_sign_of_life(world: World) -> None:
     assert beat(world, "old", 1) == ErrorCode.NONE
 
 
-def test_a_member_may_change_its_mind_about_what_it_speaks(world: World) -> None:
+def test_a_member_may_change_its_mind_about_what_it_speaks(world: ConsumerWorld) -> None:
     shared(world)
     assert join(world, join_request("old", "t", protocols=("sticky",))).protocol_name == "sticky"
 
 
-def test_a_member_that_was_told_to_join_may_do_so_in_the_newer_protocol(world: World) -> None:
+def test_a_member_that_was_told_to_join_may_do_so_in_the_newer_protocol(
+    world: ConsumerWorld,
+) -> None:
     join(world, join_request("old", "t", rebalance_timeout_ms=12_000))
     world.join("A", "t")
     assert beat(world, "old", 1) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -186,7 +194,9 @@ def test_a_member_that_was_told_to_join_may_do_so_in_the_newer_protocol(world: W
     assert "old" in world.group.members
 
 
-def test_a_static_member_gets_what_it_was_to_give_up_if_it_is_wanted_no_more(world: World) -> None:
+def test_a_static_member_gets_what_it_was_to_give_up_if_it_is_wanted_no_more(
+    world: ConsumerWorld,
+) -> None:
     first = join(world, join_request("", "t", instance_id="i")).member_id
     world.join("A", "t")
     everything = {"t": [0, 1, 2, 3]}
@@ -197,7 +207,7 @@ def test_a_static_member_gets_what_it_was_to_give_up_if_it_is_wanted_no_more(wor
     assert sync(world, back.member_id, back.generation_id) == everything
 
 
-def test_a_classic_member_is_checked_as_in_a_classic_group(world: World) -> None:
+def test_a_classic_member_is_checked_as_in_a_classic_group(world: ConsumerWorld) -> None:
     shared(world)
     assert beat(world, "old", 2) == ErrorCode.ILLEGAL_GENERATION
     assert beat(world, "A", 2) == beat(world, "nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -220,7 +230,7 @@ def test_a_classic_member_is_checked_as_in_a_classic_group(world: World) -> None
     ],
 )
 def test_a_member_that_speaks_something_else_is_refused(
-    world: World, request_: JoinGroupRequest
+    world: ConsumerWorld, request_: JoinGroupRequest
 ) -> None:
     shared(world)
     with pytest.raises(KafkaError) as error:
@@ -228,7 +238,7 @@ def test_a_member_that_speaks_something_else_is_refused(
     assert error.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_garbage_for_a_subscription_is_refused(world: World) -> None:
+def test_garbage_for_a_subscription_is_refused(world: ConsumerWorld) -> None:
     request = join_request("x", "t")
     request.protocols[0].metadata = b"\x00\x01\xff\xff"
     with pytest.raises(KafkaError) as error:
@@ -236,7 +246,7 @@ def test_garbage_for_a_subscription_is_refused(world: World) -> None:
     assert error.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_static_member_changes_its_protocol_by_a_restart(world: World) -> None:
+def test_a_static_member_changes_its_protocol_by_a_restart(world: ConsumerWorld) -> None:
     answer = join(world, join_request("", "t", instance_id="i"))
     assert sync(world, answer.member_id, 1) == {"t": [0, 1, 2, 3]}
     new = world.join("A", "t", instance_id="i")
@@ -276,7 +286,7 @@ def classic_group(*names: str, topics: str = "t") -> ClassicGroup:
     return group
 
 
-def test_a_classic_group_with_members_becomes_a_consumer_group(world: World) -> None:
+def test_a_classic_group_with_members_becomes_a_consumer_group(world: ConsumerWorld) -> None:
     classic = classic_group("a", "b")
     assert classic.describe().state == "Stable"
     epoch = classic.generation_id
@@ -298,7 +308,7 @@ def test_a_classic_group_with_members_becomes_a_consumer_group(world: World) -> 
     assert world.group.state == "Stable"
 
 
-def test_what_an_upgrade_wrote_is_what_is_read(world: World) -> None:
+def test_what_an_upgrade_wrote_is_what_is_read(world: ConsumerWorld) -> None:
     group, records = upgraded(classic_group("a", "b"), world.rules, str, world.topics, world.now_ms)
     world.write(records[1:])
     for name, member in group.members.items():
@@ -307,7 +317,7 @@ def test_what_an_upgrade_wrote_is_what_is_read(world: World) -> None:
     assert world.group.targets == group.targets
 
 
-def test_what_no_member_can_have_is_not_taken_over(world: World) -> None:
+def test_what_no_member_can_have_is_not_taken_over(world: ConsumerWorld) -> None:
     classic = classic_group("a", "b")
     a, b = classic.members
     a.assignment = encode_assignment(Assignment([("t", [0, 1, 4]), ("gone", [0])]), 1)
@@ -317,7 +327,7 @@ def test_what_no_member_can_have_is_not_taken_over(world: World) -> None:
 
 
 def test_what_members_say_that_they_hold_counts_until_they_are_assigned_something(
-    world: World,
+    world: ConsumerWorld,
 ) -> None:
     classic = classic_group("a", "b")
     a, b = classic.members
@@ -328,19 +338,21 @@ def test_what_members_say_that_they_hold_counts_until_they_are_assigned_somethin
     assert (world.held("a"), world.held("b")) == ({"t": [3]}, {})
 
 
-def test_a_group_whose_subscriptions_are_garbage_cannot_be_upgraded(world: World) -> None:
+def test_a_group_whose_subscriptions_are_garbage_cannot_be_upgraded(
+    world: ConsumerWorld,
+) -> None:
     classic = classic_group("a", "b")
     next(iter(classic.members)).protocols = (("range", b"\x00"),)
     with pytest.raises(KafkaError, match="malformed"):
         upgraded(classic, world.rules, str, world.topics, 0)
 
 
-def test_a_group_that_is_too_large_cannot_be_upgraded(world: World) -> None:
+def test_a_group_that_is_too_large_cannot_be_upgraded(world: ConsumerWorld) -> None:
     with pytest.raises(KafkaError, match="exceeds the consumer group maximum size"):
         upgraded(classic_group("a", "b"), GroupRules(consumer_max_size=1), str, world.topics, 0)
 
 
-def test_a_group_of_another_kind_of_client_cannot_be_upgraded(world: World) -> None:
+def test_a_group_of_another_kind_of_client_cannot_be_upgraded(world: ConsumerWorld) -> None:
     classic = classic_group("a", "b")
     classic.protocol_type = "connect"
     with pytest.raises(KafkaError, match="does not use the consumer embedded protocol") as error:
@@ -349,7 +361,7 @@ def test_a_group_of_another_kind_of_client_cannot_be_upgraded(world: World) -> N
 
 
 def test_the_last_member_of_the_newer_protocol_leaves_a_classic_group_behind(
-    world: World,
+    world: ConsumerWorld,
 ) -> None:
     shared(world)
     join(world, join_request("old", "t"))
@@ -373,7 +385,7 @@ def test_the_last_member_of_the_newer_protocol_leaves_a_classic_group_behind(
     assert (member.member_id, dict(found.partitions)) == ("old", held)
 
 
-def test_a_classic_group_can_be_too_small_for_who_is_left(world: World) -> None:
+def test_a_classic_group_can_be_too_small_for_who_is_left(world: ConsumerWorld) -> None:
     join(world, join_request("old", "t"))
     world.group.rules = GroupRules(max_size=0)
     assert not can_be_downgraded(world.group)

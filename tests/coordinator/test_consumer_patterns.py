@@ -10,20 +10,25 @@ import pytest
 from broker import regular_expressions
 from broker.coordinator.consumer.topic_patterns import matching
 from protocol.errors import ErrorCode, KafkaError
-from tests.coordinator.consumer_world import FakeTopics, World, assignment_of, key_versions
+from tests.coordinator.consumer_world import (
+    ConsumerWorld,
+    FakeTopics,
+    assignment_of,
+    key_versions,
+)
 
 
 @pytest.fixture
-def world() -> World:
-    return World(FakeTopics(orders=2, orders_old=1, other=4))
+def world() -> ConsumerWorld:
+    return ConsumerWorld(FakeTopics(orders=2, orders_old=1, other=4))
 
 
-def test_an_expression_must_match_the_whole_name(world: World) -> None:
+def test_an_expression_must_match_the_whole_name(world: ConsumerWorld) -> None:
     assert world.given(world.join("A", regex="orders")) == {"orders": [0, 1]}
     assert world.group.subscribed_topics() == {"orders"}
 
 
-def test_what_an_expression_matches_is_written(world: World) -> None:
+def test_what_an_expression_matches_is_written(world: ConsumerWorld) -> None:
     world.join("A", regex="orders.*")
     assert key_versions(world.written) == [5, 16, 4, 3, 7, 6, 8]
     world.restart()
@@ -32,7 +37,7 @@ def test_what_an_expression_matches_is_written(world: World) -> None:
     assert world.written == []
 
 
-def test_a_new_topic_that_matches_is_read(world: World) -> None:
+def test_a_new_topic_that_matches_is_read(world: ConsumerWorld) -> None:
     world.join("A", regex="orders.*")
     world.topics.create("orders_new", 1)
     answer = world.heartbeat("A", 1)
@@ -40,19 +45,19 @@ def test_a_new_topic_that_matches_is_read(world: World) -> None:
     assert key_versions(world.written) == [16, 4, 3, 7, 6, 8]
 
 
-def test_a_new_topic_that_does_not_match_disturbs_nobody(world: World) -> None:
+def test_a_new_topic_that_does_not_match_disturbs_nobody(world: ConsumerWorld) -> None:
     world.join("A", regex="orders.*")
     world.topics.create("invoices", 1)
     assert world.heartbeat("A", 1).member_epoch == 1
     assert world.written == []
 
 
-def test_names_and_an_expression_add_up(world: World) -> None:
+def test_names_and_an_expression_add_up(world: ConsumerWorld) -> None:
     answer = world.join("A", "other", "orders", regex="ord.*s")
     assert world.given(answer) == {"other": [0, 1, 2, 3], "orders": [0, 1]}
 
 
-def test_an_expression_that_nobody_uses_any_more_is_forgotten(world: World) -> None:
+def test_an_expression_that_nobody_uses_any_more_is_forgotten(world: ConsumerWorld) -> None:
     world.join("A", regex="orders.*")
     world.join("B", regex="orders.*")
     told = world.heartbeat("A", 1, regex="")
@@ -63,7 +68,7 @@ def test_an_expression_that_nobody_uses_any_more_is_forgotten(world: World) -> N
     assert (world.group.resolved, world.group.metadata) == ({}, {})
 
 
-def test_members_of_one_expression_share_its_topics(world: World) -> None:
+def test_members_of_one_expression_share_its_topics(world: ConsumerWorld) -> None:
     world.join("A", regex="orders.*")
     world.join("B", regex="orders.*")
     targets = [world.group.targets[member] for member in "AB"]
@@ -82,7 +87,7 @@ def test_members_of_one_expression_share_its_topics(world: World) -> None:
     ],
 )
 def test_an_expression_that_is_not_re2_is_refused_with_the_reason(
-    world: World, expression: str, reason: str
+    world: ConsumerWorld, expression: str, reason: str
 ) -> None:
     world.join("B", regex="other")
     with pytest.raises(KafkaError) as error:
@@ -96,7 +101,7 @@ def test_an_expression_that_is_not_re2_is_refused_with_the_reason(
 
 
 def test_without_the_engine_an_expression_is_refused_and_says_what_is_missing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.join("A", regex="orders.*")
     monkeypatch.setitem(sys.modules, "re2", None)

@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.coordinator.consumer.classic_members import (
+    classic_heartbeat,
+    classic_join,
+    classic_leave,
+    classic_sync,
+)
 from broker.coordinator.effects import ConsumerTimes, GroupRules
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.membership import Subscription, encode_subscription
@@ -21,7 +27,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.coordinator.consumer_world import CALLER, FakeTopics, World, assignment_of
+from tests.coordinator.consumer_world import CALLER, ConsumerWorld, FakeTopics, assignment_of
 
 if TYPE_CHECKING:
     from broker.coordinator.consumer.assignors import Partitions
@@ -57,8 +63,14 @@ class Client:
         self.regex = self.dice.choice(["", "", "t.*", "t[12]"])
         self.says_all = True
 
-    def heartbeat(self, world: World, *, request_lost: bool = False, answer_lost: bool = False,
-                  write_lost: bool = False) -> None:  # fmt: skip
+    def heartbeat(
+        self,
+        world: ConsumerWorld,
+        *,
+        request_lost: bool = False,
+        answer_lost: bool = False,
+        write_lost: bool = False,
+    ) -> None:
         self.take_up(world.now_ms)
         if request_lost:
             self.says_all = True
@@ -126,8 +138,14 @@ class ClassicClient:
         self.names = self.dice.sample(["t1", "t2", "t3", "nowhere"], self.dice.randrange(4))
         self.joins = True
 
-    def heartbeat(self, world: World, *, request_lost: bool = False, answer_lost: bool = False,
-                  write_lost: bool = False) -> None:  # fmt: skip
+    def heartbeat(
+        self,
+        world: ConsumerWorld,
+        *,
+        request_lost: bool = False,
+        answer_lost: bool = False,
+        write_lost: bool = False,
+    ) -> None:
         if request_lost:
             return
         try:
@@ -135,7 +153,7 @@ class ClassicClient:
                 self.join(world, answer_lost=answer_lost, write_lost=write_lost)
                 return
             request = HeartbeatRequest(group_id="g", generation_id=self.epoch, member_id=self.name)
-            code = world.group.classic_heartbeat(request, world.now_ms)
+            code = classic_heartbeat(world.group, request, world.now_ms)
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self.joins = not answer_lost
             elif code:
@@ -145,7 +163,7 @@ class ClassicClient:
                 raise
             self.epoch, self.owned, self.joins = 0, {}, True
 
-    def join(self, world: World, *, answer_lost: bool, write_lost: bool) -> None:
+    def join(self, world: ConsumerWorld, *, answer_lost: bool, write_lost: bool) -> None:
         if self.is_eager:
             self.owned = {}
         facts = {topic.topic_id: topic.name for topic in world.topics.topics.values()}
@@ -160,7 +178,7 @@ class ClassicClient:
             protocols=[JoinGroupRequest.Protocol(name="range", metadata=said)],
         )
         caller = CALLER._replace(version=5)
-        answer, records = world.group.classic_join(request, caller, world.topics, world.now_ms)
+        answer, records = classic_join(world.group, request, caller, world.topics, world.now_ms)
         if write_lost:
             return
         world.write(records)
@@ -169,12 +187,12 @@ class ClassicClient:
         self.epoch = answer.generation_id
         self.joins = self.sync(world)
 
-    def sync(self, world: World) -> bool:
+    def sync(self, world: ConsumerWorld) -> bool:
         """Whether it has to join again."""
         request = SyncGroupRequest(
             group_id="g", generation_id=self.epoch, member_id=self.name, assignments=[]
         )
-        answer = world.group.classic_sync(request, CALLER, world.topics, world.now_ms)
+        answer = classic_sync(world.group, request, CALLER, world.topics, world.now_ms)
         if answer.error_code:
             if answer.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
                 raise KafkaError(code=ErrorCode(answer.error_code))
@@ -191,7 +209,7 @@ class Simulation:
         self.dice = random.Random(seed)
         self.classic_share = classic_share
         rules = GroupRules(consumer_times=ConsumerTimes(heartbeat_interval_ms=HEARTBEAT_MS))
-        self.world = World(FakeTopics(t1=5, t2=3), rules)
+        self.world = ConsumerWorld(FakeTopics(t1=5, t2=3), rules)
         self.clients: list[Client | ClassicClient] = []
         self.away: list[str] = []
         self.happened: Counter[str] = Counter()
@@ -242,8 +260,8 @@ class Simulation:
             leaving = [LeaveGroupRequest.Member(member_id=client.name)]
             request = LeaveGroupRequest(group_id="g", members=leaving)
             self.world.write(
-                self.world.group.classic_leave(
-                    request, CALLER._replace(version=5), self.world.topics
+                classic_leave(
+                    self.world.group, request, CALLER._replace(version=5), self.world.topics
                 )[1]
             )
             return

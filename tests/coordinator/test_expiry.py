@@ -8,7 +8,7 @@ from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.effects import GroupRules
 from broker.coordinator.expiry import STEP, expired_groups
-from broker.coordinator.offsets.committed import Committed
+from broker.coordinator.offsets.commit import Committed
 from broker.coordinator.shard_state import ShardState
 from protocol.logdata.membership import Subscription, encode_subscription
 from protocol.logdata.offsets import (

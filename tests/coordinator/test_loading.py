@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.coordinator.loading.replaying import LoadReport
-    from broker.coordinator.offsets.committed import Committed
+    from broker.coordinator.offsets.commit import Committed
     from protocol.logdata.offsets import Record
 
 NOW_MS = 1_700_000_000_000

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.coordinator.offsets.committed import Committed, CommittedOffsets, TopicNumbers
+from broker.coordinator.offsets.commit import Committed
+from broker.coordinator.offsets.committed import CommittedOffsets, TopicNumbers
 
 NOW_MS = 1_700_000_000_123
 SECOND_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from broker.coordinator.classic.gathering import SIGNS_MS
 from broker.coordinator.loading import restoring
-from broker.coordinator.loading.restoring import NoSense, Restoring
+from broker.coordinator.loading.restoring import Restoring, UnusableSnapshot
 from broker.coordinator.loading.snapshot_records import Origin, records_of
 from broker.coordinator.offsets import columns as offset_columns
 from broker.coordinator.offsets import table as offset_table
@@ -307,7 +307,7 @@ def test_records_that_make_no_sense_under_a_right_checksum_are_refused_whole(see
     try:
         filling.take(entries)
         filling.finish()
-    except NoSense:
+    except UnusableSnapshot:
         return
     for group in list(state.offsets.groups()):
         assert list(state.offsets.entries(group))

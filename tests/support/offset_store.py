@@ -9,29 +9,36 @@ assert after.offset("g", "orders", 0) == 5
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from broker.coordinator.classic.arrivals import NOBODY
 from broker.coordinator.effects import GroupRules
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading.loads import Loading
-from broker.coordinator.loading.replay import replay
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
-from broker.partitions.topic import Partition
+from broker.current_settings import CurrentSettings
+from broker.partitions.internal_topics import OFFSETS_TOPIC
+from broker.partitions.topic import Partition, Topic
 from broker.producing.appends import Appends
+from broker.workers import SideBySide
+from config import BrokerSettings, load
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 from storage.recovery import LastKnown, open_log
 from storage.replacing import cover_sealed, replace_segments
 from tests.storage.logs import Settings
+from tests.support.manual_loop import ManualLoop
 from tests.support.memory_filesystem import MemoryFilesystem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from broker.coordinator.loading.replaying import ShardLoader
-    from protocol.logdata.offsets import Record
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topics import Topics
+    from broker.producing.group_commit import GroupCommit
     from storage.log import Log
     from storage.reports import RecoveryReport
 
@@ -47,17 +54,46 @@ RULES = CleaningRules(
 )
 TOPIC_ID = bytes(15) + b"7"
 FOLDER = "/data/__consumer_offsets-7"
-MAX_MESSAGE_BYTES = 1_048_588
+DEFAULTS = BrokerSettings()
 START_MS = 1_700_000_000_000
 
 
-def _member_id(prefix: str) -> str:
-    return f"{prefix}-1"
+class FakeDisk:
+    """The state of a disk, as the test sets it. Whatever fails is said to be for want of room."""
+
+    full = False
+
+    def noticed(self, error: BaseException) -> bool:
+        return True
+
+
+class SyncedAtOnce:
+    """A group commit that nobody has to wait for."""
+
+    def wait(self, wanted: Iterable[Log], done: Callable[[dict[Log, str]], None]) -> None:
+        done({})
+
+
+class NamedTopics:
+    """The topics of a broker, with so many partitions each and nothing in them."""
+
+    version = 1
+
+    def __init__(self, **partition_counts: int) -> None:
+        self.by_name: dict[str, Topic] = {}
+        for number, (name, count) in enumerate(partition_counts.items(), 1):
+            topic = self.by_name[name] = Topic(name, number.to_bytes(16, "big"), {}, DEFAULTS)
+            empty: Any = None
+            topic.partitions = [empty] * count
+        self.by_id = {topic.topic_id: topic for topic in self}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self.by_name.values())
 
 
 class OffsetStore:
-    """One shard. `recovery_point` is what the last checkpoint said: 0 reads everything again.
-    `compacted`: whether offsets may be missing between segments."""
+    """One shard and its coordinators. `recovery_point` is what the last checkpoint said: 0 reads
+    everything again. `compacted`: whether offsets may be missing between segments."""
 
     def __init__(
         self,
@@ -68,6 +104,8 @@ class OffsetStore:
         compacted: bool = True,
         conditional: bool = False,
         retention_minutes: int = -1,
+        new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-1",
+        topics: NamedTopics | None = None,
     ) -> None:
         if files is None:
             files = MemoryFilesystem()
@@ -89,50 +127,62 @@ class OffsetStore:
             leader_epoch=1,
             now_ms=self.time_ms,
         )
-        self.disk: Any = SimpleNamespace(full=False, noticed=lambda error: True)
-        broker = self._broker(conditional=conditional, retention_minutes=retention_minutes)
-        topic: Any = SimpleNamespace(
-            settings=SimpleNamespace(max_message_bytes=MAX_MESSAGE_BYTES),
-            name="__consumer_offsets",
-            topic_id=TOPIC_ID,
+        self.disk = FakeDisk()
+        self.loop = ManualLoop()
+        self._new_member_id = new_member_id
+        self._topics = NamedTopics() if topics is None else topics
+        disk, appends = cast("DiskState", self.disk), Appends(cast("DiskState", self.disk))
+        topic = Topic(OFFSETS_TOPIC, TOPIC_ID, {}, DEFAULTS)
+        self.state = ShardState(GroupRules(), new_member_id)
+        self.shard = Shard(
+            Partition(topic, 7, self.log),
+            self.state,
+            disk=disk,
+            appends=appends,
+            wall_ms=self._now_ms,
+            ack_when_durable=True,
         )
-        self.state = ShardState(GroupRules(), _member_id)
-        self.shard = Shard(broker, Partition(topic, 7, self.log), self.state)
         self.loading = Loading(self.shard, 0)
         self.loading.run()
         self.loader: ShardLoader = self.loading.loader
         self.shard.loaded = True
-        groups: Any = SimpleNamespace(
-            shard=lambda group: self.shard,
-            existing_shard=lambda group: self.shard,
-            loaded_shards=lambda: iter([self.shard]),
-            is_loading=False,
-            now_ms=lambda: self.time_ms,
-            store=self.store,
-            forget=lambda group: None,
-        )
-        self.offsets = OffsetCoordinator(broker, groups)
+        given = {
+            "offsets.commit.conditional.enable": str(conditional).lower(),
+            "offsets.retention.minutes": str(retention_minutes),
+        }
+        current = CurrentSettings(load(overrides=given))
+        self.groups, self.offsets = self._coordinators(current, appends)
 
-    def _broker(self, *, conditional: bool, retention_minutes: int) -> Any:
-        """What the parts under test want of a broker."""
-        return SimpleNamespace(
-            ack_when_durable=True,
-            now_ms=lambda: self.time_ms,
-            deletion_clock=SimpleNamespace(now_ms=lambda: self.time_ms),
-            disk=self.disk,
-            appends=Appends(self.disk),
-            settings=SimpleNamespace(
-                offsets_commit_conditional_enable=conditional,
-                offsets_retention_minutes=retention_minutes,
-            ),
-            topics=SimpleNamespace(by_name={}),
+    def _coordinators(
+        self, settings: CurrentSettings, appends: Appends
+    ) -> tuple[GroupCoordinator, OffsetCoordinator]:
+        """The coordinators of the shard, as a start makes them."""
+        loop: Any = self.loop
+        groups = GroupCoordinator(
+            settings=settings,
+            loop=loop,
+            topics=cast("Topics", self._topics),
+            disk=cast("DiskState", self.disk),
+            appends=appends,
+            group_commit=cast("GroupCommit", SyncedAtOnce()),
+            side_by_side=SideBySide(),
+            arrivals=NOBODY,
+            new_member_id=self._new_member_id,
+            wall_ms=self._now_ms,
+            loaded=lambda: None,
         )
+        groups.runtime.shards.append(self.shard)
+        offsets = OffsetCoordinator(
+            groups.runtime,
+            settings=settings,
+            loop=loop,
+            wall_ms=self._now_ms,
+            deletion_ms=self._now_ms,
+        )
+        return groups, offsets
 
-    def store(self, shard: Shard, records: Iterable[Record]) -> None:
-        records = list(records)
-        shard.write_records(records)
-        for key, value in records:
-            replay(self.state, key, value, now_ms=self.time_ms)
+    def _now_ms(self) -> int:
+        return self.time_ms
 
     def commit(
         self,
@@ -197,4 +247,10 @@ class OffsetStore:
     def restarted(self, files: MemoryFilesystem | None = None, **options: Any) -> OffsetStore:
         """What the next start makes of these files; without them, those of this store as they are,
         as after a kill."""
-        return OffsetStore(files or self.files, settings=self.settings, **options)
+        return OffsetStore(
+            files or self.files,
+            settings=self.settings,
+            new_member_id=self._new_member_id,
+            topics=self._topics,
+            **options,
+        )

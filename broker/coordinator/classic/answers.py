@@ -1,4 +1,4 @@
-"""What a classic group answers: JoinGroup, SyncGroup and LeaveGroup as their versions want it."""
+"""Answers of a classic group to JoinGroup, SyncGroup and LeaveGroup, as their versions want it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def join_refused(version: int, member_id: str, code: ErrorCode) -> JoinGroupResp
 
 
 def described_to_leader(members: Members, protocol: str | None) -> list[JoinGroupResponse.Member]:
-    """What the leader needs to know to assign."""
+    """The members as their leader needs to know them to assign."""
     return [
         JoinGroupResponse.Member(
             member_id=member.member_id,
@@ -72,7 +72,7 @@ def sync_refused(code: ErrorCode) -> SyncGroupResponse:
 def left(
     version: int, leaving: Iterable[tuple[LeaveGroupRequest.Member, ErrorCode]]
 ) -> LeaveGroupResponse:
-    """Who was put out and who could not be; a version with one member has its code on top."""
+    """The result for each member; a version with one member has its code on top."""
     if version < SEVERAL_LEAVE_SINCE:
         (code,) = (code for _, code in leaving)
         return LeaveGroupResponse(error_code=code)

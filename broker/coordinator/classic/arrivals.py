@@ -1,4 +1,4 @@
-"""Who has come to the broker lately and may be about to join a group."""
+"""Recent connections and searches for coordinators: clients that may be about to join a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a classic group whose rebalances are not delayed gathers consumers that start together.
+"""Gathering of consumers that start together, in a classic group whose rebalances are not delayed.
 
 A group that was empty takes its first member at once, alone. Where others come a moment later, the
 first has everything by then and learns of them with its next heartbeat, and they have nothing until
@@ -112,7 +112,7 @@ class Gathering:
     def take(
         self, client_id: str, now_ms: int, arrivals: Arrivals, *, is_expecting: bool
     ) -> Assignments | None:
-        """What was held back; None if there is nothing, or it must be held back for longer."""
+        """The assignments that were held back; None if there are none, or they must wait longer."""
         if self._held is None or self._is_waiting(client_id, now_ms, arrivals, is_expecting):
             return None
         held, self._held = self._held, None

@@ -64,7 +64,7 @@ class Member:
         self.sync_waiter: Any = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under the protocol; empty if it does not speak it."""
+        """The metadata of the member for the protocol; empty if it does not speak it."""
         for name, data in self.protocols:
             if name == protocol:
                 return data

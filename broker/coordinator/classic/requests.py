@@ -9,14 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.classic_members import (
+    classic_heartbeat,
+    classic_join,
+    classic_leave,
+    classic_sync,
+)
 from broker.coordinator.consumer.group import ConsumerGroup
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.coordinator.classic.arrivals import Arrivals
+    from broker.coordinator.consumer.requests import ConsumerProtocol
     from broker.coordinator.effects import Caller
-    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
     from broker.coordinator.waits import GroupWait
     from protocol.messages.heartbeat import HeartbeatRequest
@@ -28,8 +36,16 @@ if TYPE_CHECKING:
 class ClassicProtocol:
     """Hands each request to its group and has carried out what that asks for."""
 
-    def __init__(self, groups: GroupCoordinator, new_member_id: Callable[[str], str]) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        runtime: GroupRuntime,
+        consumer: ConsumerProtocol,
+        arrivals: Arrivals,
+        new_member_id: Callable[[str], str],
+    ) -> None:
+        self._runtime = runtime
+        self._consumer = consumer
+        self._arrivals = arrivals
         self._new_member_id = new_member_id
 
     def join(self, wait: GroupWait, request: JoinGroupRequest, caller: Caller) -> None:
@@ -37,72 +53,72 @@ class ClassicProtocol:
         group_id = request.group_id
         if not group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
-        groups = self._groups
-        shard = groups.shard(group_id)
+        runtime = self._runtime
+        shard = runtime.shard(group_id)
         group = shard.state.groups.get(group_id)
-        now_ms = groups.now_ms()
+        now_ms = runtime.now_ms()
         if isinstance(group, ConsumerGroup) and not group.is_empty():
-            response, records = group.classic_join(request, caller, groups.topics, now_ms)
+            response, records = classic_join(group, request, caller, runtime.topics, now_ms)
             if records:
-                groups.store(shard, records)
+                runtime.store(shard, records)
             # It may have taken the place of the last member of the newer protocol, or been it.
-            groups.consumer.settle(shard, group)
+            self._consumer.settle(shard, group)
             now = shard.state.groups.get(group_id)
             if isinstance(now, ClassicGroup):
                 # Its sync is met there, and must name the protocol that this group has chosen.
                 response.protocol_name = now.protocol_name
-            groups.answer(shard, [(wait, response)])
+            runtime.answer(shard, [(wait, response)])
             return
         if isinstance(group, ConsumerGroup):
-            groups.store(shard, group.tombstones())
+            runtime.store(shard, group.tombstones())
             group = None
         if group is None:
-            group = ClassicGroup(group_id, groups.rules, self._new_member_id)
+            group = ClassicGroup(group_id, runtime.rules, self._new_member_id)
             shard.state.groups[group_id] = group
-        groups.carry_out(shard, group, group.join(wait, request, caller, now_ms, groups.arrivals))
+        runtime.carry_out(shard, group, group.join(wait, request, caller, now_ms, self._arrivals))
 
     def sync(self, wait: GroupWait, request: SyncGroupRequest, caller: Caller) -> None:
         """SyncGroup; `wait` is answered now or when the leader has sent what it decided.
         Raises KafkaError."""
-        groups = self._groups
+        runtime = self._runtime
         shard, group = self._find(request.group_id)
-        now_ms = groups.now_ms()
+        now_ms = runtime.now_ms()
         if isinstance(group, ConsumerGroup):
-            response = group.classic_sync(request, caller, groups.topics, now_ms)
-            groups.answer(shard, [(wait, response)])
-            groups.look_again(shard, group)
+            response = classic_sync(group, request, caller, runtime.topics, now_ms)
+            runtime.answer(shard, [(wait, response)])
+            runtime.look_again(shard, group)
             return
-        groups.carry_out(shard, group, group.sync(wait, request, caller, now_ms, groups.arrivals))
+        runtime.carry_out(shard, group, group.sync(wait, request, caller, now_ms, self._arrivals))
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Heartbeat. Raises KafkaError."""
-        groups = self._groups
+        runtime = self._runtime
         shard, group = self._find(request.group_id)
         if isinstance(group, ClassicGroup):
-            return group.heartbeat(request, groups.now_ms())
-        code = group.classic_heartbeat(request, groups.now_ms())
-        groups.look_again(shard, group)
+            return group.heartbeat(request, runtime.now_ms())
+        code = classic_heartbeat(group, request, runtime.now_ms())
+        runtime.look_again(shard, group)
         return code
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse:
         """LeaveGroup. Raises KafkaError."""
-        groups = self._groups
+        runtime = self._runtime
         try:
             shard, group = self._find(request.group_id)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
             # Every member named is told so: the request itself is in order.
-            nobody = ClassicGroup(request.group_id, groups.rules, self._new_member_id)
-            return nobody.leave(request, caller, groups.now_ms())[0]
+            nobody = ClassicGroup(request.group_id, runtime.rules, self._new_member_id)
+            return nobody.leave(request, caller, runtime.now_ms())[0]
         if isinstance(group, ConsumerGroup):
-            response, records = group.classic_leave(request, caller, groups.topics)
+            response, records = classic_leave(group, request, caller, runtime.topics)
             if records:
-                groups.store(shard, records)
-                groups.consumer.settle(shard, group)
+                runtime.store(shard, records)
+                self._consumer.settle(shard, group)
             return response
-        response, effects = group.leave(request, caller, groups.now_ms())
-        groups.carry_out(shard, group, effects)
+        response, effects = group.leave(request, caller, runtime.now_ms())
+        runtime.carry_out(shard, group, effects)
         return response
 
     def _find(self, group_id: str) -> tuple[Shard, ClassicGroup | ConsumerGroup]:
@@ -110,7 +126,7 @@ class ClassicProtocol:
         can be a member of it."""
         if not group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
-        shard = self._groups.existing_shard(group_id)
+        shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if shard is None or group is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,4 +1,4 @@
-"""Who shall read what: the assignors on the server's side (KIP-848).
+"""The assignors on the server's side (KIP-848).
 
 An assignor is a pure function of the members, with the topics that they subscribe to and the
 partitions that they are meant to have so far, and of the partition counts. It gives every partition

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.answers import SEVERAL_LEAVE_SINCE, left, sync_refused
+from broker.coordinator.consumer.group import Standing
 from broker.coordinator.consumer.members import NOTHING, MemberFacts, MemberState
-from broker.coordinator.consumer.steps import Standing, SteppingGroup
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.membership import (
     NEWEST,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.coordinator.consumer.assignors import Partitions
+    from broker.coordinator.consumer.group import ConsumerGroup
     from broker.coordinator.consumer.members import Member
     from broker.coordinator.effects import Caller, TopicsView
     from protocol.logdata.membership import Subscription
@@ -44,180 +45,185 @@ REQUIRE_ID_SINCE = 4
 ClassicData = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
 
-class ClassicSpeakers(SteppingGroup):
-    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a consumer group that is not empty."""
+def classic_join(
+    group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, topics: TopicsView, now_ms: int
+) -> tuple[JoinGroupResponse, list[Record]]:
+    """The answer and what must be written before it may be sent. The generation is the epoch.
 
-    def classic_join(
-        self, request: JoinGroupRequest, caller: Caller, topics: TopicsView, now_ms: int
-    ) -> tuple[JoinGroupResponse, list[Record]]:
-        """The answer and what must be written before it may be sent. The generation is the epoch.
+    Raises KafkaError: INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL,
+    GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    rules = group.rules
+    if not (
+        rules.min_session_timeout_ms <= request.session_timeout_ms
+        and request.session_timeout_ms <= rules.max_session_timeout_ms
+    ):
+        raise KafkaError(
+            f"a session timeout of {request.session_timeout_ms} ms, allowed are "
+            f"{rules.min_session_timeout_ms} to {rules.max_session_timeout_ms}",
+            code=ErrorCode.INVALID_SESSION_TIMEOUT,
+        )
+    subscription = _understood(group, request)
+    dynamic = request.group_instance_id is None
+    if not request.member_id and dynamic and caller.version >= REQUIRE_ID_SINCE:
+        group.check_room()
+        member_id = group.new_member_id(caller.client_id)
+        return _joined(request, member_id, -1, ErrorCode.MEMBER_ID_REQUIRED), []
+    standing = _classic_standing(group, request, caller)
+    facts = _facts(standing.facts, request, caller, subscription)
+    current, records = group.step(standing, facts, _owned(subscription, topics), topics)
+    member = group.members.get(standing.member_id)
+    if member is not None:
+        member.session_ends_ms = now_ms + request.session_timeout_ms
+        member.joined_by_ms = None
+    return _joined(request, standing.member_id, current.epoch, ErrorCode.NONE), records
 
-        Raises KafkaError: INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL,
-        GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-        """
-        rules = self.rules
-        if not (
-            rules.min_session_timeout_ms <= request.session_timeout_ms
-            and request.session_timeout_ms <= rules.max_session_timeout_ms
-        ):
-            raise KafkaError(
-                f"a session timeout of {request.session_timeout_ms} ms, allowed are "
-                f"{rules.min_session_timeout_ms} to {rules.max_session_timeout_ms}",
-                code=ErrorCode.INVALID_SESSION_TIMEOUT,
-            )
-        subscription = self._understood(request)
-        dynamic = request.group_instance_id is None
-        if not request.member_id and dynamic and caller.version >= REQUIRE_ID_SINCE:
-            self._check_room()
-            member_id = self._new_member_id(caller.client_id)
-            return _joined(request, member_id, -1, ErrorCode.MEMBER_ID_REQUIRED), []
-        standing = self._classic_standing(request, caller)
-        facts = _facts(standing.facts, request, caller, subscription)
-        current, records = self._step(standing, facts, _owned(subscription, topics), topics)
-        member = self.members.get(standing.member_id)
-        if member is not None:
-            member.session_ends_ms = now_ms + request.session_timeout_ms
-            member.joined_by_ms = None
-        return _joined(request, standing.member_id, current.epoch, ErrorCode.NONE), records
 
-    def _understood(self, request: JoinGroupRequest) -> Subscription:
-        """All protocols of a consumer carry the same subscription, so the first is as good as any.
+def _understood(group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:
+    """All protocols of a consumer carry the same subscription, so the first is as good as any.
 
-        It must speak one that all other classic members speak: they may stay when the others go.
-        """
-        names = {protocol.name for protocol in request.protocols}
-        for member_id, member in self.members.items():
-            if member.facts.classic is not None and member_id != request.member_id:
-                names &= {protocol.name for protocol in member.facts.classic.supported_protocols}
-        subscription = subscription_of(request.protocols[0].metadata) if names else None
-        if request.protocol_type != PROTOCOL_TYPE or subscription is None:
-            raise KafkaError(
-                f"Member {request.member_id}'s protocols are not supported.",
-                code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            )
-        return subscription
+    It must speak one that all other classic members speak: they may stay when the others go.
+    """
+    names = {protocol.name for protocol in request.protocols}
+    for member_id, member in group.members.items():
+        if member.facts.classic is not None and member_id != request.member_id:
+            names &= {protocol.name for protocol in member.facts.classic.supported_protocols}
+    subscription = subscription_of(request.protocols[0].metadata) if names else None
+    if request.protocol_type != PROTOCOL_TYPE or subscription is None:
+        raise KafkaError(
+            f"Member {request.member_id}'s protocols are not supported.",
+            code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        )
+    return subscription
 
-    def _classic_standing(self, request: JoinGroupRequest, caller: Caller) -> Standing:
-        member_id, instance_id = request.member_id, request.group_instance_id
-        if instance_id is not None and member_id:
-            return self._standing_of(self._find(member_id, instance_id))
-        if instance_id is not None:
-            member_id = self._new_member_id(instance_id)
-            known = self.members.get(self.static_members.get(instance_id, ""))
-            if known is not None:
-                return self._in_place_of(known, member_id)
-        known = self.members.get(member_id)
+
+def _classic_standing(group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> Standing:
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if instance_id is not None and member_id:
+        return group.standing_of(group.find(member_id, instance_id))
+    if instance_id is not None:
+        member_id = group.new_member_id(instance_id)
+        known = group.members.get(group.static_members.get(instance_id, ""))
         if known is not None:
-            return self._standing_of(known)
-        self._check_room()
-        return Standing(member_id or self._new_member_id(caller.client_id))
+            return group.in_place_of(known, member_id)
+    known = group.members.get(member_id)
+    if known is not None:
+        return group.standing_of(known)
+    group.check_room()
+    return Standing(member_id or group.new_member_id(caller.client_id))
 
-    def classic_sync(
-        self, request: SyncGroupRequest, caller: Caller, topics: TopicsView, now_ms: int
-    ) -> SyncGroupResponse:
-        """What the member has, in the version of its subscription; an error is in the answer."""
+
+def classic_sync(
+    group: ConsumerGroup, request: SyncGroupRequest, caller: Caller, topics: TopicsView, now_ms: int
+) -> SyncGroupResponse:
+    """The member's assignment, in the version of its subscription; an error is in the answer."""
+    try:
+        member, classic = _classic(group, request.member_id, request.group_instance_id)
+    except KafkaError as error:
+        return sync_refused(error.code)
+    first = classic.supported_protocols[0]
+    code = ErrorCode.NONE
+    if request.generation_id != member.current.epoch:
+        code = ErrorCode.ILLEGAL_GENERATION
+    elif request.protocol_type not in (None, PROTOCOL_TYPE) or (
+        request.protocol_name not in (None, first.name)
+    ):
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    elif _is_behind(group, member):
+        _expect_join(group, member, now_ms)
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    if code:
+        return sync_refused(code)
+    member.session_ends_ms = now_ms + classic.session_timeout_ms
+    named = [
+        (topic.name, sorted(numbers))
+        for topic_id, numbers in member.current.assigned.items()
+        if (topic := topics.by_id(topic_id)) is not None
+    ]
+    version = min(int.from_bytes(first.metadata[:2], "big"), NEWEST)
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=first.name,
+        assignment=encode_assignment(Assignment(named), version),
+    )
+
+
+def classic_heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+    """Whether the member has a step to take, for which it has to join again."""
+    try:
+        member, classic = _classic(group, request.member_id, request.group_instance_id)
+    except KafkaError as error:
+        return error.code
+    if request.generation_id != member.current.epoch:
+        return ErrorCode.ILLEGAL_GENERATION
+    member.session_ends_ms = now_ms + classic.session_timeout_ms
+    waits = member.current.state == MemberState.UNRELEASED
+    # Who is to give up partitions is behind as well.
+    if group.group_epoch > member.current.epoch or (waits and not _waits_for_others(group, member)):
+        _expect_join(group, member, now_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def classic_leave(
+    group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller, topics: TopicsView
+) -> tuple[LeaveGroupResponse, list[Record]]:
+    """Members go, or are put out by their instance; those of the newer protocol cannot."""
+    leaving: Iterable[LeaveGroupRequest.Member] = request.members
+    if caller.version < SEVERAL_LEAVE_SINCE:
+        leaving = [LeaveGroupRequest.Member(member_id=request.member_id)]
+    codes = []
+    gone: dict[str, Member] = {}
+    for one in leaving:
+        member_id, instance_id = one.member_id, one.group_instance_id
+        if not member_id and instance_id is not None:
+            member_id = group.static_members.get(instance_id, "")
         try:
-            member, classic = self._classic(request.member_id, request.group_instance_id)
+            member, _ = _classic(group, member_id, instance_id)
         except KafkaError as error:
-            return sync_refused(error.code)
-        first = classic.supported_protocols[0]
-        code = ErrorCode.NONE
-        if request.generation_id != member.current.epoch:
-            code = ErrorCode.ILLEGAL_GENERATION
-        elif request.protocol_type not in (None, PROTOCOL_TYPE) or (
-            request.protocol_name not in (None, first.name)
-        ):
-            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        elif self._is_behind(member):
-            self._expect_join(member, now_ms)
-            code = ErrorCode.REBALANCE_IN_PROGRESS
-        if code:
-            return sync_refused(code)
-        member.session_ends_ms = now_ms + classic.session_timeout_ms
-        named = [
-            (topic.name, sorted(numbers))
-            for topic_id, numbers in member.current.assigned.items()
-            if (topic := topics.by_id(topic_id)) is not None
-        ]
-        version = min(int.from_bytes(first.metadata[:2], "big"), NEWEST)
-        return SyncGroupResponse(
-            error_code=ErrorCode.NONE,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=first.name,
-            assignment=encode_assignment(Assignment(named), version),
+            codes.append((one, error.code))
+        else:
+            gone[member.member_id] = member
+            codes.append((one, ErrorCode.NONE))
+    records = group.remove(list(gone.values()), topics) if gone else []
+    return left(caller.version, codes), records
+
+
+def _classic(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[Member, ClassicData]:
+    """Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    member = group.find(member_id, instance_id)
+    if member.facts.classic is None or not member.facts.classic.supported_protocols:
+        raise KafkaError(
+            f"Member {member_id} does not use the classic protocol.",
+            code=ErrorCode.UNKNOWN_MEMBER_ID,
         )
+    return member, member.facts.classic
 
-    def classic_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        """Whether the member has a step to take, for which it has to join again."""
-        try:
-            member, classic = self._classic(request.member_id, request.group_instance_id)
-        except KafkaError as error:
-            return error.code
-        if request.generation_id != member.current.epoch:
-            return ErrorCode.ILLEGAL_GENERATION
-        member.session_ends_ms = now_ms + classic.session_timeout_ms
-        waits = member.current.state == MemberState.UNRELEASED
-        # Who is to give up partitions is behind as well.
-        if self.group_epoch > member.current.epoch or (
-            waits and not self._waits_for_others(member)
-        ):
-            self._expect_join(member, now_ms)
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
 
-    def classic_leave(
-        self, request: LeaveGroupRequest, caller: Caller, topics: TopicsView
-    ) -> tuple[LeaveGroupResponse, list[Record]]:
-        """Members go, or are put out by their instance; those of the newer protocol cannot."""
-        leaving: Iterable[LeaveGroupRequest.Member] = request.members
-        if caller.version < SEVERAL_LEAVE_SINCE:
-            leaving = [LeaveGroupRequest.Member(member_id=request.member_id)]
-        codes = []
-        gone: dict[str, Member] = {}
-        for one in leaving:
-            member_id, instance_id = one.member_id, one.group_instance_id
-            if not member_id and instance_id is not None:
-                member_id = self.static_members.get(instance_id, "")
-            try:
-                member, _ = self._classic(member_id, instance_id)
-            except KafkaError as error:
-                codes.append((one, error.code))
-            else:
-                gone[member.member_id] = member
-                codes.append((one, ErrorCode.NONE))
-        records = self._remove(list(gone.values()), topics) if gone else []
-        return left(caller.version, codes), records
+def _is_behind(group: ConsumerGroup, member: Member) -> bool:
+    """One that gives up partitions has joined; it is asked again when it has given them up."""
+    return (
+        group.group_epoch > member.current.epoch and member.current.state != MemberState.UNREVOKED
+    )
 
-    def _classic(self, member_id: str, instance_id: str | None) -> tuple[Member, ClassicData]:
-        """Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-        member = self._find(member_id, instance_id)
-        if member.facts.classic is None or not member.facts.classic.supported_protocols:
-            raise KafkaError(
-                f"Member {member_id} does not use the classic protocol.",
-                code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
-        return member, member.facts.classic
 
-    def _is_behind(self, member: Member) -> bool:
-        """One that gives up partitions has joined; it is asked again when it has given them up."""
-        return (
-            self.group_epoch > member.current.epoch
-            and member.current.state != MemberState.UNREVOKED
-        )
+def _waits_for_others(group: ConsumerGroup, member: Member) -> bool:
+    assigned = member.current.assigned
+    return any(
+        group.owners.get(topic, {}).get(number) is not None
+        for topic, numbers in group.targets.get(member.member_id, NOTHING).items()
+        for number in numbers - assigned.get(topic, frozenset())
+    )
 
-    def _waits_for_others(self, member: Member) -> bool:
-        assigned = member.current.assigned
-        return any(
-            self.owners.get(topic, {}).get(number) is not None
-            for topic, numbers in self.targets.get(member.member_id, NOTHING).items()
-            for number in numbers - assigned.get(topic, frozenset())
-        )
 
-    def _expect_join(self, member: Member, now_ms: int) -> None:
-        """One that was told to join again and does not in its rebalance timeout is put out."""
-        if member.joined_by_ms is None:
-            member.joined_by_ms = now_ms + member.facts.rebalance_timeout_ms
-            self._look_at(member.joined_by_ms)
+def _expect_join(group: ConsumerGroup, member: Member, now_ms: int) -> None:
+    """One that was told to join again and does not in its rebalance timeout is put out."""
+    if member.joined_by_ms is None:
+        member.joined_by_ms = now_ms + member.facts.rebalance_timeout_ms
+        group.look_at(member.joined_by_ms)
 
 
 def _facts(
@@ -244,8 +250,8 @@ def _facts(
 
 
 def _owned(subscription: Subscription, topics: TopicsView) -> Partitions:
-    """What a member says that it holds. One that says nothing has given up everything: until the
-    cooperative protocol, that was done before each join."""
+    """The partitions that a member says it holds. One that says nothing has given up everything:
+    until the cooperative protocol, that was done before each join."""
     owned: Partitions = {}
     for name, numbers in subscription.owned:
         topic = topics.get(name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Group = ConsumerGroupDescribeResponse.Group
 
 CLASSIC, CONSUMER = 0, 1
-"""What protocol a member speaks."""
+"""Types of members, by the protocol that they speak."""
 
 
 def described(state: ConsumerGroupState, topics: TopicsView) -> Group:

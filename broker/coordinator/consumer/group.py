@@ -1,5 +1,9 @@
 """A consumer group of the newer protocol (KIP-848), by its one request: the heartbeat.
 
+1. what the member says and the topics there are; a change of either raises the group's epoch
+2. a target assignment for that epoch, by the assignor that most members ask for
+3. the member's next step towards its target (`reconciliation`)
+
 An operation looks at what is written and at the request, and gives an answer and records; it
 changes no more than when a member was last heard of. The runtime writes the records, has them
 replayed, and then lets the answer go. If they cannot be written, nothing has happened, and the
@@ -8,31 +12,48 @@ client's next attempt finds the group as it was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinator.consumer.classic_members import ClassicSpeakers
+from broker.coordinator.consumer.assignors import ASSIGNORS, Subscriber
 from broker.coordinator.consumer.description import described
 from broker.coordinator.consumer.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
+    NEW,
     NOTHING,
+    UNHEARD,
+    Current,
     Member,
+    MemberFacts,
     MemberState,
     current_record,
+    facts_record,
     partitions_of,
+    removal_records,
+    target_record,
 )
+from broker.coordinator.consumer.reconciliation import reconcile
 from broker.coordinator.consumer.request_checks import check_request, is_full, updated_facts
-from broker.coordinator.consumer.steps import Standing
+from broker.coordinator.consumer.state import ConsumerGroupState
+from broker.coordinator.consumer.subscriptions import Subscriptions, subscriptions_after
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.offsets import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.coordinator.consumer.assignors import Partitions
-    from broker.coordinator.effects import Caller, TopicsView
+    from broker.coordinator.effects import Caller, GroupRules, TopicsView
     from protocol.logdata.offsets import Record
     from protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 
@@ -40,8 +61,32 @@ COMMITS_WITH_MEMBER_EPOCH = 9
 """The first version of OffsetCommit that members of such groups may use."""
 
 
-class ConsumerGroup(ClassicSpeakers):
-    """One group. `new_member_id` makes the id of a member that has none, from its client id."""
+class Standing(NamedTuple):
+    """A member as a request finds it. `replaced` is the member whose place it takes, a static one
+    that left for a while and came back with a new id."""
+
+    member_id: str
+    facts: MemberFacts = UNHEARD
+    current: Current = NEW
+    target: Partitions | None = None
+    replaced: Member | None = None
+
+
+class ConsumerGroup(ConsumerGroupState):
+    """One group. `new_member_id` makes the id of a member that has none, from its client id.
+
+    `classic_members` has its requests of the classic protocol, for a group that is being migrated.
+    """
+
+    def __init__(
+        self, group_id: str, rules: GroupRules, new_member_id: Callable[[str], str]
+    ) -> None:
+        super().__init__(group_id, rules)
+        self.new_member_id = new_member_id
+        # The topics of this version were found to be those of the group at this epoch.
+        self._seen = (-1, -1)
+
+    # The heartbeat
 
     def heartbeat(
         self,
@@ -66,8 +111,8 @@ class ConsumerGroup(ClassicSpeakers):
         if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
             return self._leave_for_a_while(request)
         if request.member_epoch == LEAVE_EPOCH:
-            leaving = self._find(request.member_id, request.instance_id)
-            records = self._remove([leaving], topics)
+            leaving = self.find(request.member_id, request.instance_id)
+            records = self.remove([leaving], topics)
             return self._answer(leaving.member_id, LEAVE_EPOCH, interval_ms=0), records
         return self._advance(request, caller, topics, now_ms)
 
@@ -119,7 +164,7 @@ class ConsumerGroup(ClassicSpeakers):
         member_id = standing.member_id
         facts = updated_facts(standing.facts, request, caller)
         owned = request.topic_partitions
-        current, records = self._step(
+        current, records = self.step(
             standing, facts, None if owned is None else partitions_of(owned), topics
         )
         member = self.members.get(member_id)
@@ -135,15 +180,113 @@ class ConsumerGroup(ClassicSpeakers):
             response.assignment = _assignment(current.assigned)
         return response, records
 
-    # Who it is
+    # The next step
+
+    def step(
+        self,
+        standing: Standing,
+        facts: MemberFacts,
+        owned: Partitions | None,
+        topics: TopicsView,
+    ) -> tuple[Current, list[Record]]:
+        """The member after it said `facts`, and that it holds `owned` (None: not said)."""
+        member_id = standing.member_id
+        records = self._replacement_records(standing)
+        if facts != standing.facts:
+            records.append(facts_record(self.group_id, member_id, facts))
+        said_something_new = (facts.topic_names, facts.regex) != (
+            standing.facts.topic_names,
+            standing.facts.regex,
+        )
+        epoch = self.group_epoch
+        subscriptions = Subscriptions(self.metadata, self.resolved, [])
+        if said_something_new or self._seen != (topics.version, epoch):
+            subscriptions = subscriptions_after(self, topics, gone=[standing.facts], come=facts)
+        if subscriptions.records or said_something_new or epoch == 0:
+            epoch += 1
+            records += subscriptions.records
+            records.append(self.epoch_record(epoch))
+        self._seen = (topics.version, epoch)
+        target_epoch, target = self.target_epoch, standing.target or NOTHING
+        if epoch > target_epoch:
+            target_epoch = epoch
+            target, changed = self._new_targets(standing, facts, subscriptions)
+            records += changed
+            records.append(self.target_epoch_record(epoch))
+        current = reconcile(
+            standing.current,
+            target=target,
+            target_epoch=target_epoch,
+            owned=owned,
+            taken=self._taken_from(standing),
+        )
+        if current is not standing.current:
+            records.append(current_record(self.group_id, member_id, current))
+        return current, records
+
+    def _replacement_records(self, standing: Standing) -> list[Record]:
+        """A static member that came back under a new id gets the place of the old one."""
+        replaced = standing.replaced
+        if replaced is None:
+            return []
+        group, member_id = self.group_id, standing.member_id
+        return [
+            *removal_records(group, replaced.member_id),
+            facts_record(group, member_id, standing.facts),
+            target_record(group, member_id, standing.target or NOTHING),
+            current_record(group, member_id, standing.current),
+        ]
+
+    def _new_targets(
+        self, standing: Standing, facts: MemberFacts, subscriptions: Subscriptions
+    ) -> tuple[Partitions, list[Record]]:
+        """The target of the member that asks, and the records of all that changed."""
+        everyone = {member_id: member.facts for member_id, member in self.members.items()}
+        targets = self.targets
+        if standing.replaced is not None:
+            del everyone[standing.replaced.member_id]
+            targets = {**targets, standing.member_id: standing.target or NOTHING}
+        everyone[standing.member_id] = facts
+        topic_ids: dict[tuple[tuple[str, ...], str], tuple[bytes, ...]] = {}
+        subscribers = {}
+        for member_id, said in everyone.items():
+            subscription = (said.topic_names, said.regex)
+            if subscription not in topic_ids:
+                topic_ids[subscription] = subscriptions.topic_ids(said)
+            subscribers[member_id] = Subscriber(
+                topic_ids[subscription], targets.get(member_id, NOTHING), said.instance_id
+            )
+        assign = ASSIGNORS[self.assignor(gone=standing.facts.assignor, come=facts.assignor)]
+        counts = {
+            topic.topic_id: topic.partition_count for topic in subscriptions.metadata.values()
+        }
+        assigned = assign(subscribers, counts)
+        return assigned[standing.member_id], [
+            target_record(self.group_id, member_id, target)
+            for member_id, target in assigned.items()
+            if target != targets.get(member_id)
+        ]
+
+    def _taken_from(self, standing: Standing) -> Callable[[bytes, int], bool]:
+        owners = self.owners
+        mine = {None, standing.member_id}
+        if standing.replaced is not None:
+            mine.add(standing.replaced.member_id)
+
+        def taken(topic_id: bytes, partition: int) -> bool:
+            return owners.get(topic_id, {}).get(partition) not in mine
+
+        return taken
+
+    # Standing
 
     def _standing(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Standing:
         """Raises KafkaError if it may not be here, or not like this."""
         if request.member_epoch != JOIN_EPOCH:
-            member = self._find(request.member_id, request.instance_id)
+            member = self.find(request.member_id, request.instance_id)
             self._check_epoch(member, request)
-            return self._standing_of(member)
-        member_id = request.member_id or self._new_member_id(caller.client_id)
+            return self.standing_of(member)
+        member_id = request.member_id or self.new_member_id(caller.client_id)
         known = self.members.get(member_id)
         if request.instance_id is not None:
             static = self.members.get(self.static_members.get(request.instance_id, ""))
@@ -159,11 +302,11 @@ class ConsumerGroup(ClassicSpeakers):
                     )
                 known = static
         if known is None:
-            self._check_room()
+            self.check_room()
             return Standing(member_id)
         if known.member_id == member_id and known.current.epoch != LEAVE_FOR_A_WHILE_EPOCH:
-            return self._standing_of(known)
-        return self._in_place_of(known, member_id)
+            return self.standing_of(known)
+        return self.in_place_of(known, member_id)
 
     def _check_epoch(self, member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
         """The epoch before is right too if the answer that raised it may have been lost: what the
@@ -183,13 +326,77 @@ class ConsumerGroup(ClassicSpeakers):
             code=ErrorCode.FENCED_MEMBER_EPOCH,
         )
 
-    # Those who go
+    def in_place_of(self, member: Member, member_id: str) -> Standing:
+        """A new process has what a static member had, and holds nothing yet."""
+        standing = self.standing_of(member)
+        current = standing.current._replace(
+            epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH, revoking=NOTHING
+        )
+        replaced = member if member.member_id != member_id else None
+        return standing._replace(member_id=member_id, current=current, replaced=replaced)
+
+    def check_room(self) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if no new member may come."""
+        if len(self.members) >= self.rules.consumer_max_size:
+            raise KafkaError(
+                "The consumer group has reached its maximum capacity of "
+                f"{self.rules.consumer_max_size} members.",
+                code=ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+
+    def standing_of(self, member: Member) -> Standing:
+        """The member as it is now."""
+        member_id = member.member_id
+        return Standing(member_id, member.facts, member.current, self.targets.get(member_id))
+
+    def find(self, member_id: str, instance_id: str | None) -> Member:
+        """A member that says that it is one. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is None:
+            member = self.members.get(member_id)
+            if member is None:
+                raise KafkaError(
+                    f"Member {member_id} is not a member of group {self.group_id}.",
+                    code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+            return member
+        member = self.members.get(self.static_members.get(instance_id, ""))
+        if member is None:
+            raise KafkaError(
+                f"Instance id {instance_id} is unknown.", code=ErrorCode.UNKNOWN_MEMBER_ID
+            )
+        if member.member_id != member_id:
+            raise KafkaError(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{member.member_id}.",
+                code=ErrorCode.FENCED_INSTANCE_ID,
+            )
+        return member
+
+    # Leaving
+
+    def remove(self, members: list[Member], topics: TopicsView) -> list[Record]:
+        """The group's next epoch, without them. Who is left computes its target."""
+        after = subscriptions_after(self, topics, gone=[member.facts for member in members])
+        epoch = self.group_epoch + 1
+        self._seen = (topics.version, epoch)
+        records: list[Record] = []
+        for member in members:
+            records += removal_records(self.group_id, member.member_id)
+        return [*records, *after.records, self.epoch_record(epoch)]
+
+    def expire(self, topics: TopicsView, now_ms: int) -> list[Record]:
+        """Those who were not heard of within their session go, and those who do not give up what
+        they were told to within their rebalance timeout."""
+        members = self.members.values()
+        due = [member for member in members if member.deadline() <= now_ms]
+        self._deadline_ms = min((member.deadline() for member in members), default=None)
+        return self.remove(due, topics) if due else []
 
     def _leave_for_a_while(
         self, request: ConsumerGroupHeartbeatRequest
     ) -> tuple[ConsumerGroupHeartbeatResponse, list[Record]]:
         """A static member keeps its partitions until its session ends, and nobody is disturbed."""
-        member = self._find(request.member_id, request.instance_id)
+        member = self.find(request.member_id, request.instance_id)
         away = member.current._replace(epoch=LEAVE_FOR_A_WHILE_EPOCH, revoking=NOTHING)
         answer = self._answer(member.member_id, LEAVE_FOR_A_WHILE_EPOCH, interval_ms=0)
         return answer, [current_record(self.group_id, member.member_id, away)]
@@ -213,7 +420,7 @@ class ConsumerGroup(ClassicSpeakers):
         return _same_epoch(member, member_epoch)
 
     def check_fetch(self, member_id: str | None, member_epoch: int, now_ms: int) -> ErrorCode:
-        """Whether OffsetFetch may pass. Who gives neither a member nor an epoch may always ask."""
+        """Whether OffsetFetch may pass. Without a member and an epoch it always may."""
         if not member_id and member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")
@@ -221,6 +428,20 @@ class ConsumerGroup(ClassicSpeakers):
 
     def describe(self, topics: TopicsView) -> ConsumerGroupDescribeResponse.Group:
         return described(self, topics)
+
+    # Records
+
+    def epoch_record(self, epoch: int) -> Record:
+        return (
+            ConsumerGroupMetadataKey(group_id=self.group_id),
+            ConsumerGroupMetadataValue(epoch=epoch),
+        )
+
+    def target_epoch_record(self, epoch: int) -> Record:
+        return (
+            ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id),
+            ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+        )
 
 
 def _same_epoch(member: Member, epoch: int) -> ErrorCode:

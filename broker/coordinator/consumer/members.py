@@ -35,7 +35,7 @@ LEAVE_FOR_A_WHILE_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to its target; the number is what records hold."""
+    """The state of a member on its way to its target; the number is what records hold."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -51,7 +51,7 @@ class MemberState(IntEnum):
 
 
 class MemberFacts(NamedTuple):
-    """What a member said of itself; `classic` is kept for members of the classic protocol.
+    """A member as it described itself; `classic` is kept for members of the classic protocol.
 
     An empty `regex` is none. `assignor` is None if the member leaves the choice to others.
     """
@@ -68,7 +68,7 @@ class MemberFacts(NamedTuple):
 
 
 class Current(NamedTuple):
-    """What a member has. `revoking` is still its own although it was told to give it up."""
+    """Partitions and epoch that a member has. `revoking` is its own until it gives it up."""
 
     epoch: int
     previous_epoch: int

@@ -1,4 +1,4 @@
-"""How a member comes from what it has to what it is meant to have (KIP-848).
+"""Reconciliation: a member's steps from the partitions it has to its target (KIP-848).
 
 First it gives up, then it gets. A member that has partitions which are not in its target is told
 the rest, and keeps its epoch until it says that it holds them no more. Then it takes the target's
@@ -55,7 +55,7 @@ def reconcile(
 
 
 def _holds_any(owned: Partitions | None, partitions: Partitions) -> bool:
-    """Who does not say what he holds may hold everything."""
+    """A member that does not say what it holds may hold everything."""
     if owned is None:
         return True
     return any(not owned[topic].isdisjoint(partitions.get(topic, ())) for topic in owned)

@@ -1,4 +1,4 @@
-"""What is wrong with a ConsumerGroupHeartbeat before its group is looked at (KIP-848).
+"""Checks of a ConsumerGroupHeartbeat before its group is looked at (KIP-848).
 
 The texts are close to Kafka's, as people search for them.
 """
@@ -80,7 +80,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def updated_facts(
     facts: MemberFacts, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> MemberFacts:
-    """What the member has said so far, and now. Null is: as before."""
+    """All that the member has said so far, and now. Null is: as before."""
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     return MemberFacts(

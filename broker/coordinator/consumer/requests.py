@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.coordinator.effects import Caller
-    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
     from config import BrokerSettings
     from protocol.logdata.offsets import Record
@@ -35,11 +35,11 @@ class ConsumerProtocol:
 
     def __init__(
         self,
-        groups: GroupCoordinator,
+        runtime: GroupRuntime,
         settings: BrokerSettings,
         new_member_id: Callable[[str], str],
     ) -> None:
-        self._groups = groups
+        self._runtime = runtime
         self._new_member_id = new_member_id
         policy = settings.group_consumer_migration_policy.lower()
         self._upgrades = policy in ("upgrade", "bidirectional")
@@ -50,31 +50,31 @@ class ConsumerProtocol:
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> tuple[Shard, ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat: the shard it was about, and the answer. Raises KafkaError."""
-        groups, group_id = self._groups, request.group_id
+        runtime, group_id = self._runtime, request.group_id
         joins = request.member_epoch == 0
-        shard = groups.shard(group_id) if joins else groups.existing_shard(group_id)
+        shard = runtime.shard(group_id) if joins else runtime.existing_shard(group_id)
         known = None if shard is None else shard.state.groups.get(group_id)
         if not isinstance(known, ConsumerGroup):
-            check_request(request, caller, groups.rules)
+            check_request(request, caller, runtime.rules)
         if known is None and not joins:
             raise KafkaError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         assert shard is not None
         if isinstance(known, ClassicGroup):
             return shard, self._replace(shard, known, request, caller)
-        group = known or ConsumerGroup(group_id, groups.rules, self._new_member_id)
-        response, records = group.heartbeat(request, caller, groups.topics, groups.now_ms())
+        group = known or ConsumerGroup(group_id, runtime.rules, self._new_member_id)
+        response, records = group.heartbeat(request, caller, runtime.topics, runtime.now_ms())
         if records:
             shard.write_records(records)
             shard.state.groups[group_id] = group
-            groups.replay(shard, records)
+            runtime.replay(shard, records)
             self.settle(shard, group)
         return shard, response
 
     def expire(self, shard: Shard, group: ConsumerGroup, now_ms: int) -> None:
         """Let go of members whose time is over. Raises KafkaError."""
-        records = group.expire(self._groups.topics, now_ms)
+        records = group.expire(self._runtime.topics, now_ms)
         if records:
-            self._groups.store(shard, records)
+            self._runtime.store(shard, records)
         self.settle(shard, group)
 
     def _replace(
@@ -86,8 +86,8 @@ class ConsumerProtocol:
     ) -> ConsumerGroupHeartbeatResponse:
         """A member of the newer protocol comes to a classic group: from now on it is a consumer
         group, and its classic members are told to join again."""
-        groups = self._groups
-        now_ms = groups.now_ms()
+        runtime = self._runtime
+        now_ms = runtime.now_ms()
         replaced: list[Record]
         if request.member_epoch != 0 or not (classic.is_empty() or self._upgrades):
             raise KafkaError(
@@ -95,32 +95,32 @@ class ConsumerProtocol:
                 code=ErrorCode.GROUP_ID_NOT_FOUND,
             )
         if classic.is_empty():
-            group = ConsumerGroup(classic.group_id, groups.rules, self._new_member_id)
+            group = ConsumerGroup(classic.group_id, runtime.rules, self._new_member_id)
             replaced = [(GroupMetadataKey(group=classic.group_id), None)]
         else:
             group, replaced = upgraded(
-                classic, groups.rules, self._new_member_id, groups.topics, now_ms
+                classic, runtime.rules, self._new_member_id, runtime.topics, now_ms
             )
-        response, records = group.heartbeat(request, caller, groups.topics, now_ms)
+        response, records = group.heartbeat(request, caller, runtime.topics, now_ms)
         shard.write_records([*replaced, *records])
         shard.state.groups[classic.group_id] = group
-        groups.replay(shard, records)
-        groups.forget(classic.group_id)
-        groups.answer(shard, classic.give_way())
-        groups.look_again(shard, group)
+        runtime.replay(shard, records)
+        runtime.forget(classic.group_id)
+        runtime.answer(shard, classic.give_way())
+        runtime.look_again(shard, group)
         return response
 
     def settle(self, shard: Shard, group: ConsumerGroup) -> None:
         """After a change of members: the group goes on, or becomes a classic one again."""
-        groups, group_id = self._groups, group.group_id
+        runtime, group_id = self._runtime, group.group_id
         if shard.state.groups.get(group_id) is not group:
-            groups.forget(group_id)
+            runtime.forget(group_id)
             return
         if self._downgrades and can_be_downgraded(group):
-            groups.store(shard, downgraded(group, groups.topics))
+            runtime.store(shard, downgraded(group, runtime.topics))
             classic = shard.state.groups[group_id]
             assert isinstance(classic, ClassicGroup)
-            groups.forget(group_id)
-            groups.carry_out(shard, classic, classic.rebalance(groups.now_ms()))
+            runtime.forget(group_id)
+            runtime.carry_out(shard, classic, classic.rebalance(runtime.now_ms()))
             return
-        groups.look_again(shard, group)
+        runtime.look_again(shard, group)

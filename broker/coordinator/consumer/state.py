@@ -1,4 +1,4 @@
-"""What the records of `__consumer_offsets` say of one consumer group (KIP-848).
+"""One consumer group (KIP-848) as the records of `__consumer_offsets` have it.
 
 Nothing here changes but by a record. Records come in the order in which they were written, with
 gaps where the log has been compacted: a member's target may stand before the member.
@@ -266,7 +266,7 @@ class ConsumerGroupState:
         if member is None:
             member = Member(member_id, now_ms + self.times.session_timeout_ms)
             self.members[member_id] = member
-            self._look_at(member.session_ends_ms)
+            self.look_at(member.session_ends_ms)
         return member
 
     def _set_facts(self, member: Member, facts: MemberFacts, now_ms: int) -> None:
@@ -282,7 +282,7 @@ class ConsumerGroupState:
             member.joined_by_ms = None
         else:
             member.session_ends_ms = now_ms + facts.classic.session_timeout_ms
-            self._look_at(member.session_ends_ms)
+            self.look_at(member.session_ends_ms)
         self._time_revocation(member, now_ms)
 
     def _set_current(self, member: Member, current: Current, now_ms: int) -> None:
@@ -312,9 +312,10 @@ class ConsumerGroupState:
             member.revoked_by_ms = None
             return
         member.revoked_by_ms = now_ms + timeout_ms
-        self._look_at(member.revoked_by_ms)
+        self.look_at(member.revoked_by_ms)
 
-    def _look_at(self, deadline_ms: int) -> None:
+    def look_at(self, deadline_ms: int) -> None:
+        """Have `expire` called by then at the latest."""
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
             self._deadline_ms = deadline_ms
 

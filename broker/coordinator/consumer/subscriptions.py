@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Subscriptions(NamedTuple):
-    """What all members together subscribe to; `records` are what is not written of it yet."""
+    """The subscriptions of all members together; `records` are those that are not written yet."""
 
     metadata: Mapping[str, SubscribedTopic]
     resolved: Mapping[str, frozenset[str]]

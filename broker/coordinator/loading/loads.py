@@ -15,14 +15,14 @@ from broker.workers import Worker
 from protocol.records.errors import CorruptBatch
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from broker.coordinator.shard import Shard
-    from broker.server import Broker
     from storage.slices import FileSlice
 
 AT_ONCE_BYTES = 256 * 1024
-"""What all shards together may hold to be loaded without a thread."""
+"""All shards together are loaded without a thread up to so many bytes."""
 SLICE_BYTES = 1024 * 1024
 
 
@@ -34,9 +34,9 @@ class Loads:
     skipped   records of no known kind, or damaged ones, that were left out
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._worker = Worker(broker.loop, "load")
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._worker = Worker(loop, "load")
         self._waiting: list[Shard] = []
         self._done: Callable[[Shard], None]
         self._began_s = 0.0
@@ -57,10 +57,10 @@ class Loads:
             while self._waiting:
                 self._load_at_once(self._waiting.pop())
         else:
-            self._next()
+            self._load_next()
 
     def stop(self) -> None:
-        """What is not loaded stays so."""
+        """Load no more."""
         self._stopped = True
         self._worker.stop()
 
@@ -69,7 +69,7 @@ class Loads:
         loading.run(self._is_stopped)
         self._finish(loading)
 
-    def _next(self) -> None:
+    def _load_next(self) -> None:
         if self._stopped:
             return
         if not self._waiting:
@@ -84,36 +84,36 @@ class Loads:
             return
         loading = Loading(self._waiting.pop(), self._now_ms())
         if loading.found is None:
-            self._go_on(loading)
+            self._load_slices(loading)
             return
 
         def restored(reason: str | None) -> None:
             if not self._stopped:
                 loading.restored(reason)
-                self._go_on(loading)
+                self._load_slices(loading)
 
         self._worker.run(lambda: loading.restore(self._is_stopped), restored)
 
     def _now_ms(self) -> int:
-        return int(self._broker.loop.time() * 1000)
+        return int(self._loop.time() * 1000)
 
     def _is_stopped(self) -> bool:
         return self._stopped
 
-    def _go_on(self, loading: Loading) -> None:
+    def _load_slices(self, loading: Loading) -> None:
         if self._stopped:
             return
-        piece = loading.slice()
-        if piece is None:
+        data = loading.slice()
+        if data is None:
             self._finish(loading)
-            self._next()
+            self._load_next()
             return
 
         def fed(error: OSError | None) -> None:
             loading.fed(error)
-            self._go_on(loading)
+            self._load_slices(loading)
 
-        self._worker.run(lambda: loading.feed(piece), fed)
+        self._worker.run(lambda: loading.feed(data), fed)
 
     def _finish(self, loading: Loading) -> None:
         shard, report = loading.shard, loading.loader.report()
@@ -163,8 +163,8 @@ class Loading:
         """All of it, here and now."""
         if self.found is not None:
             self.restored(self.restore(is_stopped))
-        while (piece := self.slice()) is not None:
-            self.fed(self.feed(piece))
+        while (data := self.slice()) is not None:
+            self.fed(self.feed(data))
 
     def restore(self, is_stopped: Callable[[], bool]) -> str | None:
         """Read the snapshot; None, or why it is of no use."""
@@ -193,7 +193,7 @@ class Loading:
         self.loader = self._loader(self._log.start_offset)
 
     def slice(self) -> FileSlice | None:
-        """The next piece of the log; None at its end."""
+        """The next slice of the log; None at its end."""
         while True:
             try:
                 return self._log.read(self.loader.next_offset, SLICE_BYTES)
@@ -201,13 +201,13 @@ class Loading:
                 self._pass_over(error)
                 self._require_all()
 
-    def feed(self, piece: FileSlice) -> OSError | None:
-        """Load the piece; what the disk said if it can't be read."""
+    def feed(self, data: FileSlice) -> OSError | None:
+        """Load a slice; what the disk said if it can't be read."""
         try:
-            self.loader.feed(piece.read())
+            self.loader.feed(data.read())
         except OSError as error:
             return error
-        self.shard.snapshots.bytes_since += piece.size
+        self.shard.snapshots.bytes_since += data.size
         return None
 
     def fed(self, error: OSError | None) -> None:
@@ -224,9 +224,14 @@ class Loading:
     def _pass_over(self, error: Exception) -> None:
         """Go on behind what cannot be read: with the next segment, or at the end."""
         log, offset = self._log, self.loader.next_offset
-        logs.error("groups may be lost", log=log.name, offset=offset, reason=str(error))
+        logs.error(
+            "a part of __consumer_offsets can't be read: groups may be lost",
+            log=log.name,
+            offset=offset,
+            reason=str(error),
+        )
         after = [base for base in log.segments.base_offsets if base > offset]
-        self.loader.go_on_at(min(after, default=log.written_offset))
+        self.loader.skip_to(min(after, default=log.written_offset))
 
 
 def _bytes(shard: Shard) -> int:

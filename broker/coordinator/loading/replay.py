@@ -1,4 +1,4 @@
-"""What a record of `__consumer_offsets` means: the only place where that changes memory.
+"""The meaning of each record of `__consumer_offsets`: the only place where one changes memory.
 
 An operation computes records; they are written, and then replayed here. A start replays the log.
 So what clients saw is what they will see after a crash.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinator.loading.replay import replay
-from broker.coordinator.offsets.committed import Committed
+from broker.coordinator.offsets.commit import Committed
 from protocol.logdata.commit_runs import ordinary_commits
 from protocol.logdata.offsets import (
     OffsetCommitKey,
@@ -52,7 +52,7 @@ the data."""
 
 
 class LoadReport(NamedTuple):
-    """What a log held, and what is in memory now.
+    """The outcome of a load: what the log held, and what is in memory now.
 
     records        read, those that were skipped not among them
     offsets        partitions with a committed offset
@@ -70,7 +70,7 @@ class LoadReport(NamedTuple):
 
 
 class ShardLoader:
-    """Fills `state` from the log `name`, piece by piece, from `start_offset` on.
+    """Fills `state` from the log `name`, slice by slice, from `start_offset` on.
 
     `now_ms` is monotonic: then the sessions of members begin. `end_offset` is where the log ends,
     if it is known: offsets are not under the checksum, and one beyond the end is not believed.
@@ -97,7 +97,7 @@ class ShardLoader:
         self._end_offset = end_offset
         self._skipped: list[tuple[int, str]] = []
         self.next_offset = start_offset
-        """What to read next."""
+        """The offset to read next."""
         self.has_gaps = False
         self.records = 0
         self.skipped_count = 0
@@ -119,15 +119,15 @@ class ShardLoader:
             if position < end:
                 position = self._entry(raw, position)
         if raw and self.next_offset <= before:
-            self.go_on_at(before + 1)
+            self.skip_to(before + 1)
 
-    def go_on_at(self, offset: int) -> None:
+    def skip_to(self, offset: int) -> None:
         """Leave out what is before this offset."""
         self.next_offset = offset
         self.has_gaps = True
 
     def report(self) -> LoadReport:
-        """What has been loaded so far."""
+        """The outcome so far."""
         state = self._state
         return LoadReport(
             self._name,
@@ -190,7 +190,7 @@ class ShardLoader:
         return position + size
 
     def _next_batch(self, raw: bytes, position: int) -> int:
-        """Where the next whole batch is after the damaged entry at `position`, whose length may be
+        """The position of the next whole batch after the damaged entry there, whose length may be
         what is damaged; the end of the data if there is none."""
         tries = 0
         magic_at = raw.find(2, position + 1 + MAGIC_POSITION)

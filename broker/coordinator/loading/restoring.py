@@ -1,4 +1,4 @@
-"""Filling a shard from the records of a snapshot (`shard_records` has the format).
+"""Filling a shard from the records of a snapshot (`snapshot_records` has the format).
 
 Their checksums have been checked. All else is doubted all the same: what makes no sense is refused
 whole, and then the log is replayed. Nothing is made for a number that the bytes cannot hold.
@@ -28,23 +28,24 @@ from broker.coordinator.loading.snapshot_records import (
 from broker.coordinator.offsets.blocks import Block, look_into, record_size
 from broker.coordinator.offsets.buckets import ENTRY_BYTES, KEY
 from broker.coordinator.offsets.columns import Columns
-from broker.coordinator.offsets.committed import HALF, Committed
+from broker.coordinator.offsets.commit import Committed
+from broker.coordinator.offsets.committed import HALF
 from protocol.logdata.offsets import OffsetCommitKey, OffsetCommitValue, decode_key, decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.coordinator.loading.snapshot_records import Entry, Origin
+    from broker.coordinator.loading.snapshot_records import Origin, SnapshotRecord
     from broker.coordinator.shard_state import ShardState
 
 
-class NoSense(ValueError):
+class UnusableSnapshot(ValueError):
     """A snapshot that cannot be used; the text says why, for the log."""
 
 
 class Restoring:
     """Fills `state`, which is empty, from a snapshot of `origin`: `take` all records, then
-    `finish`. After NoSense there is something in the state that has to be cleared.
+    `finish`. After UnusableSnapshot there is something in the state that has to be cleared.
     """
 
     __slots__ = ("_about", "_blocks", "_entries", "_is_filled", "_now_ms", "_origin", "_shifts",
@@ -58,45 +59,47 @@ class Restoring:
         self._about: About | None = None
         self._topics: dict[int, str] = {}
         self._shifts: dict[int, int] = {}
-        """What is added to the keys of a topic, by its number in the snapshot."""
+        """The difference to add to the keys of a topic, by its number in the snapshot."""
         self._blocks: list[Block] = []
         self._entries = 0
         self._is_filled = False
 
-    def take(self, entries: list[Entry]) -> None:
-        """Some records, in the order in which they were written. Raises NoSense."""
-        for key, value in entries:
+    def take(self, records: list[SnapshotRecord]) -> None:
+        """Some records, in the order in which they were written. Raises UnusableSnapshot."""
+        for key, value in records:
             try:
                 if self._about is None:
                     self._begin(About.decode((key, value)))
                 elif not key or key[0] not in _TAKE:
-                    raise NoSense("there is no such kind")
+                    raise UnusableSnapshot("there is no such kind")
                 else:
                     _TAKE[key[0]](self, key, value)
-            except NoSense as error:
-                raise NoSense(f"the record {key!r:.40}: {error}") from None
+            except UnusableSnapshot as error:
+                raise UnusableSnapshot(f"the record {key!r:.40}: {error}") from None
             except Exception as error:  # whatever it is that the bytes break, they are not ours
-                raise NoSense(f"the record {key!r:.40}: {type(error).__name__}: {error}") from None
+                raise UnusableSnapshot(
+                    f"the record {key!r:.40}: {type(error).__name__}: {error}"
+                ) from None
 
     def finish(self) -> None:
-        """That was all. Raises NoSense."""
+        """That was all. Raises UnusableSnapshot."""
         try:
             self._fill()
         except ValueError as error:
-            raise NoSense(str(error)) from None
+            raise UnusableSnapshot(str(error)) from None
         state = self._state
         found = (len(state.offsets), len(state.groups))
         said = None if self._about is None else self._about[1:]
         if found != said:
-            raise NoSense(f"(offsets, groups) are {found}, it says {said}")
+            raise UnusableSnapshot(f"it holds {found} (offsets, groups), and should hold {said}")
 
     def _begin(self, about: About) -> None:
-        found, wanted = about.origin, self._origin
-        if wanted.last_ms == -1:  # the batch there has been compacted away
-            wanted = wanted._replace(last_ms=found.last_ms)
-        for name, ours, theirs in zip(wanted._fields, wanted, found, strict=True):
+        found, expected = about.origin, self._origin
+        if expected.last_ms == -1:  # the batch there has been compacted away
+            expected = expected._replace(last_ms=found.last_ms)
+        for name, ours, theirs in zip(expected._fields, expected, found, strict=True):
             if ours != theirs:
-                raise NoSense(f"it is of {name} {theirs!r}, the log of {ours!r}")
+                raise UnusableSnapshot(f"it has {name} {theirs!r}, the log {ours!r}")
         self._about = about
 
     # The kinds of records
@@ -112,7 +115,7 @@ class Restoring:
     def _take_group(self, key: bytes, value: bytes) -> None:
         decoded = decode_key(key[1:])
         if isinstance(decoded, OffsetCommitKey):
-            raise NoSense("an offset among the groups")
+            raise UnusableSnapshot("an offset among the groups")
         replay(self._state, decoded, decode_value(decoded, value), now_ms=self._now_ms)
 
     def _take_pages(self, _key: bytes, value: bytes) -> None:
@@ -121,7 +124,7 @@ class Restoring:
         first = COUNT.size + 2 * count
         data = value[first:]
         if self._is_filled or not count or not 0 < len(data) <= BLOCK_BYTES:
-            raise NoSense(f"{count} addresses in {len(value)} bytes")
+            raise UnusableSnapshot(f"{count} addresses in {len(value)} bytes")
         starts = _numbers("H", value[COUNT.size : first]).tobytes()
         hashes, topics, entries = look_into(starts, data)
         if any([self._topic_shift(number) for number in topics]):  # noqa: C419 (all are looked at)
@@ -161,7 +164,7 @@ class Restoring:
         group = _text(key, 1, len(key) - 1)
         count, rest = divmod(len(value), COLUMN_ENTRY_BYTES)
         if rest or not count:
-            raise NoSense(f"columns of {len(value)} bytes")
+            raise UnusableSnapshot(f"columns of {len(value)} bytes")
         columns = Columns(
             _numbers("Q", value[: 8 * count]),
             _numbers("q", value[8 * count : 16 * count]),
@@ -170,7 +173,7 @@ class Restoring:
         )
         keys = columns.keys
         if not all(map(lt, keys, islice(keys, 1, None))):
-            raise NoSense("the keys of columns do not ascend")
+            raise UnusableSnapshot("the keys of columns do not ascend")
         shifts = {self._shift(keys[0]), self._shift(keys[-1])}
         if (keys[-1] - keys[0]) >> 31:  # there are several topics
             shifts = set(map(self._shift, keys))
@@ -238,7 +241,7 @@ def _numbers(code: str, data: bytes) -> array[int]:
 
 def _text(data: bytes, position: int, size: int) -> str:
     if position + size > len(data):
-        raise NoSense(f"a text of {size} bytes at {position} of {len(data)}")
+        raise UnusableSnapshot(f"a text of {size} bytes at {position} of {len(data)}")
     return data[position : position + size].decode("utf-8", "surrogateescape")
 
 

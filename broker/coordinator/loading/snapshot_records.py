@@ -1,4 +1,4 @@
-"""What a snapshot of a shard holds: groups and offsets as records of our own.
+"""The contents of a snapshot of a shard: groups and offsets as records of our own.
 
 Nobody else reads them, and a start that does not understand them replays the log instead. A record
 has a key of one byte for its kind, and what follows; big-endian where nothing else is said:
@@ -10,8 +10,8 @@ has a key of one byte for its kind, and what follows; big-endian where nothing e
     1                        topics, many of: u32 number, u16 size, name
     2, key of a group        value of it, both as in the log
     3                        offsets of groups that have few: u32 count, count * u16 address of a
-                             record, little-endian, then up to 16 pages with them (offset_buckets)
-    4, group id              columns of a group that has many (offset_columns), little-endian:
+                             record, little-endian, then up to 16 pages with them (offsets.buckets)
+    4, group id              columns of a group that has many (offsets.columns), little-endian:
                              n * u64 keys, n * i64 offsets, n * u32 seconds, n * i32 leader epochs
     5                        metadata, groups with many of: u16 size, group id, u32 count,
                              count * (u64 key, u16 size, text)
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from broker.coordinator.shard_state import SharedState
     from protocol.logdata.offsets import Record
 
-    Entry = tuple[bytes | None, bytes]
+    SnapshotRecord = tuple[bytes | None, bytes]
 
 Value = TypeVar("Value")
 
@@ -94,7 +94,7 @@ assert BLOCK_BYTES == 1 << 16
 
 
 class Origin(NamedTuple):
-    """What a snapshot is of: a partition's log up to an offset.
+    """The source of a snapshot: a partition's log up to an offset.
 
     `last_ms` is the largest timestamp of the batch before the end offset, -1 if there is none.
     """
@@ -106,22 +106,22 @@ class Origin(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a snapshot says of itself: how many committed offsets it has, and groups that have
-    records of their own."""
+    """The head of a snapshot: its source, and how many committed offsets and groups with records of
+    their own it has."""
 
     origin: Origin
     offsets: int
     groups: int
 
-    def encode(self) -> Entry:
+    def encode(self) -> SnapshotRecord:
         topic_id, name, end_offset, last_ms = self.origin
         numbers = (topic_id, end_offset, last_ms, self.offsets, self.groups)
         return _kind(ABOUT), HEAD.pack(FORMAT_VERSION, *numbers) + name.encode()
 
     @classmethod
-    def decode(cls, entry: Entry) -> About:
+    def decode(cls, record: SnapshotRecord) -> About:
         """Raises ValueError for another kind of record, or another version."""
-        key, value = entry
+        key, value = record
         if key != _kind(ABOUT):
             raise ValueError("the first record does not say what the snapshot is of")
         try:
@@ -134,16 +134,16 @@ class About(NamedTuple):
         return cls(Origin(topic_id, name, end_offset, last_ms), offsets, groups)
 
 
-def records_of(state: SharedState, origin: Origin) -> Iterator[list[Entry]]:
+def records_of(state: SharedState, origin: Origin) -> Iterator[list[SnapshotRecord]]:
     """The records of a snapshot, a list of about a megabyte at a time.
 
     Raises ValueError for what another product has written and ordinary records have no room for.
     """
     offsets = state.offsets
     about = About(origin, offsets.table.entry_count, len(state.groups))
-    together: list[Entry] = []
+    together: list[SnapshotRecord] = []
     size = 0
-    for entry in chain(
+    for record in chain(
         [about.encode()],
         _topics(offsets.topics),
         _groups(state),
@@ -153,8 +153,8 @@ def records_of(state: SharedState, origin: Origin) -> Iterator[list[Entry]]:
         _packed(EXPIRY, offsets.expire_ms, EXPIRY_ENTRY.pack),
         _pending(offsets),
     ):
-        together.append(entry)
-        size += len(entry[1])
+        together.append(record)
+        size += len(record[1])
         if size >= APPEND_BYTES:
             yield together
             together, size = [], 0
@@ -165,7 +165,7 @@ def _kind(kind: int) -> bytes:
     return bytes((kind,))
 
 
-def _topics(topics: dict[int, str]) -> Iterator[Entry]:
+def _topics(topics: dict[int, str]) -> Iterator[SnapshotRecord]:
     parts = []
     for number, name in topics.items():
         raw = encoded(name)
@@ -173,7 +173,7 @@ def _topics(topics: dict[int, str]) -> Iterator[Entry]:
     return _blocks(TOPICS, parts)
 
 
-def _blocks(kind: int, parts: Iterable[bytes]) -> Iterator[Entry]:
+def _blocks(kind: int, parts: Iterable[bytes]) -> Iterator[SnapshotRecord]:
     """Parts, as many as make about a block, in a record."""
     together: list[bytes] = []
     size = 0
@@ -187,7 +187,7 @@ def _blocks(kind: int, parts: Iterable[bytes]) -> Iterator[Entry]:
         yield _kind(kind), b"".join(together)
 
 
-def _groups(state: SharedState) -> Iterator[Entry]:
+def _groups(state: SharedState) -> Iterator[SnapshotRecord]:
     for group in state.groups:
         records: Iterable[Record]
         if len(group) == 2:
@@ -237,7 +237,7 @@ def consumer_records(group: SharedGroup) -> Iterator[Record]:
         yield target_record(group_id, member_id, target)
 
 
-def _pages(offsets: SharedOffsets) -> Iterator[Entry]:
+def _pages(offsets: SharedOffsets) -> Iterator[SnapshotRecord]:
     for pages, slots in offsets.table.buckets:
         for first in range(0, len(pages), PAGES_AT_ONCE):
             addresses = _addresses(slots, first, len(pages))
@@ -256,7 +256,7 @@ def _addresses(slots: array[int], first: int, page_count: int) -> array[int]:
     return array("H", [each for each in addresses if 0 <= each < BLOCK_BYTES])
 
 
-def _columns(offsets: SharedOffsets) -> Iterator[Entry]:
+def _columns(offsets: SharedOffsets) -> Iterator[SnapshotRecord]:
     """Each part of a group in a record of its own."""
     for group, parts in offsets.table.wide:
         key = _kind(COLUMNS) + encoded(group)
@@ -283,8 +283,8 @@ def _metadata_entry(key: int, text: str) -> bytes:
 
 def _packed(
     kind: int, groups: dict[str, dict[int, Value]], pack: Callable[[int, Value], bytes]
-) -> Iterator[Entry]:
-    """What few entries have, by group and key. A group with much of it comes in several parts."""
+) -> Iterator[SnapshotRecord]:
+    """Values that few entries have, by group and key; in several parts for a group with many."""
 
     def parts() -> Iterator[bytes]:
         for group, values in groups.items():
@@ -297,7 +297,7 @@ def _packed(
     return _blocks(kind, parts())
 
 
-def _pending(offsets: SharedOffsets) -> Iterator[Entry]:
+def _pending(offsets: SharedOffsets) -> Iterator[SnapshotRecord]:
     for producer_id, log_offset, place, committed in offsets.pending:
         group, topic, partition = place
         key = OffsetCommitKey(group=group, topic=topic, partition=partition)

@@ -2,7 +2,7 @@
 
 A snapshot `<end offset>-<epoch>.checkpoint` holds what the log says below its end offset; the file
 is like those of the metadata log (`storage.metadata.snapshots`), the records in it are ours
-(`shard_records`). With it a start replays the log from the end offset on. It can always be done
+(`snapshot_records`). With it a start replays the log from the end offset on. It can always be done
 without: one that does not fit the log is removed, with a line in the log of the broker.
 
 It fits if the log has the batches it was made of. They may have been compacted since: that leaves
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.coordinator.loading.restoring import NoSense, Restoring
+from broker.coordinator.loading.restoring import Restoring, UnusableSnapshot
 from broker.coordinator.loading.snapshot_records import Origin, records_of
 from protocol.records.errors import CorruptBatch
 from storage.errors import OffsetOutOfRange
@@ -90,7 +90,7 @@ class ShardSnapshots:
         return None
 
     def origin(self, end_offset: int) -> Origin:
-        """What a snapshot of this log up to an offset is of. Belongs to the loop, as the log."""
+        """The source of a snapshot of this log up to an offset. Belongs to the loop, as the log."""
         log = self._log
         last_ms = UNKNOWN_MS
         try:
@@ -123,7 +123,7 @@ class ShardSnapshots:
             restoring.finish()
         except DamagedSnapshot as error:
             return f"position {error.position}: {error.reason}"
-        except (NoSense, OSError) as error:
+        except (UnusableSnapshot, OSError) as error:
             return str(error)
         return None
 

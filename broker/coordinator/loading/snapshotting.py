@@ -1,4 +1,4 @@
-"""When snapshots of shards are written: beside the running broker, and when it stops.
+"""Writing of snapshots of shards, beside the running broker and when it stops.
 
 While it runs, a shard is due by the rules of the metadata log's snapshots (KIP-630): when so many
 bytes have been appended since the last one (metadata.log.max.record.bytes.between.snapshots,
@@ -19,12 +19,15 @@ from broker.workers import Worker
 from storage.metadata.snapshot_rules import SnapshotRules, snapshot_due
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
-    from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.shard import Shard
-    from broker.server import Broker
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.producing.group_commit import GroupCommit
     from storage.log import Log
+    from storage.syncing import RunAll
 
 LOOK_EVERY_S = 5.0
 LEAST_BYTES = 1024 * 1024
@@ -32,16 +35,35 @@ LEAST_BYTES = 1024 * 1024
 STOP_BYTES = 64 * 1024
 """New bytes from which on a stop writes a snapshot of a shard: a start replays less in 2 ms."""
 RETRY_MS = 60_000
-"""How long a shard waits after its snapshot could not be written."""
+"""A shard waits for so long after its snapshot could not be written."""
 
 
 class Snapshotting:
-    """Writes one snapshot at a time. Belongs to the loop."""
+    """Writes one snapshot at a time. Belongs to the loop.
 
-    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
-        self._broker = broker
-        self._groups = groups
-        self._worker = Worker(broker.loop, "snapshot")
+    `shards` may be filled later. `now_ms` is monotonic, `wall_ms` since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        shards: list[Shard],
+        settings: CurrentSettings,
+        disk: DiskState,
+        group_commit: GroupCommit,
+        side_by_side: RunAll,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._shards = shards
+        self._settings = settings
+        self._disk = disk
+        self._group_commit = group_commit
+        self._side_by_side = side_by_side
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._worker = Worker(loop, "snapshot")
         self._busy: tuple[Shard, int] | None = None
         """The shard that is at work, and its new bytes."""
         self._stopped = False
@@ -50,20 +72,22 @@ class Snapshotting:
 
     def look(self) -> None:
         """Write the snapshots that are due, one after the other."""
-        if self._busy or self._stopped or self._broker.disk.full or self._groups.is_loading:
+        if self._busy or self._stopped or self._disk.full:
             return
-        for shard in self._groups.shards:
+        if not all(shard.loaded for shard in self._shards):
+            return
+        for shard in self._shards:
             if self._is_due(shard) and self._begin(shard):
                 return
 
     def _is_due(self, shard: Shard) -> bool:
-        snapshots, settings = shard.snapshots, self._broker.settings
-        now_ms = self._groups.now_ms()
+        snapshots, settings = shard.snapshots, self._settings.current
+        now_ms = self._now_ms()
         if not snapshots.bytes_since or now_ms < self._not_before_ms.get(shard, 0):
             return False
         share = settings.metadata_log_max_record_bytes_between_snapshots
         rules = SnapshotRules(
-            max_bytes=max(share // len(self._groups.shards), LEAST_BYTES),
+            max_bytes=max(share // len(self._shards), LEAST_BYTES),
             max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
         )
         due = snapshot_due(1, snapshots.bytes_since, snapshots.last_ms, now_ms, rules)
@@ -84,7 +108,7 @@ class Snapshotting:
             shard.state.offsets.unshare()
             if error is not None:
                 shard.snapshots.bytes_since += size
-                self._not_before_ms[shard] = self._groups.now_ms() + RETRY_MS
+                self._not_before_ms[shard] = self._now_ms() + RETRY_MS
                 self._failed(shard, error)
             self.look()
 
@@ -95,18 +119,18 @@ class Snapshotting:
             else:
                 wrote(OSError(reason or "the broker stops"))
 
-        self._broker.group_commit.wait([shard.partition.log], synced)
+        self._group_commit.wait([shard.partition.log], synced)
         return True
 
     def _job(self, shard: Shard) -> Callable[[], Exception | None] | None:
-        """What writes a snapshot of the shard as it is now; None if there is nothing new."""
-        snapshots, now_ms = shard.snapshots, self._broker.now_ms()
+        """A call that writes a snapshot of the shard as it is now; None if there is nothing new."""
+        snapshots, now_ms = shard.snapshots, self._wall_ms()
         snapshot_id = snapshots.next_id()
         if snapshot_id is None:
             return None
         origin = snapshots.origin(snapshot_id.end_offset)
         state = shard.state.share()
-        snapshots.last_ms = self._groups.now_ms()
+        snapshots.last_ms = self._now_ms()
 
         def write() -> Exception | None:
             try:
@@ -119,7 +143,7 @@ class Snapshotting:
         return write
 
     def _failed(self, shard: Shard, error: Exception) -> None:
-        if self._stopped or self._broker.disk.noticed(error):
+        if self._stopped or self._disk.noticed(error):
             return
         log = shard.partition.log.name
         if isinstance(error, OSError):
@@ -135,12 +159,11 @@ class Snapshotting:
     def write_all(self) -> None:
         """Write snapshots of all shards with something new, for the next start. After `stop`, when
         nothing is appended any more; does nothing if so little is new that a start is as quick."""
-        broker = self._broker
         if self._busy is not None:  # whether it was written is not known any more
             shard, size = self._busy
             shard.snapshots.bytes_since += size
-        shards = [shard for shard in self._groups.shards if shard.loaded]
-        if broker.disk.full or sum(map(_bytes_since, shards)) <= AT_ONCE_BYTES:
+        shards = [shard for shard in self._shards if shard.loaded]
+        if self._disk.full or sum(map(_bytes_since, shards)) <= AT_ONCE_BYTES:
             return
         due = [shard for shard in shards if _bytes_since(shard) >= STOP_BYTES]
         jobs = [(shard, job) for shard in due if (job := self._job(shard)) is not None]
@@ -151,7 +174,7 @@ class Snapshotting:
             if error is not None:
                 failures.append((shard, error))
 
-        broker.side_by_side([partial(run, shard, job) for shard, job in jobs])
+        self._side_by_side([partial(run, shard, job) for shard, job in jobs])
         if failures:
             shard, error = failures[0]
             logs.warning(

@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
 
 Placed = tuple[bytes, list[bytearray], int]
-"""What a bucket has: slots (u64, native), pages, used bytes of the last page."""
+"""A bucket: slots (u64, native), pages, used bytes of the last page."""
 
 
 def interpreted_look_into(starts: bytes, data: bytes) -> tuple[bytes, list[int], int]:

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.coordinator.offsets.columns import Entry
+    from broker.coordinator.offsets.columns import Row
 
 PAGE_BYTES = 4096
 HASH_BITS = 64
@@ -42,7 +42,7 @@ VALUE = Struct("<qIi")
 ENTRY_BYTES, KEY_BYTES = ENTRY.size, KEY.size
 head, key_at, write_value = Struct("BB").pack, KEY.unpack_from, VALUE.pack_into
 NAME = 2
-"""Where the name starts in a record."""
+"""The position of the name in a record."""
 
 assert ENTRY_BYTES == KEY_BYTES + VALUE.size == 24
 assert NAME + MAX_NAME_BYTES + FEW_ENTRIES * ENTRY_BYTES <= PAGE_BYTES
@@ -80,7 +80,7 @@ class Record(NamedTuple):
     def group(self) -> str:
         return self.name.decode("utf-8", "surrogateescape")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Row]:
         page, start = self
         first = start + NAME + page[start + 1]
         return list(ENTRY.iter_unpack(page[first : first + page[start] * ENTRY_BYTES]))

@@ -21,7 +21,7 @@ PART_ENTRIES = 1024
 SHRINK_ENTRIES = 16
 
 #: Key, offset, commit time in seconds since 1970, leader epoch.
-Entry = tuple[int, int, int, int]
+Row = tuple[int, int, int, int]
 
 
 class Columns:
@@ -71,7 +71,7 @@ class Columns:
     def __delitem__(self, span: slice) -> None:
         del self.keys[span], self.offsets[span], self.seconds[span], self.epochs[span]
 
-    def insert(self, at: int, entry: Entry) -> None:
+    def insert(self, at: int, entry: Row) -> None:
         key, offset, seconds, epoch = entry
         self.keys.insert(at, key)
         self.offsets.insert(at, offset)
@@ -81,7 +81,7 @@ class Columns:
     def extend(self, other: Columns) -> None:
         self[len(self) : len(self)] = other
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Row]:
         return list(zip(self.keys, self.offsets, self.seconds, self.epochs, strict=True))
 
 
@@ -144,7 +144,7 @@ class WideGroup:
             at = stop
         return added
 
-    def get(self, key: int) -> Entry | None:
+    def get(self, key: int) -> Row | None:
         part = self._parts[bisect_right(self._starts, key) - 1]
         at = bisect_left(part.keys, key)
         if at == len(part.keys) or part.keys[at] != key:
@@ -190,7 +190,7 @@ class WideGroup:
         ]
         return sum(map(sys.getsizeof, [self, self._parts, self._starts, *columns]))
 
-    def _insert(self, number: int, at: int, entry: Entry) -> None:
+    def _insert(self, number: int, at: int, entry: Row) -> None:
         part = self._parts[number]
         if at < len(part) or len(part) < PART_ENTRIES:
             part.insert(at, entry)

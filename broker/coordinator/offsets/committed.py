@@ -14,6 +14,7 @@ from operator import lt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from broker.coordinator.offsets.columns import Columns
+from broker.coordinator.offsets.commit import Committed
 from broker.coordinator.offsets.pending import PendingOffsets
 from broker.coordinator.offsets.table import OffsetTable
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from broker.coordinator.offsets.blocks import Block
-    from broker.coordinator.offsets.pending import Place
+    from broker.coordinator.offsets.commit import Place
     from broker.coordinator.offsets.table import SharedTable
 
 Value = TypeVar("Value")
@@ -35,17 +36,6 @@ HALF = 1 << 31
 FEW = 4
 #: Entries that are read at a time while the table may change.
 SLICE = 1024
-
-
-class Committed(NamedTuple):
-    """What a group has committed for a partition. `commit_ms` is exact to the second."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_ms: int = 0
-    expire_ms: int = -1
-    """When it expires whatever the retention is (OffsetCommit v1 to v4); -1: no such time."""
 
 
 class SharedOffsets(NamedTuple):
@@ -214,7 +204,7 @@ class CommittedOffsets:
         return Committed(offset, leader_epoch, metadata, seconds * 1000, expire_ms)
 
     def fetch(self, group: str, topic: str, partitions: Sequence[int]) -> list[Committed | None]:
-        """What is committed for each of the partitions, in their order."""
+        """The committed offset of each of the partitions, in their order."""
         base = self._bases.get(topic)
         if base is None or len(partitions) <= FEW:
             return [self.get(group, topic, partition) for partition in partitions]
@@ -319,7 +309,7 @@ class CommittedOffsets:
         """Bytes by what they are for. Metadata, times to expire and topic names are not in it."""
         return self._table.sizes()
 
-    # All of it, to and from a snapshot (shard_records)
+    # All of it, to and from a snapshot (`loading.snapshot_records`)
 
     def share(self) -> SharedOffsets:
         """All of it as it is now, in about a millisecond for 50,000 groups that have metadata, and
@@ -334,7 +324,7 @@ class CommittedOffsets:
         )
 
     def unshare(self) -> None:
-        """What `share` gave is not read any more."""
+        """The offsets that `share` gave are not read any more."""
         self._own = None
 
     def topic_number(self, topic: str, number: int) -> int:
@@ -350,7 +340,7 @@ class CommittedOffsets:
         self._table.put_run(group, columns)
 
     def put_rare(self, group: str, key: int, *, metadata: str = "", expire_ms: int = -1) -> None:
-        """What an entry has besides numbers; one that it has already stays if none is given."""
+        """Values that an entry has besides numbers; one that it has stays if none is given."""
         if metadata:
             _note(self._metadata, group, key, metadata)
         if expire_ms >= 0:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.coordinator.offsets.committed import Committed
-
-#: Group, topic, partition.
-Place = tuple[str, str, int]
+    from broker.coordinator.offsets.commit import Committed, Place
 
 
 class _Pending(NamedTuple):
@@ -58,7 +55,7 @@ class PendingOffsets:
         return effective
 
     def supersede(self, group: str, topic: str, partition: int) -> None:
-        """What is in force here now is newer than all that is pending."""
+        """A newer offset than all that are pending is in force here now."""
         here = self.groups.get(group, {}).get((topic, partition))
         if here:
             _mark(here)

@@ -1,7 +1,7 @@
-"""Where the committed offsets of many groups lie in memory, in few bytes.
+"""The committed offsets of many groups in memory, in few bytes.
 
-A group of up to `FEW_ENTRIES` entries is a record in a bucket (`offset_buckets`), one with more has
-columns of its own (`offset_columns`). A bucket has the groups whose hashes begin with the same
+A group of up to `FEW_ENTRIES` entries is a record in a bucket (`buckets`), one with more has
+columns of its own (`columns`). A bucket has the groups whose hashes begin with the same
 bits. When it outgrows `BUCKET_PAGES` it is split by the next bit, and when a quarter of it is dead
 it is written anew. So no change, however large the table is, touches more than one bucket or one
 part of a group's columns, and none takes more than about a millisecond.
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.coordinator.offsets.blocks import Block
-    from broker.coordinator.offsets.columns import Entry
+    from broker.coordinator.offsets.columns import Row
 
 BUCKET_PAGES = 16
 FILLED_BYTES = BUCKET_PAGES * PAGE_BYTES * 5 // 8
-"""What a bucket gets of many records that come at once: half of its pages at least, for groups
+"""The share of a bucket when many records come at once: half of its pages at least, for groups
 that grow, and about what splitting leaves in them."""
 
 
@@ -136,7 +136,7 @@ class OffsetTable:
             packed = b"".join([ENTRY.pack(*entry) for entry in run.entries()])
             self._add(group, encoded(group), hashed, ~at, packed)
 
-    def get(self, group: str, key: int) -> Entry | None:
+    def get(self, group: str, key: int) -> Row | None:
         wide = self._wide.get(group)
         if wide is not None:
             return wide.get(key)
@@ -276,7 +276,7 @@ class OffsetTable:
             at += 1
         return hashed, ~at
 
-    def _few(self, group: str) -> list[Entry]:
+    def _few(self, group: str) -> list[Row]:
         hashed, at = self._find(group)
         return self._bucket(hashed).record(at).entries() if at >= 0 else []
 
@@ -336,7 +336,7 @@ class OffsetTable:
         self._directory[start : start + places] = [each for each in buckets for _ in range(share)]
 
 
-def _columns(entries: list[Entry]) -> Columns:
+def _columns(entries: list[Row]) -> Columns:
     """In the order of the keys."""
     return (
         Columns.of(*zip(*sorted(entries), strict=True)) if entries else Columns.of((), (), (), ())

@@ -1,4 +1,4 @@
-"""What can be told of commits that a crash has torn, and that recovery has cut off."""
+"""The groups whose commits a crash has torn, as far as can be read of what recovery has cut off."""
 
 from __future__ import annotations
 
