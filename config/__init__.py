@@ -7,7 +7,7 @@ declarations are in `broker_*.py`, `topic.py` and, for keys without effect, `acc
 
 from __future__ import annotations
 
-from config.broker import BrokerSettings, check_broker_override
+from config.broker import BrokerSettings
 from config.errors import ConfigError
 from config.listeners import Listener
 from config.sources import load
@@ -18,7 +18,6 @@ __all__ = [
     "ConfigError",
     "Listener",
     "TopicSettings",
-    "check_broker_override",
     "check_topic_override",
     "is_list",
     "load",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from config.broker import known_keys
 from config.documentation import page, sample
+from config.keys import known_keys
 from config.not_yet import NOT_YET, unread, why_not_yet
 from config.topic import TopicSettings
 

@@ -1,10 +1,11 @@
-"""What the broker's keys must fulfil together, each rule with the sentence it is refused with."""
+"""The rules that the broker's keys must fulfil together, each with the reason of its refusal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from config.formats import record_format, release_of
+from config.keys import known_key
 from config.listeners import SERVED_PROTOCOLS, UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str
     roles = settings.process_roles
     if roles and "broker" not in roles:
         yield "process.roles", "a node that is only a controller is not what this program is"
-    # The keys without effect are not looked at unless there is one, to keep the start short.
     name = "authorizer.class.name"
-    if name in given and settings.value(name):
+    authorizer = known_key(name) if name in given else None
+    if authorizer and settings.value(authorizer):
         yield name, "access rules are not enforced here; everyone would be let in without a word"
     if "," in (settings.log_dirs or ""):
         yield (

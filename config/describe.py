@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from config.broker import BrokerSettings, known_key, known_keys
+from config.keys import known_key, known_keys
 from config.not_yet import why_not_yet
 from config.topic import TopicSettings, inherited_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from config.broker import BrokerSettings
     from config.declare import Key
 
 TOPIC = 1
@@ -93,7 +94,7 @@ def broker_rows(broker: BrokerSettings) -> list[ConfigRow]:
     for name, key in sorted(keys.items()):
         if key.internal and name not in given:
             continue
-        value = key.format(broker.value(name))
+        value = key.format(broker.value(key))
         synonyms = list(_broker_synonyms(broker, FALL_BACKS.get(name, (name,))))
         while synonyms and synonyms[0].name != name:
             del synonyms[0]

@@ -1,4 +1,4 @@
-"""The settings that are given at run time: what may be, and what of those stored still may.
+"""The settings given at run time: which may be, and as many of the stored ones as still hold.
 
 They are two layers over those of the start: one for all brokers, one for this one. A change is
 checked whole before it is made. What was stored by another version, or by Kafka, is taken as far as
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from config.broker import BrokerSettings, Given, Layers, known_key, problems_of, read
+from config.broker import Given, Layers
 from config.errors import ConfigError, Problem
+from config.keys import known_key, problems_of
 from config.listeners import LISTENER_PREFIX
+from config.sources import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from config.broker import BrokerSettings
     from config.declare import Key
 
 ALTERED = "AlterConfigs"
@@ -68,7 +71,7 @@ def _why(key: Key) -> str:
     return key.unused or "it is read at the start only"
 
 
-def changed(
+def with_dynamic(
     settings: BrokerSettings, *, all_brokers: Mapping[str, str], this_broker: Mapping[str, str]
 ) -> BrokerSettings:
     """These settings with other run-time layers. ConfigError carries all that is wrong."""

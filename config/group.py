@@ -128,7 +128,7 @@ def value_of(key: Key, broker: BrokerSettings, overrides: Mapping[str, str]) -> 
     """The value that holds for a group with these settings, which are known to be sound."""
     if key.name in overrides:
         return key.parse(overrides[key.name])
-    return broker.value(key.broker[0]) if key.broker else key.default
+    return broker.value(broker.KEYS[key.broker[0]]) if key.broker else key.default
 
 
 def fault_of(name: str, text: str) -> Problem | None:

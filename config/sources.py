@@ -1,11 +1,13 @@
-"""Reading the broker's settings from where they are given: file, environment, `--set`."""
+"""Reading the broker's settings from where they are given, and checking them as a whole."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from config.broker import BrokerSettings, Given, Layers, known_keys, read
+from config.broker import BrokerSettings, Given, Layers
+from config.broker_rules import broken_rules
 from config.errors import ConfigError, Problem, nearest_of
+from config.keys import known_keys, problems_of
 from config.properties import (
     VARIABLE_PREFIX,
     keys_by_variable,
@@ -73,3 +75,39 @@ def _key_of(variable: str) -> str | None:
     """The key of a variable; those without effect are looked through last, being slow to load."""
     name = keys_by_variable(BrokerSettings.KEYS).get(variable)
     return name or keys_by_variable(known_keys()).get(variable)
+
+
+def read(layers: Layers) -> BrokerSettings:
+    """Settings from layers that may be wrong. ConfigError carries every problem."""
+    problems = [problem for layer in layers for problem in problems_of(layer.items())]
+    if problems:
+        raise ConfigError(problems)
+    settings = BrokerSettings(_with_node_id(layers))
+    for name, reason in broken_rules(settings, frozenset().union(*layers)):
+        given = next((layer[name] for layer in reversed(layers) if name in layer), None)
+        problems.append(
+            Problem(given.source if given else "default", name, given and given.text, reason)
+        )
+    if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def _with_node_id(layers: Layers) -> Layers:
+    """node.id and broker.id are one number: whichever was given holds for both."""
+    static = layers.static
+    old, new = static.get("broker.id"), static.get("node.id")
+    if old is None and new is None:
+        return layers
+    if new is None:
+        assert old is not None
+        if old.text.strip() == "-1":
+            return layers._replace(
+                static={name: one for name, one in static.items() if name != "broker.id"}
+            )
+        return layers._replace(static={**static, "node.id": old})
+    if old is not None and old.text.strip() not in ("-1", new.text.strip()):
+        raise ConfigError(
+            [Problem(old.source, "broker.id", old.text, f"node.id is {new.text}; they must agree")]
+        )
+    return layers._replace(static={**static, "broker.id": new})

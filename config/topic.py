@@ -407,7 +407,7 @@ def check_topic_override(name: str, text: str) -> None:
 
 def is_list(name: str) -> bool:
     """Whether values can be appended to and subtracted from this key of a topic or broker."""
-    from config.broker import known_key
+    from config.keys import known_key
 
     key = TopicSettings.KEYS.get(name) or known_key(name)
     return key is not None and key.kind is names

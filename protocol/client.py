@@ -22,8 +22,8 @@ from protocol.schema import Message
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from protocol.fields import Buffer
     from protocol.registry import Api
-    from protocol.schema import Buffer
 
 Answer = TypeVar("Answer", bound=Message)
 

@@ -22,7 +22,6 @@ from struct import calcsize, unpack_from
 from struct import error as struct_error
 from typing import TYPE_CHECKING
 
-from protocol.compiler import FORMATS, Source, joined, minimal_size, untagged_fields
 from protocol.errors import Malformed
 from protocol.primitives import (
     MAX_ELEMENTS,
@@ -31,10 +30,10 @@ from protocol.primitives import (
     rest_of_uvarint,
     skip_entries,
 )
+from protocol.source import FORMATS, Source, joined, minimal_size, untagged_fields
 
 if TYPE_CHECKING:
-    from protocol.fields import Field
-    from protocol.schema import StructType
+    from protocol.fields import Field, StructType
 
 FEW = 3  # up to so many structs of fixed width, reading them one by one is faster
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from protocol.compiler import FORMATS, Source, joined, untagged_fields
 from protocol.primitives import write_string_length, write_uvarint
+from protocol.source import FORMATS, Source, joined, untagged_fields
 
 if TYPE_CHECKING:
-    from protocol.fields import Field
-    from protocol.schema import StructType
+    from protocol.fields import Field, StructType
 
 ZERO_BYTE = "x"  # how `pack` writes a zero byte that takes no value
 

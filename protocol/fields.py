@@ -1,16 +1,18 @@
-"""The fields of a declaration: version ranges, what a field knows, the field functions.
+"""The parts of a declaration: version ranges, fields, the field functions, the type of structs.
 
 `schema.py` explains how they are used and offers the field functions to declarations.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from protocol.schema import Struct
+    Buffer = bytes | bytearray
+    Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+    Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 
 OPEN_END = 32767  # versions are int16; "3+" ends here, and so does "never flexible" begin
 ZERO_UUID = bytes(16)
@@ -96,7 +98,7 @@ class Field:
         tag: int | None = None,
         *,
         item: Field | None = None,
-        struct: type[Struct] | None = None,
+        struct: StructType | None = None,
     ) -> None:
         self.name = ""
         self.kind = kind
@@ -262,7 +264,7 @@ def array(
 
 
 def struct(
-    item: type[Struct],
+    item: StructType,
     versions: str = "0+",
     *,
     default: Any = REQUIRED,
@@ -271,3 +273,173 @@ def struct(
 ) -> Any:
     """A struct in place. A nullable one is preceded by a byte: negative for null, else 1."""
     return Field("struct", versions, default, nullable, tag, struct=item)
+
+
+def _check_fields(cls: StructType) -> None:
+    """What can be seen without knowing the versions of the message around."""
+    if any(base._fields for base in cls.__mro__[1:] if isinstance(base, StructType)):
+        raise TypeError(f"{cls._name} inherits fields; write them out, their order matters")
+    tags: dict[int, str] = {}
+    for field in cls._fields:
+        if field.tag is not None:
+            if field.tag in tags:
+                raise TypeError(
+                    f"{cls._name}.{field.name} repeats tag {field.tag} of {tags[field.tag]}"
+                )
+            tags[field.tag] = field.name
+
+
+def _check_annotations(cls: StructType, annotations: Mapping[str, Any]) -> None:
+    """A field without an annotation would escape the type checker, and the other way round."""
+    declared = {field.name for field in cls._fields}
+    for name in annotations:
+        if name not in declared and not str(annotations[name]).startswith("ClassVar"):
+            raise TypeError(f"{cls._name}.{name} is annotated but has no field function")
+    for name in declared:
+        if name not in annotations:
+            raise TypeError(f"{cls._name}.{name} has no annotation, so a checker cannot see it")
+
+
+def _check_versions(cls: StructType, versions: str, flexible: str | None) -> None:
+    cls._versions = span = VersionRange.parse(versions)
+    if flexible is not None:
+        asked = VersionRange.parse(flexible)
+        if asked.last != OPEN_END or asked.first > span.last:
+            raise TypeError(f"{cls._name} is flexible in {asked}, but has versions {span}")
+        cls._first_flexible = max(asked.first, span.first)
+    _check_reach(cls, cls._name, span, cls._first_flexible)
+
+
+def _check_reach(cls: StructType, path: str, reach: VersionRange, first_flexible: int) -> None:
+    """Check fields, nested ones too, in the versions in which their struct is on the wire."""
+    for field in cls._fields:
+        where = f"{path}.{field.name}"
+        present = field.versions.overlap(reach)
+        if present is None:
+            raise TypeError(f"{where} is in {field.versions}, but its struct is in {reach} only")
+        if present != reach and field.default is REQUIRED:
+            raise TypeError(f"{where} is missing from some of {reach} and needs a default")
+        if field.tag is not None and present.first < first_flexible:
+            raise TypeError(f"{where} has a tag in version {present.first}, which is not flexible")
+        inner = field
+        while inner.item is not None:
+            inner = inner.item
+        if inner.struct is not None:
+            _check_reach(inner.struct, where, present, first_flexible)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    field_specifiers=(
+        int8, int16, int32, int64, uint16, uint32, float64, boolean, uuid, string, binary,
+        records, array, struct,
+    ),
+)  # fmt: skip
+class StructType(type):
+    """The class of structs: collects the fields, gives slots, checks the declaration.
+
+    `__init__`, decoders and encoders are written when first used, so that importing a message
+    costs little.
+    """
+
+    _fields: tuple[Field, ...]
+    _name: str
+    _key: int | None
+    _versions: VersionRange | None
+    _first_flexible: int
+    _decoders: dict[int, Decoder]
+    _encoders: dict[int, Encoder]
+    _default: Any
+    _is_message: bool
+
+    def __new__(
+        meta,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        key: int | None = None,
+        versions: str | None = None,
+        flexible: str | None = None,
+    ) -> StructType:
+        fields = [(name_, value) for name_, value in namespace.items() if isinstance(value, Field)]
+        for field_name, field in fields:
+            if field.name or field_name.startswith("_"):
+                raise TypeError(f"{name}.{field_name} is no name, or its field has one already")
+            field.name = field_name
+            del namespace[field_name]
+        namespace["__slots__"] = tuple(field_name for field_name, _ in fields)
+        cls = super().__new__(meta, name, bases, namespace)
+        cls._fields = tuple(field for _, field in fields)
+        cls._name = cls.__qualname__.rpartition("<locals>.")[2]
+        cls._key = key
+        cls._versions = None
+        cls._first_flexible = OPEN_END
+        cls._decoders, cls._encoders = {}, {}
+        cls._default = None
+        _check_fields(cls)
+        if "__annotate_func__" not in namespace:  # Python 3.14 may evaluate them late
+            _check_annotations(cls, namespace.get("__annotations__", {}))
+        if versions is not None:
+            _check_versions(cls, versions, flexible)
+        elif flexible is not None or key is not None:
+            raise TypeError(f"{cls._name} has a key or flexible versions, but no versions")
+        is_base = "_is_message" in namespace
+        if cls._is_message and not is_base and (key is None or versions is None):
+            raise TypeError(f"{cls._name} is a message and needs key= and versions=")
+        return cls
+
+    # Properties of the metaclass, so that a field may bear the same name: FindCoordinator has
+    # a field `key`.
+
+    @property
+    def key(cls) -> int:
+        """The API key of a message."""
+        if cls._key is None:
+            raise AttributeError(f"{cls._name} has no API key")
+        return cls._key
+
+    @property
+    def min_version(cls) -> int:
+        return cls.valid_versions.first
+
+    @property
+    def max_version(cls) -> int:
+        return cls.valid_versions.last
+
+    @property
+    def first_flexible(cls) -> int:
+        """The first version with compact types and tag sections; 32767 if there is none."""
+        return cls._first_flexible
+
+    @property
+    def valid_versions(cls) -> VersionRange:
+        if cls._versions is None:
+            raise AttributeError(f"{cls._name} is a part of a message and has no versions")
+        return cls._versions
+
+    def shared_default(cls) -> Any:
+        """The instance of which every field has its default; it refuses to be changed."""
+        if cls._default is None:
+            missing = [f.name for f in cls._fields if f.default is REQUIRED or f.kind == "array"]
+            if missing:
+                raise TypeError(f"{cls._name} has no default to share for {', '.join(missing)}")
+            namespace = {
+                "__slots__": (),
+                "__setattr__": _refuse_change,
+                "__delattr__": _refuse_change,
+                "__module__": cls.__module__,
+                "__qualname__": cls.__qualname__,
+            }
+            twin: type[Any] = type.__new__(StructType, cls.__name__, (cls,), namespace)
+            default = object.__new__(twin)
+            for field in cls._fields:
+                object.__setattr__(default, field.name, field.default_value())
+            cls._default = default
+        return cls._default
+
+
+def _refuse_change(instance: object, name: str, _value: object = None) -> None:
+    raise AttributeError(
+        f"{type(instance).__qualname__}.{name}: this is the shared default; make a new instance"
+    )

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from struct import Struct as Layout
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from protocol import primitives
 from protocol.errors import Malformed
+from protocol.fields import StructType
 
 if TYPE_CHECKING:
-    from protocol.fields import Field
-    from protocol.schema import Struct
+    from collections.abc import Callable
+    from typing import TypeVar
 
-    AnyStruct = TypeVar("AnyStruct", bound=Struct)
+    from protocol.fields import Field
+
+    Made = TypeVar("Made")
 
 FIXED_WIDTH = {
     "int8": Layout(">b"),
@@ -31,29 +34,32 @@ FIXED_WIDTH = {
 }
 
 
-def decode(cls: type[AnyStruct], version: int, data: bytes | bytearray) -> AnyStruct:
-    """The instance that these bytes are, all of them. Raises `Malformed`."""
+def decode(cls: Callable[..., Made], version: int, data: bytes | bytearray) -> Made:
+    """The instance of a struct that these bytes are, all of them. Raises `Malformed`."""
+    assert isinstance(cls, StructType)
     _check_version(cls, version)
     walk = _Decoding(bytes(data), version, version >= cls.first_flexible)
-    message = walk.struct(cls, 0, len(data), cls._name)
+    message: Made = walk.struct(cls, 0, len(data), cls._name)
     if walk.position != len(data):
         raise Malformed(f"{cls._name}: {len(data) - walk.position} bytes after the last field")
     return message
 
 
-def encode(message: Struct, version: int) -> bytes:
-    """The bytes of this version. Raises a `ValueError` that names the field that does not fit.
+def encode(message: Any, version: int) -> bytes:
+    """The bytes of this version of a struct.
 
-    A slice of a file is asked for its bytes by `read()`.
+    A `ValueError` names the field that does not fit. A slice of a file is asked for its bytes
+    by `read()`.
     """
-    cls = type(message)
+    cls = message.__class__
+    assert isinstance(cls, StructType)
     _check_version(cls, version)
     out = bytearray()
     _Encoding(version, version >= cls.first_flexible).struct(message, out, cls._name)
     return bytes(out)
 
 
-def _check_version(cls: type[Struct], version: int) -> None:
+def _check_version(cls: StructType, version: int) -> None:
     if not cls.valid_versions.holds(version):
         raise ValueError(f"{cls._name} has versions {cls.valid_versions}, not {version}")
 
@@ -68,7 +74,7 @@ class _Decoding:
         self.position = 0
         self.elements = 0
 
-    def struct(self, cls: type[AnyStruct], position: int, end: int, path: str) -> AnyStruct:
+    def struct(self, cls: StructType, position: int, end: int, path: str) -> Any:
         values = {f.name: f.default_value() for f in cls._fields}
         tagged: dict[int, Field] = {}
         self.position = position
@@ -163,7 +169,7 @@ class _Encoding:
         self.version = version
         self.flexible = flexible
 
-    def struct(self, value: Struct, out: bytearray, path: str) -> None:
+    def struct(self, value: Any, out: bytearray, path: str) -> None:
         tagged: dict[int, Field] = {}
         for field in value._fields:
             if field.versions.holds(self.version):
@@ -174,9 +180,7 @@ class _Encoding:
         if self.flexible:
             self.tag_section(value, tagged, out, path)
 
-    def tag_section(
-        self, value: Struct, tagged: dict[int, Field], out: bytearray, path: str
-    ) -> None:
+    def tag_section(self, value: Any, tagged: dict[int, Field], out: bytearray, path: str) -> None:
         entries = {}
         for tag, field in tagged.items():
             content = getattr(value, field.name)

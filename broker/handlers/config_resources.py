@@ -14,8 +14,9 @@ from broker import logs
 from broker.handlers.metadata_changes import make_change
 from broker.metadata import dynamic_settings as dynamic
 from config import ConfigError, TopicSettings
-from config.broker import BrokerSettings, Layers, known_key
+from config.broker import BrokerSettings, Layers
 from config.describe import topic_rows
+from config.keys import known_key
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import ConfigRecord
 from storage.metadata.image import (
@@ -169,7 +170,7 @@ class _BrokerConfigs:
         if self._name == dynamic.ALL_BROKERS:
             layers = settings.layers
             settings = BrokerSettings(Layers(layers.static, layers.all_brokers, {}))
-        return key.format(settings.value(name)) or ""
+        return key.format(settings.value(key)) or ""
 
     def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
         try:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from broker import logs
 from broker.network.listening import CannotListen
 from config import ConfigError, TopicSettings
-from config.broker import known_key
-from config.dynamic import ALTERED, fault_of, sound_part
+from config.dynamic import ALTERED, fault_of, sound_part, with_dynamic
 from config.errors import Problem
+from config.keys import known_key
 from protocol.logdata.metadata import ConfigRecord
 from protocol.records.convert import ExpansionLimits
 from storage.metadata.image import BROKER_RESOURCE
@@ -151,8 +151,10 @@ def _checked_together(
     sound = {ALL_BROKERS: kept.all_brokers, str(broker.node_id): kept.this_broker}
     texts = {one: {key: given.text for key, given in layer.items()} for one, layer in sound.items()}
     texts[name] = {key: text for key, text in wanted.items() if key in texts[name]} | dict(changed)
-    settings = broker.settings.with_dynamic(
-        all_brokers=texts[ALL_BROKERS], this_broker=texts[str(broker.node_id)]
+    settings = with_dynamic(
+        broker.settings,
+        all_brokers=texts[ALL_BROKERS],
+        this_broker=texts[str(broker.node_id)],
     )
     if not _differ_for_topics(broker.settings, settings):
         return settings

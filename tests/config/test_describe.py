@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config import BrokerSettings, ConfigError, TopicSettings, check_broker_override, load
+from config import BrokerSettings, ConfigError, TopicSettings, load
 from config.describe import (
     ALL_BROKERS,
     DEFAULT,
@@ -15,6 +15,7 @@ from config.describe import (
     broker_rows,
     topic_rows,
 )
+from config.dynamic import with_dynamic
 
 
 def topic_row(broker: BrokerSettings, name: str, own: dict[str, str] | None = None) -> ConfigRow:
@@ -54,8 +55,10 @@ def test_a_default_is_shown_with_the_broker_keys_it_comes_from() -> None:
 
 
 def test_synonyms_begin_with_what_holds_and_end_with_the_default() -> None:
-    broker = load(overrides={"log.retention.hours": "24"}).with_dynamic(
-        all_brokers={"log.retention.ms": "2000"}, this_broker={"log.retention.ms": "3000"}
+    broker = with_dynamic(
+        load(overrides={"log.retention.hours": "24"}),
+        all_brokers={"log.retention.ms": "2000"},
+        this_broker={"log.retention.ms": "3000"},
     )
     row = topic_row(broker, "retention.ms", {"retention.ms": " 1000"})
     assert (row.value, row.source) == ("1000", TOPIC)
@@ -132,7 +135,7 @@ def test_a_broker_key_that_nobody_gave_has_no_synonyms_of_other_names() -> None:
 
 def test_a_broker_key_shows_what_holds_without_it() -> None:
     # As a broker of Kafka 3.9 answered for the same settings.
-    broker = load().with_dynamic(all_brokers={}, this_broker={"log.retention.ms": "3000"})
+    broker = with_dynamic(load(), all_brokers={}, this_broker={"log.retention.ms": "3000"})
     row = broker_row(broker, "log.retention.ms")
     assert (row.value, row.source) == ("3000", THIS_BROKER)
     assert row.synonyms == [
@@ -164,26 +167,28 @@ def test_keys_for_kafkas_own_tests_are_shown_only_where_they_are_given() -> None
 
 def test_a_change_at_run_time_makes_new_settings_and_leaves_the_old() -> None:
     before = load(overrides={"message.max.bytes": "1000"})
-    after = before.with_dynamic(
+    after = with_dynamic(
+        before,
         all_brokers={"message.max.bytes": "2000", "log.segment.bytes": "5000"},
         this_broker={"message.max.bytes": "3000"},
     )
     assert (before.message_max_bytes, after.message_max_bytes) == (1000, 3000)
     assert TopicSettings.of(after, {}).segment_bytes == 5000
-    assert after.with_dynamic(all_brokers={}, this_broker={}) == before
+    assert with_dynamic(after, all_brokers={}, this_broker={}) == before
 
 
 def test_what_cannot_change_at_run_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be changed at run time: it is read at the start"):
-        check_broker_override("num.partitions", "3")
-    with pytest.raises(ConfigError, match="cannot be changed at run time: there is no ZooKeeper"):
-        check_broker_override("zookeeper.connect", "h")
-    with pytest.raises(ConfigError, match="there is no such key"):
-        check_broker_override("no.such.key", "3")
-    with pytest.raises(ConfigError, match="wanted at least 0"):
-        check_broker_override("message.max.bytes", "-1")
-    check_broker_override("message.max.bytes", "1")
+    settings = load()
+    for name, text, reason in (
+        ("num.partitions", "3", "cannot be changed at run time: it is read at the start"),
+        ("zookeeper.connect", "h", "cannot be changed at run time: there is no ZooKeeper"),
+        ("no.such.key", "3", "there is no such key"),
+        ("message.max.bytes", "-1", "wanted at least 0"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            with_dynamic(settings, all_brokers={}, this_broker={name: text})
+    with_dynamic(settings, all_brokers={}, this_broker={"message.max.bytes": "1"})
     with pytest.raises(ConfigError, match=r"is less than message\.max\.bytes"):
-        load().with_dynamic(all_brokers={}, this_broker={"max.decompressed.batch.bytes": "1000"})
+        with_dynamic(load(), all_brokers={}, this_broker={"max.decompressed.batch.bytes": "1000"})
     with pytest.raises(ConfigError, match=r"num\.partitions"):
-        load().with_dynamic(all_brokers={"num.partitions": "2"}, this_broker={})
+        with_dynamic(load(), all_brokers={"num.partitions": "2"}, this_broker={})

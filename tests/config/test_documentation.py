@@ -9,8 +9,9 @@ import pytest
 
 from config import load
 from config.__main__ import main
-from config.broker import BrokerSettings, known_key, known_keys
+from config.broker import BrokerSettings
 from config.documentation import page, sample
+from config.keys import known_key, known_keys
 from config.not_yet import NOT_YET, unread, why_not_yet
 from config.topic import TopicSettings
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from config import ConfigError, load
-from config.broker import known_key, known_keys
 from config.describe import THIS_BROKER, broker_rows, topic_rows
-from config.dynamic import changed, fault_of, sound_part
+from config.dynamic import fault_of, sound_part, with_dynamic
+from config.keys import known_key, known_keys
 from config.topic import TopicSettings
 from tests.config.test_kafka_keys import OTHER_DEFAULTS, OTHER_TYPES
 
@@ -83,7 +83,7 @@ def test_the_value_of_a_change_without_effect_is_checked() -> None:
 
 
 def test_a_setting_without_effect_says_so() -> None:
-    changed_settings = load().with_dynamic(all_brokers={}, this_broker={"num.io.threads": "9"})
+    changed_settings = with_dynamic(load(), all_brokers={}, this_broker={"num.io.threads": "9"})
     rows = {row.name: row for row in broker_rows(changed_settings)}
     row = rows["num.io.threads"]
     assert (row.value, row.source, row.read_only) == ("9", THIS_BROKER, False)
@@ -136,7 +136,7 @@ def test_a_topics_keys_come_from_broker_keys_that_change_at_run_time_where_kafka
 
 def test_all_that_is_wrong_with_a_change_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        changed(
+        with_dynamic(
             load(),
             all_brokers={"num.partitions": "2", "advertised.listeners": "PLAINTEXT://a:1"},
             this_broker={"message.max.bytes": "x", "mesage.max.bytes": "5"},

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from config.accepted import REMOVED
-from config.broker import known_key, known_keys
+from config.keys import known_key, known_keys
 from config.topic import TopicSettings
 
 # Defaults that are not Kafka's, each with the reason.

@@ -17,6 +17,7 @@ from tests.protocol.reference_values import Chance, Empty, Largest, Smallest, So
 from tests.protocol.test_message_parity import compare_fields, instance_of, snake
 
 if TYPE_CHECKING:
+    from protocol.fields import StructType
     from protocol.schema import Struct
 
 CHANCES = 20
@@ -65,7 +66,7 @@ def our_version(struct: type[Struct], version: int) -> int:
     return version if struct.valid_versions.holds(version) else struct.min_version
 
 
-def of_3_9(tree: Tree, struct: type[Struct]) -> Tree:
+def of_3_9(tree: Tree, struct: StructType) -> Tree:
     """The tree without what our struct has no field for."""
     fields = {field.name: field for field in struct._fields}
     kept: Tree = {}

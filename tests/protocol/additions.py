@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from protocol.fields import Field
-    from protocol.schema import Struct
+    from protocol.fields import Field, StructType
 
 FIRST_TAG = 10_000
 """Kafka counts its tags from 0, and will hardly come here."""
 
-ADDITIONS: dict[type[Struct], dict[str, int]] = {
+ADDITIONS: dict[StructType, dict[str, int]] = {
     OffsetCommitRequest.Topic.Partition: {"expected_offset": 10_000},
 }
 """By struct: the names of the fields and their tags."""
 
 
-def kafkas_fields(cls: type[Struct], version: int) -> list[Field]:
+def kafkas_fields(cls: StructType, version: int) -> list[Field]:
     """The fields of a struct in a version, less those that are ours alone."""
     ours = ADDITIONS.get(cls, {})
     return [f for f in cls._fields if f.versions.holds(version) and f.name not in ours]

@@ -28,8 +28,7 @@ from protocol.schema import (
 )
 
 if TYPE_CHECKING:
-    from protocol.fields import Field
-    from protocol.schema import StructType
+    from protocol.fields import Field, StructType
 
 # The same examples in every run and on every machine.
 QUICK = settings(derandomize=True, database=None, deadline=None, max_examples=100)

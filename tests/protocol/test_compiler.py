@@ -31,7 +31,7 @@ from tests.protocol.declarations import (
 )
 
 if TYPE_CHECKING:
-    from protocol.schema import StructType
+    from protocol.fields import StructType
 
 every_case = pytest.mark.parametrize(
     ("cls", "version"), CASES, ids=[f"{cls.__name__}-v{version}" for cls, version in CASES]

@@ -29,6 +29,7 @@ from tests.protocol.reference_schema import (
 from tests.protocol.reference_values import Chance, Empty, Largest, Smallest, Source, Zero, tree_of
 
 if TYPE_CHECKING:
+    from protocol.fields import StructType
     from protocol.schema import Message, Struct
 
 CHANCES = 4
@@ -68,7 +69,7 @@ VERSIONS = [
 ]
 
 
-def instance_of(cls: type[Struct], fields: list[SchemaField], tree: Tree) -> Struct:
+def instance_of(cls: StructType, fields: list[SchemaField], tree: Tree) -> Struct:
     """The same values, given to our constructor."""
     ours = {field.name: field for field in cls._fields}
     theirs = {field.name: field for field in fields}
@@ -84,7 +85,8 @@ def instance_of(cls: type[Struct], fields: list[SchemaField], tree: Tree) -> Str
             else:
                 value = instance_of(struct, inner, value)
         values[snake(name)] = value
-    return cls(**values)
+    instance: Struct = cls(**values)
+    return instance
 
 
 def samples(schema: Schema, version: int) -> list[Tree]:
@@ -157,7 +159,7 @@ def test_fields_are_kafkas_in_name_kind_order_and_default(api: Api, kind: str) -
 
 
 def compare_fields(
-    cls: type[Struct], fields: list[SchemaField], version: int, flexible: bool, path: str
+    cls: StructType, fields: list[SchemaField], version: int, flexible: bool, path: str
 ) -> None:
     theirs = [field for field in fields if version in field.versions]
     ours = kafkas_fields(cls, version)
