@@ -11,16 +11,31 @@ on the way of a request.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker._version import VERSION
 from protocol.records import transcode
 from protocol.records.compression import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from broker.server import Broker
+    from broker.background.cleaner import Cleaner
+    from broker.background.deletion_clock import DeletionClock
+    from broker.background.scrubber import Scrubber
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.offset_coordinator import OffsetCoordinator
+    from broker.fetching.conversion import Conversions
+    from broker.metadata.client_metrics import ClientMetrics
+    from broker.network.backlog import Backlog
+    from broker.network.connections import Connections
+    from broker.network.descriptors import Descriptors
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topics import Topics
+    from broker.producing.appends import Appends
+    from broker.workers import Worker
+    from protocol.connection import Routes
+    from storage.data_dir import DataDirectory
 
 REQUEST_BYTES_MAX = 8_192
 """More than any scraper sends; a longer request is cut off."""
@@ -33,32 +48,55 @@ Family = tuple[str, str, str, list[tuple[str, int]]]
 """Name, kind, meaning, and rows of labels (or "") with a value."""
 
 
-def page(broker: Broker) -> str:
+class Sources(NamedTuple):
+    """The parts of the broker whose counters are shown."""
+
+    appends: Appends
+    backlog: Backlog
+    cleaner: Cleaner
+    client_metrics: Callable[[], ClientMetrics]
+    connections: Connections
+    controller_routes: Routes
+    conversions: Conversions
+    deletion_clock: DeletionClock
+    descriptors: Descriptors
+    directory: DataDirectory
+    disk: DiskState
+    groups: GroupCoordinator
+    loop: asyncio.AbstractEventLoop
+    offsets: OffsetCoordinator
+    readers: Worker
+    routes: Routes
+    scrubber: Scrubber
+    topics: Topics
+
+
+def page(sources: Sources) -> str:
     """All counters in the text format of Prometheus, each with a line on what it counts."""
     lines: list[str] = []
-    for name, kind, meaning, rows in _families(broker):
+    for name, kind, meaning, rows in _families(sources):
         lines.append(f"# HELP triglot_{name} {meaning}")
         lines.append(f"# TYPE triglot_{name} {kind}")
         lines.extend(f"triglot_{name}{labels} {value}" for labels, value in rows)
     return "\n".join(lines) + "\n"
 
 
-def _request_rows(broker: Broker) -> list[tuple[str, int]]:
+def _request_rows(sources: Sources) -> list[tuple[str, int]]:
     """Requests on all listeners, by API and version."""
     counts: dict[str, int] = {}
-    for route in (*broker.routes.used(), *broker.controller_routes.used()):
+    for route in (*sources.routes.used(), *sources.controller_routes.used()):
         labels = f'{{api="{route.api.name}",version="{route.version}"}}'
         counts[labels] = counts.get(labels, 0) + route.requests
     return list(counts.items())
 
 
-def _families(broker: Broker) -> Iterator[Family]:
+def _families(sources: Sources) -> Iterator[Family]:
     about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
     yield "info", "gauge", "What runs here.", [(about, 1)]
-    yield "connections", "gauge", "Open connections.", [("", len(broker.connections))]
+    yield "connections", "gauge", "Open connections.", [("", len(sources.connections))]
     held = "Memory held for clients that do not take their answers."
-    yield "connections_backlog_bytes", "gauge", held, [("", broker.backlog.bytes)]
-    topics = list(broker.topics)
+    yield "connections_backlog_bytes", "gauge", held, [("", sources.backlog.bytes)]
+    topics = list(sources.topics)
     yield "topics", "gauge", "Topics that exist.", [("", len(topics))]
     partitions = sum(len(topic.partitions) for topic in topics)
     yield "partitions", "gauge", "Partitions that exist.", [("", partitions)]
@@ -66,7 +104,7 @@ def _families(broker: Broker) -> Iterator[Family]:
         "requests_total",
         "counter",
         "Requests by API and version: old versions are old clients.",
-        _request_rows(broker),
+        _request_rows(sources),
     )
     yield (
         "codec_calls_total",
@@ -82,41 +120,41 @@ def _families(broker: Broker) -> Iterator[Family]:
         "sets_rebuilt_total",
         "counter",
         "Produced sets that could not be stored in the bytes they came in.",
-        [("", broker.appends.rebuilt)],
+        [("", sources.appends.rebuilt)],
     )
-    yield from _disk_families(broker)
-    yield from _cleaner_families(broker)
-    yield from _conversion_families(broker)
-    yield from _group_families(broker)
-    yield from _client_metrics_families(broker)
+    yield from _disk_families(sources)
+    yield from _cleaner_families(sources)
+    yield from _conversion_families(sources)
+    yield from _group_families(sources)
+    yield from _client_metrics_families(sources)
 
 
-def _disk_families(broker: Broker) -> Iterator[Family]:
+def _disk_families(sources: Sources) -> Iterator[Family]:
     """Room, and logs that the disk has failed."""
-    disk = broker.disk
+    disk = sources.disk
     full = "1 while records are refused because the disk is full."
     yield "disk_full", "gauge", full, [("", int(disk.full))]
     free = "What may still be written to the data directory, without the reserve."
     yield "disk_free_bytes", "gauge", free, [("", disk.free_bytes)]
     jumped = "How far the clock is ahead of the time by which records are deleted for their age."
-    yield "clock_jump_ms", "gauge", jumped, [("", broker.deletion_clock.jump_ms)]
-    failed = [key for key, log in broker.directory.logs.items() if log.failed is not None]
+    yield "clock_jump_ms", "gauge", jumped, [("", sources.deletion_clock.jump_ms)]
+    failed = [key for key, log in sources.directory.logs.items() if log.failed is not None]
     stopped = "Logs that take no more records until a restart."
     yield "failed_logs", "gauge", stopped, [("", len(failed))]
     rows = [(f'{{topic="{topic}",partition="{index}"}}', 1) for topic, index in failed]
     yield "failed_log", "gauge", "Each of them.", rows
     short = "1 while new connections wait because no file descriptor is left."
-    yield "file_descriptors_short", "gauge", short, [("", int(broker.descriptors.short))]
-    scrubber = broker.scrubber
+    yield "file_descriptors_short", "gauge", short, [("", int(sources.descriptors.short))]
+    scrubber = sources.scrubber
     read = "Bytes of sealed segments read again and compared with their checksums."
     yield "scrubbed_bytes_total", "counter", read, [("", scrubber.bytes_read)]
     damaged = "Sealed segments that were found damaged by that."
     yield "damaged_segments", "gauge", damaged, [("", scrubber.damaged)]
 
 
-def _cleaner_families(broker: Broker) -> Iterator[Family]:
+def _cleaner_families(sources: Sources) -> Iterator[Family]:
     """What was compacted."""
-    done = broker.cleaner.counts
+    done = sources.cleaner.counts
     for name, meaning, value in (
         ("cleanings_total", "Logs that were compacted.", done.cleanings),
         ("cleaning_failures_total", "Compactions that were given up.", done.failures),
@@ -134,9 +172,9 @@ def _cleaner_families(broker: Broker) -> Iterator[Family]:
     yield "cleaning_last_milliseconds", "gauge", took, [("", round(1000 * done.last_duration_s))]
 
 
-def _group_families(broker: Broker) -> Iterator[Family]:
+def _group_families(sources: Sources) -> Iterator[Family]:
     """Groups and their offsets."""
-    groups, offsets = broker.groups, broker.offsets
+    groups, offsets = sources.groups, sources.offsets
     shards = list(groups.loaded_shards())
     known: dict[str, int] = {}
     for shard in shards:
@@ -155,9 +193,9 @@ def _group_families(broker: Broker) -> Iterator[Family]:
     yield "offsets_skipped_records_total", "counter", left, [("", groups.loads.skipped)]
 
 
-def _client_metrics_families(broker: Broker) -> Iterator[Family]:
+def _client_metrics_families(sources: Sources) -> Iterator[Family]:
     """What clients push of themselves."""
-    told = broker.client_metrics
+    told = sources.client_metrics()
     remembered = "Clients that have asked which metrics to push."
     yield "client_metrics_clients", "gauge", remembered, [("", len(told))]
     kept = "Payloads of the last pushes, compressed; the numbers are at /client-metrics."
@@ -167,9 +205,9 @@ def _client_metrics_families(broker: Broker) -> Iterator[Family]:
     yield "client_metrics_refusals_total", "counter", refused, [("", told.refusals)]
 
 
-def _conversion_families(broker: Broker) -> Iterator[Family]:
+def _conversion_families(sources: Sources) -> Iterator[Family]:
     """What was converted for readers of older formats."""
-    made = broker.conversions
+    made = sources.conversions
     for name, meaning, value in (
         (
             "converted_entries_total",
@@ -208,16 +246,16 @@ def _conversion_families(broker: Broker) -> Iterator[Family]:
     )
 
 
-async def listen(broker: Broker, host: str, port: int) -> asyncio.Server:
+async def listen(sources: Sources, host: str, port: int) -> asyncio.Server:
     """Serve the page. Raises OSError."""
-    return await broker.loop.create_server(lambda: _Scrape(broker), host, port)
+    return await sources.loop.create_server(lambda: _Scrape(sources), host, port)
 
 
 class _Scrape(asyncio.Protocol):
     """One HTTP/1.0 request and its answer; the connection is closed behind it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
         self._received = bytearray()
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
@@ -225,7 +263,7 @@ class _Scrape(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport, not its class.
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._broker.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
+        self._timer = self._sources.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
@@ -245,7 +283,7 @@ class _Scrape(asyncio.Protocol):
         if method not in (b"GET", b"HEAD"):
             status, text = "405 Method Not Allowed", "only GET is served\n"
         elif path == b"/metrics":
-            status, text = "200 OK", page(self._broker)
+            status, text = "200 OK", page(self._sources)
         elif path == b"/client-metrics":
             self._answer_with_client_metrics(method)
             return
@@ -257,9 +295,9 @@ class _Scrape(asyncio.Protocol):
         """Their page is made on a thread: it may be of thousands of clients."""
         from broker.metadata.client_metrics_page import page as client_metrics_page
 
-        broker = self._broker
-        pushes = broker.client_metrics.told(broker.groups.now_ms())
-        broker.readers.run(
+        sources = self._sources
+        pushes = sources.client_metrics().told(sources.groups.now_ms())
+        sources.readers.run(
             lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
         )
 

@@ -1,4 +1,4 @@
-"""Start-up and shutdown, in order, and what all connections share.
+"""The composition root: it makes the parts of a broker, starts and stops them in order.
 
 Start: lock and open the data directory, load the topics, listen, print one ready line. Stop: take
 no more connections, answer what is owed, write and sync every log, leave the clean marker.
@@ -11,35 +11,43 @@ import gc
 import os
 import signal
 import sys
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from broker import clock, logs
 from broker._version import VERSION
+from broker.background import deletion_clock, scrubber
+from broker.background.checkpoints import AT_MOST_EVERY_S, SYNCED_EVERY_S, Checkpoints
 from broker.background.cleaner import Cleaner
 from broker.background.deletion_clock import DeletionClock
 from broker.background.flushing import Flushing
+from broker.background.folder_removal import FolderRemoval
 from broker.background.housekeeping import Housekeeping
 from broker.background.log_starts import LogStarts
+from broker.background.producer_expiry import ProducerExpiry
+from broker.background.retention import Retention
 from broker.background.scrubber import Scrubber
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.loading import snapshotting
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
+from broker.metadata import controller
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
 from broker.network import descriptors
 from broker.network.backlog import Backlog
 from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
-from broker.network.connections import Connections
+from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
 from broker.network.descriptors import Descriptors
 from broker.network.dispatch import served
 from broker.network.listening import CannotListen, Listening
 from broker.notify import notify
+from broker.partitions import disk_state
 from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
@@ -52,6 +60,7 @@ from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.filesystem import SPARES, DiskFilesystem
+from storage.identity import uuid_of
 from storage.layout import RESERVE
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.metadata_log import MetadataLogSettings
@@ -60,6 +69,10 @@ from storage.open_segments import OPEN
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker import metrics
+    from broker.background.housekeeping import Task
     from broker.metadata.client_metrics import ClientMetrics
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
@@ -78,7 +91,7 @@ class StartRefused(Exception):
 
 
 class Broker:
-    """What handlers and connections share."""
+    """All parts of a broker, each made with those that it needs. Nothing below knows this class."""
 
     def __init__(
         self,
@@ -87,38 +100,64 @@ class Broker:
         directory: DataDirectory,
         store: MetadataStore,
         clock_state: ClockState | None,
+        now_ms: Callable[[], int],
     ) -> None:
-        self.current_settings = CurrentSettings(settings)
+        """`now_ms` gives ms since 1970."""
+        self.settings = CurrentSettings(settings)
         self.loop = loop
         self.directory = directory
-        self.node_id: int = settings.node_id
-        self.cluster_id: str = directory.identity.cluster_id
-        self.now_ms = clock.now_ms
+        self.now_ms = now_ms
         self.routes = Routes(served())
         self.controller_routes = _controller_routes(settings)
         self.listening = Listening(loop, self.new_connection)
+        self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
+        self.connection_counts = ConnectionCounts(self.descriptors)
+        self.connections = Connections(loop, self.settings, self.connection_counts)
+        self.backlog = Backlog(settings.connections_backlog_max_bytes)
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots,
+            lambda: int.from_bytes(os.urandom(4), "big") >> 1,
+        )
+        self._make_threads()
+        self._make_storing(clock_state)
+        self._make_topics(store)
+        self._make_groups()
+        self._make_background()
+        self.parts = self._parts()
+
+    def _make_threads(self) -> None:
+        loop = self.loop
         self.syncer = Worker(loop, "sync")
         # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
         self.checkpointer = Worker(loop, "checkpoint")
+        self.readers = Worker(loop, "read", COLD_READERS)
+        self.converter = Worker(loop, "convert")
+        # For what expands far, beside it: who needs less does not wait behind.
+        self.expander = Worker(loop, "expand")
+        self.side_by_side = SideBySide()
+
+    def _make_storing(self, clock_state: ClockState | None) -> None:
+        """What stands between the requests and the disk."""
+        settings, loop, directory = self.settings.current, self.loop, self.directory
         self.deletion_clock = DeletionClock(
             clock_state,
             DiskFilesystem(),
             directory.path,
             self.checkpointer,
-            lambda: self.settings.clock_jump_wait_ms,
-            wall_ms=clock.now_ms,
+            lambda: self.settings.current.clock_jump_wait_ms,
+            wall_ms=self.now_ms,
             elapsed_ms=clock.elapsed_ms,
         )
-        self.readers = Worker(loop, "read", COLD_READERS)
-        self.converter = Worker(loop, "convert")
-        # For what expands far, beside it: who needs less does not wait behind.
-        self.expander = Worker(loop, "expand")
-        self.conversions = _conversions(settings, self.converter, self.expander)
+        self.conversions = Conversions(
+            self.converter,
+            self.expander,
+            _expansion_limits(settings),
+            cache_max_bytes=settings.conversion_cache_max_bytes,
+        )
         self.disk = DiskState(
             loop, self.readers, DiskFilesystem(), directory.path, settings.disk_reserve_bytes
         )
         self.appends = Appends(self.disk)
-        self.side_by_side = SideBySide()
         self.group_commit = GroupCommit(
             loop,
             self.syncer,
@@ -126,31 +165,143 @@ class Broker:
             self.disk,
             covers_acks=settings.log_flush_policy == "ack",
         )
-        self.flushing = Flushing(self)
-        self.log_starts = LogStarts(self)
-        self.fetch_sessions = FetchSessions(
-            settings.max_incremental_fetch_session_cache_slots,
-            lambda: int.from_bytes(os.urandom(4), "big") >> 1,
+        self.settings.subscribe(self._configure_storing)
+        self.flushing = Flushing(
+            self.settings,
+            directory,
+            appends=self.appends,
+            group_commit=self.group_commit,
+            time_s=loop.time,
         )
-        self.topics = Topics(store, directory, settings, _random_uuid, self.disk.require_room)
-        self.controller = Controller(self, DiskFilesystem(), store, _random_uuid)
-        self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
-        self.connection_counts = ConnectionCounts(self.descriptors)
-        self.groups = _group_coordinator(self)
-        self.offsets = _offset_coordinator(self)
-        self.cleaner = Cleaner(self)
-        self.scrubber = Scrubber(self)
-        self.backlog = Backlog(settings.connections_backlog_max_bytes)
-        self.connections = Connections(self.current_settings, self.connection_counts)
-        self.dynamic_settings = DynamicSettings(self)
-        self.parts = self._parts()
+
+    def _configure_storing(self, _: BrokerSettings, settings: BrokerSettings) -> None:
+        self.group_commit.covers_acks = settings.log_flush_policy == "ack"
+        self.disk.configure(settings.disk_reserve_bytes)
+        self.conversions.configure(
+            _expansion_limits(settings), cache_max_bytes=settings.conversion_cache_max_bytes
+        )
+
+    def _make_topics(self, store: MetadataStore) -> None:
+        self.topics = Topics(
+            store, self.directory, self.settings, _random_uuid, self.disk.require_room
+        )
+        self.controller = Controller(
+            store,
+            self.settings,
+            directory_id=uuid_of(self.directory.identity.directory_id),
+            disk=self.disk,
+            checkpointer=self.checkpointer,
+            readers=self.readers,
+            new_uuid=_random_uuid,
+            now_ms=self.now_ms,
+        )
+        self.dynamic_settings = DynamicSettings(
+            self.settings, self.controller, self.topics, self.listening
+        )
+
+    def _make_groups(self) -> None:
+        self.groups = GroupCoordinator(
+            settings=self.settings,
+            loop=self.loop,
+            topics=self.topics,
+            disk=self.disk,
+            appends=self.appends,
+            group_commit=self.group_commit,
+            side_by_side=self.side_by_side,
+            arrivals=Arrivals(self.connection_counts.opened),
+            new_member_id=_member_id,
+            wall_ms=self.now_ms,
+            loaded=lambda: self.offsets.look_for_deleted(),
+        )
+        self.offsets = OffsetCoordinator(
+            self.groups.runtime,
+            settings=self.settings,
+            loop=self.loop,
+            wall_ms=self.now_ms,
+            deletion_ms=self.deletion_clock.now_ms,
+        )
+
+    def _make_background(self) -> None:
+        settings, loop, directory, disk = self.settings, self.loop, self.directory, self.disk
+        self.cleaner = Cleaner(
+            loop,
+            settings,
+            self.topics,
+            directory,
+            disk=disk,
+            group_commit=self.group_commit,
+            readers=self.readers,
+            wall_ms=self.now_ms,
+            deletion_ms=self.deletion_clock.now_ms,
+        )
+        self.log_starts = LogStarts(
+            directory,
+            disk,
+            self.group_commit,
+            syncer=self.syncer,
+            readers=self.readers,
+            is_replacing=self.cleaner.is_replacing,
+        )
+        self.retention = Retention(
+            loop,
+            settings,
+            self.topics,
+            log_starts=self.log_starts,
+            disk=disk,
+            syncer=self.syncer,
+            deletion_clock=self.deletion_clock,
+            now_ms=self.now_ms,
+        )
+        self.scrubber = Scrubber(
+            settings, directory, disk=disk, readers=self.readers, now_ms=self.now_ms
+        )
+        self.checkpoints = Checkpoints(
+            loop, directory, appends=self.appends, disk=disk, worker=self.checkpointer
+        )
+        self.producer_expiry = ProducerExpiry(
+            settings, directory, deletion_ms=self.deletion_clock.now_ms
+        )
+        self.folder_removal = FolderRemoval(directory.remove_deleted, disk, self.readers)
+        self.housekeeping = Housekeeping(loop, self._tasks())
+        self.flushing.period_changed = partial(self.housekeeping.set_period, self.flushing.look)
+
+    def _tasks(self) -> list[Task]:
+        """The periodic tasks, each with its seconds."""
+        settings, checkpoints = self.settings.current, self.checkpoints
+        offsets_s = settings.log_flush_offset_checkpoint_interval_ms / 1000
+        starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
+        return [
+            (self.flushing.period_s, self.flushing.look),
+            (disk_state.LOOK_EVERY_S, self.disk.look),
+            (descriptors.LOOK_EVERY_S, self.descriptors.look),
+            (max(AT_MOST_EVERY_S, offsets_s), checkpoints.write),
+            (max(AT_MOST_EVERY_S, starts_s), checkpoints.write_starts),
+            (AT_MOST_EVERY_S, checkpoints.write_if_due),
+            (SYNCED_EVERY_S, checkpoints.note_synced),
+            (IDLE_CHECK_EVERY_S, self.connections.close_idle),
+            (deletion_clock.LOOK_EVERY_S, self.deletion_clock.look),
+            (scrubber.LOOK_EVERY_S, self.scrubber.look),
+            (controller.LOOK_EVERY_S, self.controller.look),
+            (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
+            (settings.producer_id_expiration_check_interval_ms / 1000, self.producer_expiry.run),
+            (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
+        ]
+
+    def start_background(self) -> None:
+        """Begin with what nobody waits for."""
+        self.flushing.start()
+        self.housekeeping.start()
+        self.retention.start()
+        for soon in (self.disk.look, self.deletion_clock.look, self.producer_expiry.run):
+            self.loop.call_soon(soon)  # when the broker is ready
+        self.cleaner.start()
 
     def _parts(self) -> Parts:
         return Parts(
             appends=self.appends,
-            client_metrics=lambda: self.client_metrics,
+            client_metrics=self.client_metrics,
             clock_ms=self.now_ms,
-            cluster_id=self.cluster_id,
+            cluster_id=self.directory.identity.cluster_id,
             controller=self.controller,
             conversions=self.conversions,
             directory=self.directory,
@@ -162,96 +313,54 @@ class Broker:
             groups=self.groups,
             log_starts=self.log_starts,
             loop=self.loop,
-            node_id=self.node_id,
+            node_id=self.settings.current.node_id,
             offsets=self.offsets,
             port_of=lambda listener: self.listening.ports[listener],
             preparation=Preparation(self.converter, self.expander, self.appends, self.disk),
             readers=self.readers,
-            remove_folders=self.remove_later,
-            settings=self.current_settings,
+            remove_folders=self.folder_removal.remove_later,
+            settings=self.settings,
             topics=self.topics,
         )
 
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""
-        controller = {one.name for one in self.settings.controller_listeners}
+        of_controller = {one.name for one in self.settings.current.controller_listeners}
         return Connection(
             self.parts,
             listener,
-            self.controller_routes if listener in controller else self.routes,
+            self.controller_routes if listener in of_controller else self.routes,
             backlog=self.backlog,
             admit=self.connections.admit,
             lost=self.connections.lost,
         )
 
-    @property
-    def settings(self) -> BrokerSettings:
-        """As they are now."""
-        return self.current_settings.current
-
-    @cached_property
     def client_metrics(self) -> ClientMetrics:
         """What clients push of themselves (KIP-714)."""
-        from broker.metadata.client_metrics import (
-            ClientMetrics,  # most starts are followed by no push
-        )
+        return self._client_metrics
+
+    @cached_property
+    def _client_metrics(self) -> ClientMetrics:
+        # Most starts are followed by no push.
+        from broker.metadata.client_metrics import ClientMetrics
 
         return ClientMetrics(
             lambda: self.controller.image.configs,
             CLIENT_METRICS_RESOURCE,
             _random_uuid,
-            max_bytes=self.settings.telemetry_max_bytes,
+            max_bytes=self.settings.current.telemetry_max_bytes,
         )
 
-    def remove_later(self, folders: list[str], delay_ms: int) -> None:
-        """Remove what is left of a deleted topic; the next start would do it as well."""
+    def metric_sources(self) -> metrics.Sources:
+        """The parts whose counters are shown."""
+        from broker import metrics  # few brokers are watched, and every import delays the start
 
-        def remove() -> None:
-            self.readers.run(lambda: self._remove(folders), lambda _: None)
-
-        self.disk.remove_later(remove, delay_ms)
-
-    def _remove(self, folders: list[str]) -> None:
-        for folder in folders:
-            try:
-                self.directory.remove_deleted(folder)
-            except OSError as error:
-                logs.warning("a deleted topic was left over", folder=folder, reason=str(error))
+        found = {name: getattr(self, name) for name in metrics.Sources._fields}
+        return metrics.Sources(**found)
 
 
-def _conversions(settings: BrokerSettings, worker: Worker, expander: Worker) -> Conversions:
-    return Conversions(
-        worker,
-        expander,
-        ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio),
-        cache_max_bytes=settings.conversion_cache_max_bytes,
-    )
-
-
-def _group_coordinator(broker: Broker) -> GroupCoordinator:
-    return GroupCoordinator(
-        settings=broker.current_settings,
-        loop=broker.loop,
-        topics=broker.topics,
-        disk=broker.disk,
-        appends=broker.appends,
-        group_commit=broker.group_commit,
-        side_by_side=broker.side_by_side,
-        arrivals=Arrivals(broker.connection_counts.opened),
-        new_member_id=_member_id,
-        wall_ms=clock.now_ms,
-        loaded=lambda: broker.offsets.look_for_deleted(),
-    )
-
-
-def _offset_coordinator(broker: Broker) -> OffsetCoordinator:
-    return OffsetCoordinator(
-        broker.groups.runtime,
-        settings=broker.current_settings,
-        loop=broker.loop,
-        wall_ms=clock.now_ms,
-        deletion_ms=broker.deletion_clock.now_ms,
-    )
+def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
+    return ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio)
 
 
 def _controller_routes(settings: BrokerSettings) -> Routes:
@@ -317,7 +426,11 @@ async def _serve(
     await running.stop()
 
 
-async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Running:
+async def start(
+    settings: BrokerSettings,
+    loop: asyncio.AbstractEventLoop,
+    now_ms: Callable[[], int] = clock.now_ms,
+) -> Running:
     """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
     files = DiskFilesystem()
     path = settings.data_directory
@@ -339,15 +452,15 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
             files,
             path,
             directory.identity,
-            now_ms=clock.now_ms,
+            now_ms=now_ms,
             settings=MetadataLogSettings(
                 settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
             ),
         )
-        broker = Broker(settings, loop, directory, store, clock_state)
+        broker = Broker(settings, loop, directory, store, clock_state, now_ms)
         broker.dynamic_settings.apply()
         broker.controller.register()
-        reports += broker.topics.load(now_ms=clock.now_ms())
+        reports += broker.topics.load(now_ms=now_ms())
         broker.groups.start(broker.controller.image.configs)
         await _listen(broker)
         scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
@@ -359,10 +472,8 @@ async def start(settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> Ru
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
     broker.groups.report_torn_commits(reports)
-    housekeeping = Housekeeping(broker)
-    housekeeping.start()
-    broker.cleaner.start()
-    return Running(broker, scrapes, housekeeping)
+    broker.start_background()
+    return Running(broker, scrapes)
 
 
 def _why(error: Exception, path: str) -> str:
@@ -373,7 +484,7 @@ def _why(error: Exception, path: str) -> str:
 
 async def _listen(broker: Broker) -> None:
     """Open the listeners that the metadata log has for this broker, else those of the start."""
-    settings = broker.settings
+    settings = broker.settings.current
     set_while_running = "listeners" in settings.layers.this_broker
     if set_while_running:
         logs.info(
@@ -396,10 +507,11 @@ async def _listen(broker: Broker) -> None:
 async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
     from broker import metrics  # few brokers are watched, and every import delays the start
 
-    host, port = broker.settings.metrics_host, broker.settings.metrics_port
+    settings = broker.settings.current
+    host, port = settings.metrics_host, settings.metrics_port
     assert port is not None
     try:
-        server = await metrics.listen(broker, host, port)
+        server = await metrics.listen(broker.metric_sources(), host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StartRefused(
@@ -413,19 +525,16 @@ async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
 class Running:
     """A started broker and how to stop it."""
 
-    def __init__(
-        self, broker: Broker, scrapes: asyncio.AbstractServer | None, housekeeping: Housekeeping
-    ) -> None:
+    def __init__(self, broker: Broker, scrapes: asyncio.AbstractServer | None) -> None:
         """`scrapes` serves the metrics, if somebody wants them."""
         self.broker = broker
         self._scrapes = scrapes
-        self._housekeeping = housekeeping
         self.host, self.port = broker.listening.address
 
     def announce(self, *, as_json: bool) -> None:
         """Print the ready line, and tell the service manager."""
         started_ms = clock.process_age_ms()
-        data = os.path.abspath(self.broker.settings.data_directory)  # noqa: PTH100 - start-up time
+        data = os.path.abspath(self.broker.settings.current.data_directory)  # noqa: PTH100 - start-up time
         if as_json:
             import json
 
@@ -451,7 +560,9 @@ class Running:
         """Finish what is in flight, then close every log and mark the directory clean."""
         broker = self.broker
         notify(STOPPING="1")
-        self._housekeeping.stop()  # which could have a listener go on
+        broker.housekeeping.stop()  # which could have a listener go on
+        broker.retention.stop()
+        broker.checkpoints.stop()
         broker.descriptors.release()
         broker.listening.close()
         if self._scrapes is not None:

@@ -1,4 +1,4 @@
-"""The few threads: one for syncs, a small pool for reads of cold data.
+"""Worker threads, each set with one queue, and jobs that run side by side.
 
 The loop owns all state. A thread is given what it needs, touches files only, and hands its result
 back to the loop.
@@ -11,13 +11,15 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker import logs
+from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
 
-    Job = tuple[Callable[[], Any], Callable[[Any], None], Callable[[Exception], None]]
+    Failed = Callable[[Exception], None]
+    Job = tuple[Callable[[], Any], Callable[[Any], None], Failed | None]
 
 T = TypeVar("T")
 
@@ -26,9 +28,9 @@ SYNCS_AT_ONCE = 8
 
 
 MOST_EXPAND_BYTES = 8 * 1024 * 1024
-"""What one worker expands a set or an entry to; what goes beyond is for another, so that nobody who
-needs less waits for it. Producers with default settings send a MiB, seldom compressed to less than
-an eighth. To find that one goes beyond takes some 15 ms."""
+"""One worker expands a set or an entry up to here; what goes beyond is for another, so that nobody
+who needs less waits for it. Producers with default settings send a MiB, seldom compressed to less
+than an eighth. To find that one goes beyond takes some 15 ms."""
 
 
 class Worker:
@@ -48,10 +50,11 @@ class Worker:
         self,
         job: Callable[[], T],
         done: Callable[[T], None],
-        failed: Callable[[Exception], None] | None = None,
+        failed: Failed | None = None,
     ) -> None:
         """Run `job` on a thread, then on the loop `done` with its result, or `failed` with what it
-        raised. Without `failed` it is not expected to raise, and the log tells of a fault."""
+        raised. A fault of ours, neither OSError nor KafkaError, is logged; without `failed` all
+        that it raises counts as one."""
         if not self._threads:
             for number in range(self._count):
                 thread = threading.Thread(
@@ -59,7 +62,7 @@ class Worker:
                 )
                 self._threads.append(thread)
                 thread.start()
-        self._jobs.put((job, done, failed or _fault))
+        self._jobs.put((job, done, failed))
 
     def stop(self) -> None:
         """Finish what is queued and end the threads."""
@@ -75,7 +78,10 @@ class Worker:
             try:
                 result = job()
             except Exception as error:
-                self._loop.call_soon_threadsafe(failed, error)
+                if failed is None or not isinstance(error, OSError | KafkaError):
+                    self._loop.call_soon_threadsafe(_fault, error)
+                if failed is not None:
+                    self._loop.call_soon_threadsafe(failed, error)
             else:
                 self._loop.call_soon_threadsafe(done, result)
                 del result

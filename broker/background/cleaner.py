@@ -18,22 +18,27 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
-from broker.background.uncleanable import FIRST_S, LAST_S, LeftAlone
+from broker.background.uncleanable import FIRST_S, LAST_S, UncleanableLogs
+from broker.slicing import Slicer
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from subprocess import Popen
 
     from broker.background.child_process import ChildProcess
-    from broker.partitions.topic import Partition
-    from broker.server import Broker
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition, Topic
+    from broker.producing.group_commit import GroupCommit
+    from broker.workers import Worker
+    from config import BrokerSettings
     from storage.cleaning.plan import CleaningPlan
+    from storage.data_dir import DataDirectory
     from storage.log import Log
     from storage.syncing import SyncStep
 
@@ -104,36 +109,66 @@ def _dirtier(one: _Cleaning | None, other: _Cleaning | None) -> _Cleaning | None
 
 
 class Cleaner:
-    """Runs the duty on the loop, from `start` to `stop`."""
+    """Works on the loop, from `start` to `stop`. One log at a time."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: CurrentSettings,
+        topics: Iterable[Topic],
+        directory: DataDirectory,
+        *,
+        disk: DiskState,
+        group_commit: GroupCommit,
+        readers: Worker,
+        wall_ms: Callable[[], int],
+        deletion_ms: Callable[[], int],
+    ) -> None:
+        """`wall_ms` is the time by which segments are rolled, `deletion_ms` that by which
+        tombstones go; both in ms since 1970."""
+        self._loop = loop
+        self._settings = settings
+        self._topics = topics
+        self._directory = directory
+        self._disk = disk
+        self._group_commit = group_commit
+        self._readers = readers
+        self._wall_ms = wall_ms
+        self._deletion_ms = deletion_ms
+        self._slicer = Slicer(loop, "compaction", slice_s=SLICE_S, pause_s=PAUSE_S)
+        self._best: _Cleaning | None = None
+        """The dirtiest log of the search under way."""
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._child: ChildProcess | None = None
         self._current: _Cleaning | None = None
         self._stopped = False
-        self._is_resting = False
-        self._left_alone = LeftAlone()
+        self._is_backing_off = False
+        self._uncleanable = UncleanableLogs()
         self._crash_wait_s = 0.0
         self._imported = False
         self.counts = Counts()
+        settings.subscribe(self._configure)
 
     def start(self) -> None:
-        if self._broker.settings.log_cleaner_enable:
-            self._rest()
+        if self._settings.current.log_cleaner_enable:
+            self._back_off()
 
-    def configure(self) -> None:
-        """log.cleaner.backoff.ms is another one: if it rests at the moment, rest for so long."""
-        if self._is_resting and self._timer is not None:
+    def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
+        if (
+            before.log_cleaner_backoff_ms != settings.log_cleaner_backoff_ms
+            and self._is_backing_off
+            and self._timer is not None
+        ):
             self._timer.cancel()
-            self._rest()
+            self._back_off()
 
     async def stop(self) -> None:
         """End what is under way; the old segments of an unfinished group stay."""
         from asyncio import sleep
 
         self._stopped = True
+        self._slicer.stop()
         for timer in (self._timer, self._idle):
             if timer is not None:
                 timer.cancel()
@@ -157,78 +192,78 @@ class Cleaner:
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
         if not self._stopped:
-            self._timer = self._broker.loop.call_later(delay_s, action)
+            self._timer = self._loop.call_later(delay_s, action)
 
     # Looking
 
     def _look(self) -> None:
         """Look at all logs; before the first time, import on a thread what that needs."""
-        self._is_resting = False
+        self._is_backing_off = False
         if self._imported:
-            self._look_on(self._eligible(), None)
-        elif any("compact" in topic.settings.cleanup_policy for topic in self._broker.topics):
-            self._broker.readers.run(_import, lambda _: self._later(0, self._look))
+            self._best = None
+            self._slicer.run(self._search(), self._clean_best)
+        elif any("compact" in topic.settings.cleanup_policy for topic in self._topics):
+            self._readers.run(_import, lambda _: self._later(0, self._look))
             self._imported = True
         else:
-            self._rest()
+            self._back_off()
 
-    def _look_on(self, plans: Iterator[_Cleaning | None], best: _Cleaning | None) -> None:
-        """Look at some logs, and at the others a little later; begin with the best in the end."""
-        end_s = clock.monotonic_s() + SLICE_S
-        for found in plans:
-            best = _dirtier(found, best)
-            if clock.monotonic_s() >= end_s:
-                self._later(PAUSE_S, partial(self._look_on, plans, best))
-                return
+    def _search(self) -> Iterator[None]:
+        for found in self._eligible():
+            self._best = _dirtier(found, self._best)
+            yield None
+
+    def _clean_best(self) -> None:
+        best, self._best = self._best, None
         self.counts.dirtiest_ratio = 0.0 if best is None else best.plan.dirty_ratio
         if best is None:
-            self._rest()
+            self._back_off()
         else:
             self._cover(best)
 
     def _eligible(self) -> Iterator[_Cleaning | None]:
         """Each log of a compacted topic, or None for one that needs no cleaning now."""
-        for topic in list(self._broker.topics):
+        for topic in list(self._topics):
             if "compact" not in topic.settings.cleanup_policy:
                 continue
             for partition in list(topic.partitions):
                 try:
                     yield self._plan(partition)
                 except (OSError, StorageError) as error:
-                    self._left_alone.add(partition.log)
+                    self._uncleanable.add(partition.log)
                     logs.warning("not compacted", log=partition.log.name, reason=str(error))
-                except Exception as error:  # a fault of ours is one log's, not the duty's
-                    self._left_alone.add(partition.log)
+                except Exception as error:  # a fault of ours is one log's alone
+                    self._uncleanable.add(partition.log)
                     logs.error("not compacted", log=partition.log.name, exc_info=error)
 
     def _plan(self, partition: Partition) -> _Cleaning | None:
         from broker.background.cleanable import bytes_wanted, plan_of, roll_is_due
 
         log, settings = partition.log, partition.topic.settings
-        now_ms = self._broker.deletion_clock.now_ms()
-        if log.failed is not None or not self._left_alone.is_due(log):
+        now_ms = self._deletion_ms()
+        if log.failed is not None or not self._uncleanable.is_due(log):
             return None
         if roll_is_due(log, settings, now_ms=now_ms):
-            log.roll(now_ms=self._broker.now_ms())
-        plan = plan_of(log, settings, self._broker.settings, now_ms=now_ms)
+            log.roll(now_ms=self._wall_ms())
+        plan = plan_of(log, settings, self._settings.current, now_ms=now_ms)
         if plan is None:
             return None
         wanted, free = bytes_wanted(plan), log.files.free_bytes(log.folder)
         if free < wanted:
-            self._left_alone.add(log)
+            self._uncleanable.add(log)
             text = "not compacted: the disk is too full"
             logs.warning(text, log=log.name, free=free, wanted=wanted)
             return None
         return _Cleaning(partition, plan)
 
-    def _rest(self) -> None:
-        """Nothing to do for now."""
-        self._is_resting = True
-        backoff_s = self._broker.settings.log_cleaner_backoff_ms / 1000
+    def _back_off(self) -> None:
+        """Wait for log.cleaner.backoff.ms: nothing is to be cleaned."""
+        self._is_backing_off = True
+        backoff_s = self._settings.current.log_cleaner_backoff_ms / 1000
         self._later(max(backoff_s, LOOK_AT_MOST_EVERY_S), self._look)
-        self._left_alone.forget_closed()
+        self._uncleanable.forget_closed()
         if self._child is not None and self._idle is None:
-            self._idle = self._broker.loop.call_later(IDLE_S, self._end_idle)
+            self._idle = self._loop.call_later(IDLE_S, self._end_idle)
 
     def _end_idle(self) -> None:
         self._idle = None
@@ -263,34 +298,29 @@ class Cleaner:
             if log in failed:
                 self._give_up(cleaning, failed[log])
                 return
-            steps.extend(self._broker.directory.checkpoint_gaps(log, cleaning.plan.end))
-            self._do(cleaning, prepare, lambda: self._send(cleaning, spawned))
+            steps.extend(self._directory.checkpoint_gaps(log, cleaning.plan.end))
+            self._on_thread(cleaning, prepare, lambda: self._send(cleaning, spawned))
 
         steps: list[SyncStep] = []
         spawned: list[Popen[bytes] | OSError] = []
-        self._broker.group_commit.wait([log], synced)
+        self._group_commit.wait([log], synced)
 
-    def _do(self, cleaning: _Cleaning, job: Callable[[], None], done: Callable[[], None]) -> None:
+    def _on_thread(
+        self, cleaning: _Cleaning, job: Callable[[], None], done: Callable[[], None]
+    ) -> None:
         """Have a thread do what waits for the disk, then go on; or give up."""
 
-        def work() -> OSError | None:
-            try:
-                job()
-            except OSError as error:
-                return error
-            return None
-
-        def worked(error: OSError | None) -> None:
-            if not self._is_current(cleaning):
-                return
-            if error is not None:
-                self._broker.disk.noticed(error)
-                self._interrupt(cleaning, str(error))
-            else:
+        def succeeded(_: None) -> None:
+            if self._is_current(cleaning):
                 done()
 
+        def failed(error: Exception) -> None:
+            if self._is_current(cleaning):
+                self._disk.noticed(error)
+                self._interrupt(cleaning, str(error))
+
         if not self._stopped:
-            self._broker.readers.run(work, worked)
+            self._readers.run(job, succeeded, failed)
 
     def is_replacing(self, log: Log) -> bool:
         """Whether no segment may leave this log at the moment: after a crash a replacement that was
@@ -306,7 +336,7 @@ class Cleaner:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        limit = self._broker.settings.log_cleaner_io_max_bytes_per_second
+        limit = self._settings.current.log_cleaner_io_max_bytes_per_second
         work = {
             "plan": cleaning.plan.as_json(),
             "bytes_per_second": limit if limit < NO_LIMIT else None,
@@ -328,7 +358,7 @@ class Cleaner:
                 reason = f"its process ended with {status}"
                 self._enter({"error": reason, "crashed": True})
 
-        child = ChildProcess(self._broker.loop, process, on_line=self._heard, on_end=ended)
+        child = ChildProcess(self._loop, process, on_line=self._heard, on_end=ended)
         return child
 
     def _heard(self, line: bytes) -> None:
@@ -365,14 +395,16 @@ class Cleaner:
 
         def committed() -> None:
             if not replacing.is_possible():  # the topic was deleted
-                self._do(cleaning, replacing.retract, lambda: self._interrupt(cleaning, None))
+                self._on_thread(
+                    cleaning, replacing.retract, lambda: self._interrupt(cleaning, None)
+                )
                 return
             try:
                 replacing.swap()
             except StorageError as error:
                 self._interrupt(cleaning, str(error))
                 return
-            self._do(cleaning, replacing.finish, finished)
+            self._on_thread(cleaning, replacing.finish, finished)
 
         def finished() -> None:
             cleaning.is_replacing = False
@@ -380,28 +412,28 @@ class Cleaner:
 
         if replacing.is_possible():
             cleaning.is_replacing = True
-            self._do(cleaning, replacing.commit, committed)
+            self._on_thread(cleaning, replacing.commit, committed)
         else:
             self._interrupt(cleaning, None)
 
     def _cleaned(self, cleaning: _Cleaning, cleaned_to: int, stats: dict[str, int]) -> None:
         """All groups are swapped in, durably: note it, and tell of it."""
         cleaning.log.cleaned_to = cleaned_to
-        steps = self._broker.directory.checkpoint_cleaned()
+        steps = self._directory.checkpoint_cleaned()
 
         def note() -> None:
             for step in steps:
                 step.sync()
 
-        self._do(cleaning, note, lambda: self._told(cleaning, stats))
+        self._on_thread(cleaning, note, lambda: self._report(cleaning, stats))
 
-    def _told(self, cleaning: _Cleaning, stats: dict[str, int]) -> None:
+    def _report(self, cleaning: _Cleaning, stats: dict[str, int]) -> None:
         self._current = None
         self._crash_wait_s = 0.0
         if cleaning.log.cleaned_to == cleaning.plan.first_dirty:
-            self._left_alone.add(cleaning.log)  # nothing came of it, nor will at once
+            self._uncleanable.add(cleaning.log)  # nothing came of it, nor will at once
         else:
-            self._left_alone.succeeded(cleaning.log)
+            self._uncleanable.succeeded(cleaning.log)
         self.counts.add(stats)
         seconds = self.counts.last_duration_s = clock.monotonic_s() - cleaning.started_s
         logs.info(
@@ -456,7 +488,7 @@ class Cleaner:
                 self._current = None
                 self._later(0, self._look)
 
-        self._when_gone(child, lambda: self._do(cleaning, clear, cleared))
+        self._when_gone(child, lambda: self._on_thread(cleaning, clear, cleared))
 
     def _when_gone(self, child: ChildProcess | None, action: Callable[[], None]) -> None:
         if child is None or child.gone():
@@ -471,8 +503,8 @@ class Cleaner:
             self._later(0, self._look)
             return
         self.counts.failures += 1
-        is_news, wait_s = cleaning.log not in self._left_alone, 0.0
-        self._left_alone.add(cleaning.log)
+        is_news, wait_s = cleaning.log not in self._uncleanable, 0.0
+        self._uncleanable.add(cleaning.log)
         if crashed:
             is_news = not self._crash_wait_s
             wait_s = min(2 * self._crash_wait_s or FIRST_S, LAST_S)

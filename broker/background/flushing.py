@@ -1,4 +1,4 @@
-"""When written records are synced, besides the answers that wait for it (log.flush.policy).
+"""Flushing: syncs of written records, besides those that answers wait for (log.flush.policy).
 
     ack       acks=all waits for a sync; what others wrote is synced within a second
     interval  flush.messages and flush.ms of each topic say when; without them, every second
@@ -16,9 +16,12 @@ from config.kinds import LONG_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from broker.current_settings import CurrentSettings
     from broker.partitions.topic import Partition
-    from broker.server import Broker
+    from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
     from config import BrokerSettings
+    from storage.data_dir import DataDirectory
     from storage.log import Log
 
 EVERY_S = 1.0
@@ -29,32 +32,46 @@ RECOVERED_AT_ONCE = 256
 
 
 class Flushing:
-    """Belongs to the loop; the syncs are group commits. `look` is a periodic duty."""
+    """Belongs to the loop; the syncs are group commits. `look` is a periodic task,
+    every `period_s`."""
 
     __slots__ = (
-        "_broker", "_last_s", "_policy", "_recovered", "_since", "counts_records",
-        "period_changed", "period_s",
+        "_appends", "_directory", "_group_commit", "_last_s", "_policy", "_recovered", "_since",
+        "_time_s", "counts_records", "period_changed", "period_s",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._policy: str = broker.settings.log_flush_policy
+    def __init__(
+        self,
+        settings: CurrentSettings,
+        directory: DataDirectory,
+        *,
+        appends: Appends,
+        group_commit: GroupCommit,
+        time_s: Callable[[], float],
+    ) -> None:
+        """`time_s` is the loop's clock."""
+        self._directory = directory
+        self._appends = appends
+        self._group_commit = group_commit
+        self._time_s = time_s
+        self._policy: str = settings.current.log_flush_policy
         self.counts_records = self._policy == "interval"
         """Whether answers may have to wait for flush.messages."""
-        self.period_s = _period_s(broker.settings)
-        self.period_changed: Callable[[], None] = _nobody_asks
-        self._last_s = broker.loop.time()
+        self.period_s = _period_s(settings.current)
+        self.period_changed: Callable[[float], None] = lambda period_s: None
+        """Called with `period_s` when it is another one."""
+        self._last_s = time_s()
         self._since: dict[Log, tuple[float, Partition]] = {}
         """When the oldest record may have been written that is not synced yet."""
         self._recovered: list[Log] = []
         """Logs that recovery read; the next one should not have to read them again."""
+        settings.subscribe(self._settings_changed)
 
-    def configure(self, settings: BrokerSettings) -> None:
-        """Flush by these settings from now on."""
+    def _settings_changed(self, _: BrokerSettings, settings: BrokerSettings) -> None:
         period_s = _period_s(settings)
         if period_s != self.period_s:
             self.period_s = period_s
-            self.period_changed()
+            self.period_changed(period_s)
         if settings.log_flush_policy != self._policy:
             self._policy = settings.log_flush_policy
             self.counts_records = self._policy == "interval"
@@ -64,7 +81,7 @@ class Flushing:
     def start(self) -> None:
         """Note what is not on the disk: what start-up recovered, or another policy left there."""
         if self._policy != "os":
-            logs = self._broker.directory.logs.values()
+            logs = self._directory.logs.values()
             self._recovered = [log for log in logs if log.recovery_point < log.written_offset]
 
     def is_due(self, partitions: Iterable[Partition]) -> bool:
@@ -84,9 +101,8 @@ class Flushing:
 
     def look(self) -> None:
         """Have the logs synced whose time has come."""
-        appends = self._broker.appends
-        written, appends.unsynced = appends.unsynced, {}
-        last_s, now_s = self._last_s, self._broker.loop.time()
+        written, self._appends.unsynced = self._appends.unsynced, {}
+        last_s, now_s = self._last_s, self._time_s()
         self._last_s = now_s
         if self._recovered:
             self._sync_recovered(self._recovered[-RECOVERED_AT_ONCE:])
@@ -113,19 +129,19 @@ class Flushing:
 
     def _sync_recovered(self, logs: list[Log]) -> None:
         """What was read again counts as written anew: a checkpoint is to cover it soon."""
-        appends = self._broker.appends
+        appends = self._appends
 
         def synced(failed: dict[Log, str]) -> None:
             appends.bytes_written += sum(log.active.written_size for log in logs)
 
-        self._broker.group_commit.wait([log for log in logs if log.failed is None], synced)
+        self._group_commit.wait([log for log in logs if log.failed is None], synced)
 
     def _sync(self, logs: Iterable[Log]) -> None:
         behind = [
             log for log in logs if log.recovery_point < log.written_offset and log.failed is None
         ]
         if behind:
-            self._broker.group_commit.wait(behind, _ignore)
+            self._group_commit.wait(behind, _ignore)
 
 
 def _has_sealed(log: Log) -> bool:
@@ -148,10 +164,6 @@ def _period_s(settings: BrokerSettings) -> float:
         return max(SHORTEST_S, given_ms / 1000)
     flush_ms = settings.log_flush_interval_ms
     return EVERY_S if flush_ms is None else min(EVERY_S, max(SHORTEST_S, flush_ms / 1000))
-
-
-def _nobody_asks() -> None:
-    """The duties have not been started."""
 
 
 def _ignore(failed: dict[Log, str]) -> None:

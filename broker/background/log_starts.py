@@ -9,6 +9,7 @@ and removals on those that read.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -17,8 +18,11 @@ from storage.syncing import take_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition
-    from broker.server import Broker
+    from broker.producing.group_commit import GroupCommit
+    from broker.workers import Worker
+    from storage.data_dir import DataDirectory
     from storage.log import Log
     from storage.removal import Removal
     from storage.syncing import SyncStep
@@ -30,10 +34,29 @@ if TYPE_CHECKING:
 class LogStarts:
     """Belongs to the loop. One round at a time; what is asked for meanwhile makes up the next."""
 
-    __slots__ = ("_broker", "_next", "_running")
+    __slots__ = (
+        "_directory", "_disk", "_group_commit", "_is_replacing", "_next", "_readers", "_running",
+        "_syncer",
+    )  # fmt: skip
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        directory: DataDirectory,
+        disk: DiskState,
+        group_commit: GroupCommit,
+        *,
+        syncer: Worker,
+        readers: Worker,
+        is_replacing: Callable[[Log], bool],
+    ) -> None:
+        """`is_replacing` tells whether compaction is replacing segments of a log, so that none may
+        leave it."""
+        self._directory = directory
+        self._disk = disk
+        self._group_commit = group_commit
+        self._syncer = syncer
+        self._readers = readers
+        self._is_replacing = is_replacing
         self._running = False
         self._next: list[tuple[dict[Partition, int], Done]] = []
 
@@ -75,7 +98,7 @@ class LogStarts:
         # the name of the next one is on the disk.
         behind = [one.log for one, start in starts.items() if one.log.recovery_point <= start]
         if behind:
-            self._broker.group_commit.wait(behind, synced)
+            self._group_commit.wait(behind, synced)
         else:
             synced({})
 
@@ -83,14 +106,14 @@ class LogStarts:
         if not starts:
             ended(failures)
             return
-        known = self._broker.directory.starts
+        known = self._directory.starts
         by_log = {one.log: start for one, start in starts.items()}
         step = known.announce(by_log)
 
         def taken(failed: list[tuple[SyncStep, OSError]]) -> None:
             known.settle(by_log, stored=not failed)
             for _, error in failed:
-                if not self._broker.disk.noticed(error):
+                if not self._disk.noticed(error):
                     logs.error("log starts not written", reason=str(error))
                 failures.update(dict.fromkeys(starts, f"the log start was not stored: {error}"))
             if not failed:
@@ -99,54 +122,43 @@ class LogStarts:
                 self._take_out(starts)
             ended(failures)
 
-        self._broker.syncer.run(lambda: take_all([step]), taken)
+        self._syncer.run(lambda: take_all([step]), taken)
 
     def _take_out(self, partitions: Iterable[Partition]) -> None:
-        directory = self._broker.directory
         for partition in partitions:
             key = partition.topic.name, partition.index
-            if directory.logs.get(key) is not partition.log:
+            if self._directory.logs.get(key) is not partition.log:
                 continue  # the topic was deleted meanwhile
-            if self._broker.cleaner.is_replacing(partition.log):
+            if self._is_replacing(partition.log):
                 continue  # the next round of retention finds them
-            removal = directory.starts.take_out(key)
+            removal = self._directory.starts.take_out(key)
             if removal is not None:
                 self._remove(removal, partition)
 
     def _remove(self, removal: Removal, partition: Partition) -> None:
-        broker = self._broker
         delay_ms = partition.topic.settings.file_delete_delay_ms
         log = partition.log
 
-        def aside(error: OSError | None) -> None:
-            if error is not None:
-                logs.warning("segments were left over", log=log.name, reason=str(error))
-                return
-            broker.directory.starts.has_left(removal)
+        def set_aside() -> None:
+            with suppress(FileNotFoundError):  # the topic was deleted, and all of its files go
+                removal.set_aside()
+
+        def removed_from_log(_: None) -> None:
+            self._directory.starts.has_left(removal)
             logs.info(
-                "segments dropped",
+                "segments deleted",
                 log=log.name,
                 count=removal.count,
                 bytes=removal.byte_size,
                 log_start=log.start_offset,
             )
-            broker.disk.remove_later(remove, delay_ms)
+            self._disk.remove_later(remove_files, delay_ms)
 
-        def remove() -> None:
-            broker.readers.run(lambda: _tried(removal.remove), removed)
+        def remove_files() -> None:
+            self._readers.run(removal.remove, lambda _: None, not_removed)
 
-        def removed(error: OSError | None) -> None:
-            if error is not None:
-                logs.warning("files were left over", log=log.name, reason=str(error))
+        def not_removed(error: Exception) -> None:
+            if not isinstance(error, FileNotFoundError):
+                logs.warning("deleted segments left on disk", log=log.name, reason=str(error))
 
-        broker.readers.run(lambda: _tried(removal.set_aside), aside)
-
-
-def _tried(step: Callable[[], None]) -> OSError | None:
-    try:
-        step()
-    except FileNotFoundError:
-        return None  # the topic was deleted, and all of its files go
-    except OSError as error:
-        return error
-    return None
+        self._readers.run(set_aside, removed_from_log, not_removed)

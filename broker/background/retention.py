@@ -1,4 +1,4 @@
-"""The duty that drops old records, by size and by age.
+"""Retention: drops old records, by size and by age.
 
 Every log.retention.check.interval.ms each log is looked at. A round is cut into slices of some 2
 ms with a longer pause after each, so that it takes about a fifth of the loop at most; what was
@@ -12,16 +12,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import clock, logs
+from broker import logs
+from broker.slicing import Slicer
 from storage.errors import StorageError
 from storage.retention import RetentionRules, retained_from
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from broker.partitions.topic import Partition
-    from broker.server import Broker
+    from broker.background.deletion_clock import DeletionClock
+    from broker.background.log_starts import LogStarts
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition, Topic
+    from broker.slicing import Wait
+    from broker.workers import Worker
     from config import TopicSettings
     from storage.log import Log
 
@@ -34,66 +40,78 @@ SYNCED_MAX = 8
 
 
 class Retention:
-    """Belongs to the loop. One round at a time."""
+    """Belongs to the loop. One round at a time, from `start` to `stop`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: CurrentSettings,
+        topics: Iterable[Topic],
+        *,
+        log_starts: LogStarts,
+        disk: DiskState,
+        syncer: Worker,
+        deletion_clock: DeletionClock,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._topics = topics
+        self._log_starts = log_starts
+        self._disk = disk
+        self._syncer = syncer
+        self._deletion_clock = deletion_clock
+        self._now_ms = now_ms
+        self._slicer = Slicer(loop, "retention", slice_s=SLICE_S, pause_s=PAUSE_S)
         self._timer: asyncio.TimerHandle | None = None
-        self._left: Iterator[Partition] = iter(())
         self._starts: dict[Partition, int] = {}
         self._to_sync = 0
-        self._storing = self._stopped = False
+        self._storing_times = False
 
     def start(self) -> None:
-        self._after(self._broker.settings.log_initial_task_delay_ms / 1000, self._begin)
+        self._later(self._settings.current.log_initial_task_delay_ms)
 
     def stop(self) -> None:
-        self._stopped = True
+        self._slicer.stop()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _after(self, delay_s: float, step: Callable[[], None]) -> None:
-        if not self._stopped:
-            self._timer = self._broker.loop.call_later(delay_s, step)
+    def _later(self, delay_ms: int) -> None:
+        self._timer = self._loop.call_later(delay_ms / 1000, self._begin)
 
     def _begin(self) -> None:
-        self._left = iter([one for topic in self._broker.topics for one in topic.partitions])
-        self._go_on()
+        self._slicer.run(self._round(), self._end)
 
-    def _go_on(self) -> None:
-        """One slice of the round."""
-        until_s = clock.monotonic_s() + SLICE_S
-        for partition in self._left:
+    def _end(self) -> None:
+        self._later(self._settings.current.log_retention_check_interval_ms)
+
+    def _round(self) -> Iterator[Wait | None]:
+        """Look at all partitions, one after the other."""
+        for partition in [one for topic in self._topics for one in topic.partitions]:
             self._look_at(partition)
-            if len(self._starts) >= TOGETHER_MAX or self._to_sync >= SYNCED_MAX:
-                self._store()
-                return
-            if clock.monotonic_s() >= until_s:
-                self._after(PAUSE_S, self._go_on)
-                return
+            is_full = len(self._starts) >= TOGETHER_MAX or self._to_sync >= SYNCED_MAX
+            yield self._store if is_full else None
         if self._starts:
-            self._store()
-        else:
-            self._after(self._broker.settings.log_retention_check_interval_ms / 1000, self._begin)
+            yield self._store
 
-    def _store(self) -> None:
+    def _store(self, resume: Callable[[], None]) -> None:
         starts, self._starts, self._to_sync = self._starts, {}, 0
-        self._broker.log_starts.raise_to(starts, lambda _: self._after(PAUSE_S, self._go_on))
+        self._log_starts.raise_to(starts, lambda _: resume())
 
     def _look_at(self, partition: Partition) -> None:
         log = partition.log
         if log.failed is not None:
             return  # closed, or damaged: then somebody should see it before anything goes
         try:
-            self._keep_times(log)
+            self._store_times(log)
             start = retained_from(
                 log,
                 rules_of(partition.topic.settings),
-                now_ms=self._broker.deletion_clock.now_ms(),
+                now_ms=self._deletion_clock.now_ms(),
             )
-            self._tell_trouble(log)
+            self._warn_of_lost_times(log)
         except OSError as error:
-            self._broker.disk.read_failed(log, error)
+            self._disk.read_failed(log, error)
             return
         if start > log.start_offset:
             if start == log.next_offset and start > log.active.base_offset:
@@ -105,23 +123,23 @@ class Retention:
 
     def _seal(self, log: Log) -> None:
         try:
-            log.roll(now_ms=self._broker.now_ms())
+            log.roll(now_ms=self._now_ms())
         except StorageError as error:
-            if not self._broker.disk.noticed(error):
+            if not self._disk.noticed(error):
                 logs.warn_once_a_minute("a segment could not be sealed", str(error), log.name)
 
-    def _keep_times(self, log: Log) -> None:
+    def _store_times(self, log: Log) -> None:
         """Store when a log's records were received, if it does not roll; one log at a time."""
-        if self._storing or not log.received.is_due():
+        if self._storing_times or not log.received.is_due():
             return
-        self._storing = True
+        self._storing_times = True
         step = log.received.store(log)
-        self._broker.syncer.run(step.sync, self._stored)
+        self._syncer.run(step.sync, self._times_stored)
 
-    def _stored(self, nothing: None) -> None:
-        self._storing = False
+    def _times_stored(self, nothing: None) -> None:
+        self._storing_times = False
 
-    def _tell_trouble(self, log: Log) -> None:
+    def _warn_of_lost_times(self, log: Log) -> None:
         if log.received.trouble is not None:
             logs.warning("receive times lost", log=log.name, reason=log.received.trouble)
             log.received.trouble = None

@@ -1,4 +1,4 @@
-"""Logs that a duty could not deal with, and leaves alone for a while."""
+"""Uncleanable logs: compaction has failed for them, and leaves them alone for a while."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from storage.log import Log
 
 FIRST_S, LAST_S = 5.0, 600.0
-"""How long, the first time and at most; each time it is twice as long."""
+"""The wait after the first failure, and the longest; each time it is twice as long."""
 LOGS_MAX = 10_000
 
 
-class LeftAlone:
-    """Belongs to the loop. `log in left_alone` tells whether one is known to have failed, also
-    when its time is over."""
+class UncleanableLogs:
+    """Belongs to the loop. `log in uncleanable` tells whether one is known to have failed, also
+    when it is due again."""
 
     __slots__ = ("_logs",)
 

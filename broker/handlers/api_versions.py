@@ -69,19 +69,19 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
 
 def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> None:
     controller = ctx.controller
-    told = features.told(controller.image.metadata_version)
+    advertised = features.advertised(controller.image.metadata_version)
     response.supported_features = [
         ApiVersionsResponse.SupportedFeature(
             name=name, min_version=levels.lowest, max_version=levels.highest
         )
-        for name, levels in sorted(told.items())
+        for name, levels in sorted(advertised.items())
         if levels.lowest > 0 or version >= LEVEL_0_SINCE
     ]
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeature(
             name=name, max_version_level=level, min_version_level=level
         )
-        for name, level in sorted(features.finalized(controller).items())
+        for name, level in sorted(features.finalized(controller.store).items())
     ]
     response.finalized_features_epoch = controller.partition.high_watermark - 1
 

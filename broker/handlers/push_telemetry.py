@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.client_metrics import facts_by_id
+from broker.handlers.telemetry_client import facts_by_id
 from protocol.errors import ErrorCode
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

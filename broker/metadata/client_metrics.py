@@ -1,5 +1,4 @@
-"""What clients measure of themselves and push here (KIP-714): who is asked for what, and the last
-that each has told.
+"""Metrics that clients push of themselves (KIP-714): subscriptions, and the last push of each.
 
 Subscriptions are records of the metadata log, of resource type 16. A client asks which of them are
 for it, gets an id for the answer, and pushes at the interval that the answer says. Counters are
@@ -28,13 +27,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 from protocol.records.crc import crc32c
 from protocol.records.errors import InvalidRecord
-from storage.identity import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.handlers.context import Context
-    from protocol.connection import Request
 
 ACCEPTED_CODECS = (ZSTD, LZ4, GZIP, SNAPPY)
 """In the order in which clients are to prefer them."""
@@ -52,7 +48,7 @@ NOBODY = bytes(16)
 
 
 class ClientFacts(NamedTuple):
-    """Who pushes, under the names that `match` knows."""
+    """The client that pushes, under the names that `match` knows."""
 
     client_instance_id: str
     client_id: str
@@ -65,24 +61,8 @@ class ClientFacts(NamedTuple):
 assert ClientFacts._fields == CLIENT_FACTS
 
 
-def facts_by_id(request: Request, ctx: Context) -> Callable[[bytes], ClientFacts]:
-    """The facts about the client that sends this request, once it has an id of 16 bytes."""
-
-    def facts_of(instance_id: bytes) -> ClientFacts:
-        return ClientFacts(
-            uuid_text(instance_id),
-            request.client_id or "",
-            ctx.software_name,
-            ctx.software_version,
-            ctx.peer_host,
-            str(ctx.peer_port),
-        )
-
-    return facts_of
-
-
 class Subscription(NamedTuple):
-    """What one client is asked for. `metrics` are the beginnings of names."""
+    """The metrics that one client is asked for. `metrics` are the beginnings of names."""
 
     subscription_id: int
     push_interval_ms: int

@@ -23,7 +23,6 @@ from protocol.logdata.metadata import (
     fits,
 )
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
-from storage.identity import uuid_of
 from storage.metadata.snapshot_rules import (
     HeldSegment,
     RetentionRules,
@@ -36,10 +35,11 @@ from storage.metadata.snapshots import DamagedSnapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from broker.server import Broker
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.workers import Worker
     from config import BrokerSettings, Listener
     from protocol.logdata.metadata import MetadataRecord
-    from storage.filesystem import Filesystem
     from storage.metadata.image import MetadataImage
     from storage.metadata.metadata_log import SnapshotWork
     from storage.metadata.snapshots import SnapshotId, Snapshots
@@ -57,23 +57,34 @@ class Controller:
 
     def __init__(
         self,
-        broker: Broker,
-        files: Filesystem,
         store: MetadataStore,
+        settings: CurrentSettings,
+        *,
+        directory_id: bytes,
+        disk: DiskState,
+        checkpointer: Worker,
+        readers: Worker,
         new_uuid: Callable[[], bytes],
+        now_ms: Callable[[], int],
     ) -> None:
-        self._broker = broker
-        self._files = files
+        """`directory_id` is that of the data directory. Snapshots are written by `checkpointer`,
+        what is old is removed by `readers`. `now_ms` gives ms since 1970."""
+        self._settings = settings
+        self._directory_id = directory_id
+        self._disk = disk
+        self._checkpointer = checkpointer
+        self._readers = readers
         self._new_uuid = new_uuid
+        self._now_ms = now_ms
         self.store = store
-        self.leader_id = broker.node_id
+        self.leader_id: int = settings.current.node_id
         self.observers = Observers()
         log = store.log
-        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, broker.settings)
+        topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
         self.partition = Partition(topic, METADATA_PARTITION, log.log)
         log.appended = self._appended
         self._writing: SnapshotWork | None = None
-        self._last_snapshot_ms = broker.now_ms()
+        self._last_snapshot_ms = now_ms()
 
     @property
     def image(self) -> MetadataImage:
@@ -89,8 +100,8 @@ class Controller:
 
     @property
     def voters(self) -> list[int]:
-        """Who votes on the metadata log: this node alone."""
-        return [self._broker.node_id]
+        """The voters of the metadata log: this node alone."""
+        return [self.leader_id]
 
     def append(self, *operations: Sequence[MetadataRecord]) -> None:
         """Make changes, each operation whole or not at all; durable and in `image` afterwards.
@@ -104,7 +115,7 @@ class Controller:
 
     def register(self) -> None:
         """Say who this node is, and lead all partitions in a new epoch. Raises OSError."""
-        broker, level = self._broker, self.image.metadata_version
+        node_id, level = self.leader_id, self.image.metadata_version
         self.store.broker_epoch = self.store.log.end_offset
         records: list[MetadataRecord] = []
         features = [
@@ -112,9 +123,9 @@ class Controller:
             for name, one in supported().items()
         ]
         incarnation = self._new_uuid()
-        settings = broker.settings
+        settings = self._settings.current
         as_controller = RegisterControllerRecord(
-            controller_id=broker.node_id,
+            controller_id=node_id,
             incarnation_id=incarnation,
             zk_migration_ready=False,
             end_points=_end_points(settings.controller_listeners),
@@ -125,21 +136,21 @@ class Controller:
             records.append(as_controller)
         records.append(
             RegisterBrokerRecord(
-                broker_id=broker.node_id,
+                broker_id=node_id,
                 incarnation_id=incarnation,
                 broker_epoch=self.store.broker_epoch,
                 end_points=_advertised(settings),
                 features=features,
                 rack=settings.broker_rack,
                 fenced=False,
-                log_dirs=[uuid_of(broker.directory.identity.directory_id)],
+                log_dirs=[self._directory_id],
             )
         )
         self.store.begin_epoch(records)
 
     def _leave(self) -> None:
         """Say that this node has gone: Apache Kafka, started next, then need not wait for it."""
-        node_id, epoch = self._broker.node_id, self.store.broker_epoch
+        node_id, epoch = self.leader_id, self.store.broker_epoch
         change = BrokerRegistrationChangeRecord(
             broker_id=node_id, broker_epoch=epoch, fenced=_FENCED
         )
@@ -160,10 +171,10 @@ class Controller:
     def _write_snapshot(self) -> None:
         """Write one here and now: the next start is quick, and Apache Kafka has nothing to replay,
         in which it makes mistakes (docs/moving-to-kafka.md)."""
-        work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._broker.now_ms())
+        work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._now_ms())
         work.run()
         self.snapshots.add(work.snapshot_id)
-        removal = self._let_go(at_once=True)
+        removal = self._delete_old(at_once=True)
         if removal is not None:
             removal()
 
@@ -174,13 +185,13 @@ class Controller:
         self._begin_snapshot_if_due()
 
     def look(self) -> None:
-        """A periodic duty: what time alone makes due."""
+        """A periodic task: what time alone makes due."""
         self._begin_snapshot_if_due()
         self._retain()
 
     def _begin_snapshot_if_due(self) -> None:
-        broker, log = self._broker, self.store.log
-        settings, now_ms = broker.settings, broker.now_ms()
+        log = self.store.log
+        settings, now_ms = self._settings.current, self._now_ms()
         rules = SnapshotRules(
             settings.controller_snapshot_minimum_records,
             settings.metadata_log_max_record_bytes_between_snapshots,
@@ -197,25 +208,19 @@ class Controller:
         self._writing = work
         self._last_snapshot_ms = now_ms
 
-        def write() -> OSError | None:
-            try:
-                work.run()
-            except OSError as error:
-                return error
-            return None
-
-        def written(error: OSError | None) -> None:
+        def written(_: None) -> None:
             self._writing = None
-            if error is None:
-                self._published(work)
-            else:
-                log.snapshot_failed(work)
-                self._failed(error)
+            self._published(work)
 
-        broker.checkpointer.run(write, written)
+        def failed(error: Exception) -> None:
+            self._writing = None
+            log.snapshot_failed(work)
+            self._failed(error)
+
+        self._checkpointer.run(work.run, written, failed)
 
     def _failed(self, error: Exception) -> None:
-        if not self._broker.disk.noticed(error):
+        if not self._disk.noticed(error):
             logs.error_once_a_minute("metadata snapshots not in order", str(error), METADATA_TOPIC)
 
     def _published(self, work: SnapshotWork) -> None:
@@ -223,16 +228,16 @@ class Controller:
         self._retain()
 
     def _retain(self) -> None:
-        """Let go of old snapshots and of the log before them."""
-        removal = self._let_go()
+        """Delete old snapshots and the log before them."""
+        removal = self._delete_old()
         if removal is not None:
             self._on_thread(removal)
 
-    def _let_go(self, *, at_once: bool = False) -> Callable[[], None] | None:
+    def _delete_old(self, *, at_once: bool = False) -> Callable[[], None] | None:
         """Take what is old out of the log; what then removes its files, on any thread. Snapshots
         go a while later, or at once."""
-        broker, log = self._broker, self.store.log
-        settings, now_ms = broker.settings, broker.now_ms()
+        log = self.store.log
+        settings, now_ms = self._settings.current, self._now_ms()
         try:
             keep = retained(
                 log.log.start_offset,
@@ -264,25 +269,14 @@ class Controller:
     def _on_thread(self, remove: Callable[[], object]) -> None:
         """Remove files; the next start does it if this fails."""
 
-        def run() -> OSError | None:
-            try:
-                remove()
-            except OSError as error:
-                return error
-            return None
-
-        def done(error: OSError | None) -> None:
-            if error is not None:
-                self._failed(error)
-
-        self._broker.readers.run(run, done)
+        self._readers.run(remove, lambda _: None, self._failed)
 
     def _remove(self, snapshot_id: SnapshotId, *, at_once: bool) -> None:
         path, snapshots = self.snapshots.remove(snapshot_id), self.snapshots
         if at_once:
             snapshots.remove_removed(path)
             return
-        self._broker.disk.remove_later(
+        self._disk.remove_later(
             lambda: self._on_thread(lambda: snapshots.remove_removed(path)), REMOVE_AFTER_MS
         )
 

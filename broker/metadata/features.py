@@ -1,4 +1,4 @@
-"""Features of the cluster (KIP-584): which levels this node can work with, and which ones hold.
+"""Features of the cluster (KIP-584): the levels that this node supports, and those that hold.
 
 metadata.version can be raised as far as we know records, and lowered where no record is written or
 read differently at the lower level.
@@ -23,7 +23,7 @@ from storage.metadata.image import METADATA_VERSION_FEATURE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.metadata.controller import Controller
+    from storage.metadata.store import MetadataStore
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 GROUP_VERSION_FEATURE = "group.version"
@@ -31,7 +31,7 @@ GROUP_VERSION_SINCE = 22
 """4.0-IV0, the first metadata.version at which Kafka has group.version 1 by default."""
 LOWEST_SETTABLE = 4
 """3.3-IV0, the first level of which a log says that it is at it."""
-LOWEST_TOLD = 7
+LOWEST_ADVERTISED = 7
 """3.3-IV3, the lowest that Kafka 4 has a name for: its tools call what is below UNKNOWN."""
 RANGES_IN_ACLS_SINCE = 32
 """4.4-IV1, from which on the host of an access control entry may be a range of addresses."""
@@ -53,31 +53,33 @@ def supported() -> dict[str, Levels]:
     }
 
 
-def told(metadata_version: int) -> dict[str, Levels]:
-    """What clients are told of `supported`, for a log at this level.
+def advertised(metadata_version: int) -> dict[str, Levels]:
+    """The part of `supported` that clients see, for a log at this level.
 
     Tools print UNKNOWN for a level newer or older than themselves. So metadata.version goes from
     what every tool since 3.9 can name to what a new directory gets, or as far as this log is; who
     asks for another that is supported gets it all the same.
     """
-    lowest, highest = min(LOWEST_TOLD, metadata_version), max(METADATA_VERSION, metadata_version)
+    lowest, highest = (
+        min(LOWEST_ADVERTISED, metadata_version),
+        max(METADATA_VERSION, metadata_version),
+    )
     return {**supported(), METADATA_VERSION_FEATURE: Levels(lowest, highest)}
 
 
-def finalized(controller: Controller) -> dict[str, int]:
+def finalized(store: MetadataStore) -> dict[str, int]:
     """The levels that hold, as far as there are any: of all features that the log names, those too
     that mean nothing to this node."""
-    found = dict(controller.image.features)
-    kraft_version = controller.store.log.kraft_version
+    found = dict(store.image.features)
+    kraft_version = store.log.kraft_version
     if kraft_version:
         found[KRAFT_VERSION_FEATURE] = kraft_version
     return found
 
 
-def levels(controller: Controller) -> dict[str, int]:
+def levels(store: MetadataStore) -> dict[str, int]:
     """The levels that hold, with that of metadata.version where the log names none."""
-    image = controller.image
-    return {**finalized(controller), METADATA_VERSION_FEATURE: image.metadata_version}
+    return {**finalized(store), METADATA_VERSION_FEATURE: store.image.metadata_version}
 
 
 def let_group_version_follow(before: Mapping[str, int], after: dict[str, int]) -> None:

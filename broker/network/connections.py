@@ -16,14 +16,24 @@ if TYPE_CHECKING:
     from config import BrokerSettings
 
 
+IDLE_CHECK_EVERY_S = 10.0
+
+
 class Connections:
-    """Belongs to the loop."""
+    """Belongs to the loop; `close_idle` is a periodic task."""
 
-    __slots__ = ("_all_gone", "_counts", "_open", "_settings")
+    __slots__ = ("_all_gone", "_counts", "_idle_checked_s", "_loop", "_open", "_settings")
 
-    def __init__(self, settings: CurrentSettings, counts: ConnectionCounts) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: CurrentSettings,
+        counts: ConnectionCounts,
+    ) -> None:
+        self._loop = loop
         self._settings = settings
         self._counts = counts
+        self._idle_checked_s = loop.time()
         self._open: dict[Connection, None] = {}
         self._all_gone: asyncio.Event | None = None
         settings.subscribe(self._configure)
@@ -54,12 +64,18 @@ class Connections:
         if self._all_gone is not None and not self._open:
             self._all_gone.set()
 
-    def close_those_on_other_listeners(self, names: set[str]) -> None:
-        """Close the connections to listeners of other names, once they have the answers they wait
-        for."""
+    def close_idle(self) -> None:
+        """Close those over which nothing has gone for connections.max.idle.ms, or a request comes
+        too slowly; have those at rest give back memory."""
+        limit_s = self._settings.current.connections_max_idle_ms / 1000
+        now_s = self._loop.time()
+        since_s, self._idle_checked_s = now_s - self._idle_checked_s, now_s
+        if since_s > 2 * IDLE_CHECK_EVERY_S:
+            return  # the process was stopped: what came in meanwhile has not been read yet
         for connection in self:
-            if connection.listener not in names:
-                connection.close_soon()
+            connection.look(now_s, limit_s)
+            if now_s - connection.last_active_s > IDLE_CHECK_EVERY_S:
+                connection.shrink()
 
     async def close(self, within_s: float) -> None:
         """Answer what is owed and close all; those that take longer than this are cut off."""
@@ -79,3 +95,8 @@ class Connections:
     def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
         for connection in self:
             connection.configure(settings)
+        if settings.served_listeners != before.served_listeners:
+            names = {listener.name for listener in settings.served_listeners}
+            for connection in self:
+                if connection.listener not in names:
+                    connection.close_soon()

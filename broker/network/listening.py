@@ -30,7 +30,7 @@ Bound = dict["Listener", list[socket.socket]]
 """Sockets that listen and are not served yet, by the listener they are for with its real port."""
 
 
-class CannotListen(Exception):
+class CannotListen(OSError):
     """An address cannot be taken; the text says which and why."""
 
     def __init__(self, listener: Listener, error: OSError) -> None:

@@ -21,6 +21,7 @@ from storage.topics import Topic as StoredTopic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from broker.current_settings import CurrentSettings
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
     from storage.metadata.store import MetadataStore
@@ -30,6 +31,19 @@ MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and its files."""
 MAX_DELETED_NAMES = 1_000
 """Bound on the names of deleted topics that are remembered; the oldest are forgotten first."""
+
+
+_TOPIC_RULES = ("validation_level", "max_decompressed_batch_bytes", "max_decompression_ratio")
+_FOR_TOPICS = {
+    *_TOPIC_RULES,
+    *(name.replace(".", "_") for key in TopicSettings.KEYS.values() for name in key.broker),
+}
+"""Attributes that a topic's settings or rules are made of."""
+
+
+def differ_for_topics(before: BrokerSettings, settings: BrokerSettings) -> bool:
+    """Whether settings of the broker differ in one that topics are made of."""
+    return any(getattr(before, name) != getattr(settings, name) for name in _FOR_TOPICS)
 
 
 class NewTopic(NamedTuple):
@@ -47,15 +61,16 @@ class Topics:
         self,
         store: MetadataStore,
         directory: DataDirectory,
-        settings: BrokerSettings,
+        settings: CurrentSettings,
         new_id: Callable[[], bytes],
         require_room: Callable[[], None],
     ) -> None:
         self._store = store
         self._directory = directory
-        self._settings = settings
+        self._current = settings
         self._new_id = new_id
         self._require_room = require_room
+        settings.subscribe(self._configure)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_utf8: dict[bytes, Topic] = {}
@@ -243,9 +258,20 @@ class Topics:
         self._store.set_configs(topic.name, dict(overrides))
         topic.apply(dict(overrides), self._settings)
 
-    def take(self, settings: BrokerSettings) -> None:
-        """Make and change topics by these settings of the broker from now on."""
-        self._settings = settings
+    @property
+    def _settings(self) -> BrokerSettings:
+        return self._current.current
+
+    def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
+        if not differ_for_topics(before, settings):
+            return
+        for topic in self:
+            try:
+                topic.apply(topic.overrides, settings)
+            except ConfigError as error:  # both came from elsewhere, and nobody compared them
+                logs.warning(
+                    "a topic keeps the settings it had", topic=topic.name, reason=error.reason
+                )
 
     def forget_deletion(self, name: str) -> bool:
         """Forget that a topic of this name was deleted; whether one was, and is still missing."""

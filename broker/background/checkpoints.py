@@ -1,0 +1,129 @@
+"""Checkpoints: recovery points and log starts are written, so that a start after a crash has little
+to read again.
+
+Before a recovery point is written, the log up to it is covered: what a recovery would need to know
+of producers and times is on the disk. Logs are covered one after the other, some at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from broker.slicing import Slicer
+from storage.closing import Cover, store_for_recovery
+from storage.syncing import take_all
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+
+    from broker.partitions.disk_state import DiskState
+    from broker.producing.appends import Appends
+    from broker.slicing import Wait
+    from broker.workers import Worker
+    from storage.data_dir import DataDirectory
+    from storage.syncing import SyncStep
+
+AT_MOST_EVERY_S = 1.0
+"""A checkpoint looks at every log, and a slow disk must not have them queue up."""
+WRITTEN_BYTES = 128 * 1024 * 1024
+"""Bytes written after which a checkpoint does not wait for its time: what is not covered by one is
+read again after a crash, and the start waits for it."""
+SYNCED_EVERY_S = 1.0
+"""How far what is noted of syncs may be behind them."""
+SYNCED_LOGS_PER_S = 1000
+"""With more logs than this it is noted less often: it is one file with a line for each."""
+COVER_S = 0.002
+COVER_PAUSE_S = 0.01
+"""Time of the loop that a checkpoint takes at a time, and how long it then lets others work."""
+
+
+class Checkpoints:
+    """Belongs to the loop; `write`, `write_if_due`, `write_starts` and `note_synced` are periodic
+    tasks. Files are written on the thread `worker`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        directory: DataDirectory,
+        *,
+        appends: Appends,
+        disk: DiskState,
+        worker: Worker,
+    ) -> None:
+        self._loop = loop
+        self._directory = directory
+        self._appends = appends
+        self._disk = disk
+        self._worker = worker
+        self._slicer = Slicer(loop, "checkpoints", slice_s=COVER_S, pause_s=COVER_PAUSE_S)
+        self._steps: list[SyncStep] = []
+        self._synced_next_s = 0.0
+        self._noting_synced = False
+
+    def stop(self) -> None:
+        self._slicer.stop()
+
+    def write_if_due(self) -> None:
+        """Write a checkpoint if much was written since the last."""
+        if self._appends.bytes_written >= WRITTEN_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Cover the logs and write their recovery points, unless that is under way."""
+        if not self._slicer.is_running:
+            self._appends.bytes_written = 0
+            self._steps = []
+            self._slicer.run(self._cover(), self._write_offsets, self._not_covered)
+
+    def write_starts(self) -> None:
+        """Write the log starts."""
+        self._take([self._directory.starts.checkpoint()])
+
+    def note_synced(self) -> None:
+        """Note how far logs are synced: the next start does not cut off what was acknowledged,
+        whatever it finds there."""
+        now_s = self._loop.time()
+        if now_s >= self._synced_next_s and not self._noting_synced:
+            steps = self._directory.checkpoint_synced()
+            if steps:
+                self._noting_synced = True
+                self._synced_next_s = now_s + len(self._directory.logs) / SYNCED_LOGS_PER_S
+                self._take(steps, then=self._noted_synced)
+
+    def _noted_synced(self) -> None:
+        self._noting_synced = False
+
+    def _cover(self) -> Iterator[Wait | None]:
+        """Cover the logs: each may cost a millisecond here and several syncs on the thread."""
+        for log in list(self._directory.logs.values()):
+            self._steps += store_for_recovery(log)
+            yield self._take_covered if self._slicer.is_slice_over else None
+        yield self._take_covered
+
+    def _take_covered(self, resume: Callable[[], None]) -> None:
+        steps, self._steps = self._steps, []
+        self._take(steps, then=resume)
+
+    def _not_covered(self, error: Exception) -> None:
+        logs.fault_once_a_minute("checkpoints not written", error, "checkpoints")
+
+    def _write_offsets(self) -> None:
+        self._take(self._directory.checkpoint_offsets())
+
+    def _take(self, steps: list[SyncStep], then: Callable[[], object] = lambda: None) -> None:
+        """Take these steps on the thread for them; one that fails is tried again next time."""
+
+        def taken(failures: list[tuple[SyncStep, OSError]]) -> None:
+            for step, error in failures:
+                reason: Exception = error
+                if isinstance(step, Cover):
+                    if step.log.failed is not None:
+                        continue  # it was said, or the topic was deleted meanwhile
+                    reason = step.failed(error)
+                if not self._disk.noticed(error):
+                    logs.error("checkpoints not written", reason=str(reason))
+            then()
+
+        self._worker.run(lambda: take_all(steps), taken)
