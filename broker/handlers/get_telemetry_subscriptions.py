@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.client_metrics import ACCEPTED_CODECS, facts_by_id
+from broker.handlers.telemetry_client import facts_by_id
+from broker.metadata.client_metrics import ACCEPTED_CODECS
 from protocol.errors import ErrorCode
 from protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

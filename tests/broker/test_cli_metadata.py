@@ -109,7 +109,7 @@ def test_what_follow_keeps_can_be_shown(
         shown = capsys.readouterr().out.splitlines()
         assert shown[-len(followed) :] == followed
         assert f"snapshot {snapshot.file_name}" in shown
-        assert f"cluster {controller.broker.cluster_id}" in shown
+        assert f"cluster {controller.broker.directory.identity.cluster_id}" in shown
 
 
 @pytest.fixture

@@ -305,10 +305,10 @@ def test_a_stop_answers_the_fetch_that_waits_and_closes(broker: InProcessBroker)
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(broker: InProcessBroker) -> None:
     idle, busy = broker.connect(), broker.connect()
-    limit_s = broker.running.broker.settings.connections_max_idle_ms / 1000
+    limit_s = broker.running.broker.settings.current.connections_max_idle_ms / 1000
     idle.connection.last_active_s -= limit_s + 1
 
-    broker.running._housekeeping._close_idle()
+    broker.running.broker.connections.close_idle()
 
     assert idle.transport.closed
     assert not busy.transport.closed
@@ -321,14 +321,15 @@ def test_housekeeping_forgets_a_producer_that_fell_silent(
     sent = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
     client.feed(framed(produce_request((TOPIC, 0, sent), acks=ACKS_LEADER), 9, 1))
     producers = partition_of(broker).log.producers
-    housekeeping, settings = broker.running._housekeeping, broker.running.broker.settings
+    settings = broker.running.broker.settings.current
+    expiry = broker.running.broker.producer_expiry
     clock = iter((0, settings.producer_id_expiration_ms - 1, settings.producer_id_expiration_ms))
-    monkeypatch.setattr(broker.running.broker.deletion_clock, "now_ms", lambda: next(clock))
+    monkeypatch.setattr(expiry, "_deletion_ms", lambda: next(clock))
 
     for _ in range(2):
-        housekeeping._forget_producers()
+        expiry.run()
         assert 7 in producers
-    housekeeping._forget_producers()
+    expiry.run()
 
     assert 7 not in producers
 

@@ -14,7 +14,6 @@ import pytest
 
 from broker.background import scrubber
 from broker.background.child_process import ChildProcess
-from broker.metadata import dynamic_settings as dynamic
 from config import ConfigError
 from config.broker import BrokerSettings
 from config.topic import TopicSettings
@@ -63,7 +62,7 @@ class Case:
         return self.broker.topics.create(name, 1, texts, now_ms=self.broker.now_ms())
 
     def set(self, settings: dict[str, str]) -> None:
-        dynamic.change(self.broker, str(self.broker.node_id), settings)
+        self.broker.dynamic_settings.change("1", settings)
 
     def produce(self, records: bytes, *, acks: int = ACKS_LEADER, version: int = 9) -> None:
         self.client.feed(framed(produce_request((TOPIC, 0, records), acks=acks), version, 1))
@@ -437,16 +436,16 @@ def test_a_stored_setting_that_may_not_be_is_ignored_and_kept_and_the_broker_sta
 
     case = begin()
 
-    assert case.broker.settings.layers.this_broker.keys() == {"message.max.bytes"}
-    assert case.broker.settings.message_max_bytes == 0
+    assert case.broker.settings.current.layers.this_broker.keys() == {"message.max.bytes"}
+    assert case.broker.settings.current.message_max_bytes == 0
     assert case.topic.settings.segment_ms == 5, "and other brokers' settings are theirs"
-    assert dynamic.stored(case.broker, "1") == stored
+    assert case.broker.dynamic_settings.stored("1") == stored
     case.set({**stored, "message.max.bytes": "9"})
     assert case.topic.rules.max_message_bytes == 9
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         case.set({**stored, "num.partitions": "17"})
     case.set({})
-    assert dynamic.stored(case.broker, "1") == {}
+    assert case.broker.dynamic_settings.stored("1") == {}
 
 
 def test_a_topic_with_stored_settings_that_nobody_knows_is_served_without_them(
@@ -475,7 +474,7 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
     with pytest.raises(OSError, match="no room"):
         case.set({"message.max.bytes": "9"})
     assert case.topic.settings.max_message_bytes == 1_048_588
-    assert case.broker.settings.layers.this_broker == {}
+    assert case.broker.settings.current.layers.this_broker == {}
 
 
 #: With a test of its own here or in tests/handlers: test_listeners_at_run_time for the first two,

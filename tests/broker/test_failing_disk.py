@@ -238,7 +238,7 @@ def test_what_cannot_be_read_is_told_for_its_partition_alone_and_stops_its_log(
     logs = broker.running.broker.directory.logs
     assert "read failed" in (logs[BAD, 0].failed or "")
     assert logs[GOOD, 0].failed is None
-    page = metrics.page(broker.running.broker)
+    page = metrics.page(broker.running.broker.metric_sources())
     assert "\ntriglot_failed_logs 1\n" in page
     assert f'\ntriglot_failed_log{{topic="{BAD}",partition="0"}} 1\n' in page
 
@@ -285,7 +285,7 @@ def test_an_index_that_cannot_be_synced_does_not_keep_other_logs_from_being_note
     fail_syncs(monkeypatch)
 
     for _ in range(2):
-        broker.running._housekeeping._checkpoint()
+        broker.running.broker.checkpoints.write()
         broker.turn_until(lambda: logs[BAD, 0].failed is not None)
         broker.turn_until(lambda: logs[GOOD, 0].covered_point == 1)
     points = tmp_path / "data" / "recovery-point-offset-checkpoint"

@@ -234,7 +234,7 @@ def test_a_shard_is_due_by_bytes_by_time_and_when_compaction_has_passed_its_snap
 
         groups.commit(40)
         assert not is_written_at_once()
-        shard.snapshots.bytes_since += groups.broker.settings.KEYS[
+        shard.snapshots.bytes_since += groups.broker.settings.current.KEYS[
             "metadata.log.max.record.bytes.between.snapshots"
         ].default
         assert is_written_at_once()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,8 +11,9 @@ from broker import clock
 from broker.background import retention
 from broker.background.log_starts import LogStarts
 from broker.background.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
-from broker.partitions.topic import Partition
-from config import TopicSettings, load
+from broker.current_settings import CurrentSettings
+from broker.partitions.topic import Partition, Topic
+from config import load
 from storage.data_dir import DataDirectory
 from storage.retention import retained_from
 from tests.storage.logs import NOW_MS, Settings, append, batch
@@ -21,13 +21,24 @@ from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Iterable
 
-    from broker.server import Broker
+    from broker.background.deletion_clock import DeletionClock
+    from broker.partitions.disk_state import DiskState
+    from broker.producing.group_commit import GroupCommit
+    from broker.workers import Worker
     from storage.log import Log
 
 DAY_MS = 24 * 3600 * 1000
 LOG_STARTS = "/data/log-start-offset-checkpoint"
+
+
+class FakeTimer:
+    """A handle of a timer."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.cancel = cancel
 
 
 class HandDriven:
@@ -40,10 +51,21 @@ class HandDriven:
     def call_later(self, delay_s: float, action: Callable[[], None]) -> Any:
         self.delays.append(delay_s)
         self.timers.append((delay_s, action))
-        return SimpleNamespace(cancel=self.timers.clear)
+        return FakeTimer(self.timers.clear)
 
-    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(job())
+    def run(
+        self,
+        job: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        try:
+            result = job()
+        except OSError as error:
+            assert failed is not None
+            failed(error)
+        else:
+            done(result)
 
     def turn(self) -> float:
         """Let the next timer fire; its delay."""
@@ -52,8 +74,24 @@ class HandDriven:
         return delay_s
 
 
-class World:
-    """A directory of so many partitions with a record each, and the duty over them."""
+class FakeDisk:
+    """A disk with room, and a list of logs that could not be read."""
+
+    def __init__(self, read_failed: list[str]) -> None:
+        self._read_failed = read_failed
+
+    def noticed(self, error: BaseException) -> bool:
+        return False
+
+    def read_failed(self, log: Log, error: OSError) -> None:
+        self._read_failed.append(log.name)
+
+    def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
+        remove()
+
+
+class RetainedLogs:
+    """A directory of so many partitions with a record each, and retention over them."""
 
     def __init__(self, count: int, **overrides: str) -> None:
         self.files = MemoryFilesystem()
@@ -62,9 +100,7 @@ class World:
         self.directory = DataDirectory.take(
             self.files, "/data", node_id=1, new_uuid=lambda: bytes(range(1, 17))
         )
-        topic = SimpleNamespace(
-            name="t", settings=TopicSettings.of(self.settings, overrides), partitions=[]
-        )
+        topic = Topic("t", bytes(range(16)), overrides, self.settings)
         store = open_topics(self.files, "/data")
         self.directory.open_logs(store, lambda _: Settings(), now_ms=NOW_MS)
         stored = store.create("t", bytes(range(16)), count, {})
@@ -72,31 +108,39 @@ class World:
             log = self.directory.create_partition(stored, index, Settings(), now_ms=NOW_MS)
             append(log, batch(timestamp_ms=NOW_MS))
             log.sync()
-            topic.partitions.append(Partition(cast("Any", topic), index, log))
-        self.partitions: list[Partition] = topic.partitions
-        self.now_ms = NOW_MS
+            topic.partitions.append(Partition(topic, index, log))
+        self.partitions = topic.partitions
+        self.time_ms = NOW_MS
         self.read_failed: list[str] = []
         self.synced: list[int] = []
         self.replacing: list[Log] = []
-        broker = SimpleNamespace(
-            settings=self.settings,
-            loop=self.driven,
-            topics=[topic],
-            directory=self.directory,
-            syncer=self.driven,
-            readers=self.driven,
-            now_ms=lambda: self.now_ms,
-            deletion_clock=SimpleNamespace(now_ms=lambda: self.now_ms),
-            cleaner=SimpleNamespace(is_replacing=self.replacing.__contains__),
-            group_commit=SimpleNamespace(wait=self.sync),
-            disk=SimpleNamespace(
-                noticed=lambda error: False,
-                read_failed=lambda log, error: self.read_failed.append(log.name),
-                remove_later=lambda remove, delay_ms: remove(),
-            ),
+        disk = FakeDisk(self.read_failed)
+        log_starts = LogStarts(
+            self.directory,
+            cast("DiskState", disk),
+            cast("GroupCommit", self),
+            syncer=cast("Worker", self.driven),
+            readers=cast("Worker", self.driven),
+            is_replacing=self.replacing.__contains__,
         )
-        broker.log_starts = LogStarts(cast("Broker", broker))
-        self.duty = Retention(cast("Broker", broker))
+        self.retention = Retention(
+            cast("asyncio.AbstractEventLoop", self.driven),
+            CurrentSettings(self.settings),
+            [topic],
+            log_starts=log_starts,
+            disk=cast("DiskState", disk),
+            syncer=cast("Worker", self.driven),
+            deletion_clock=cast("DeletionClock", self),
+            now_ms=self.now_ms,
+        )
+
+    def now_ms(self) -> int:
+        """The time, for the deletion clock too."""
+        return self.time_ms
+
+    def wait(self, logs: Iterable[Log], done: Callable[[dict[Log, str]], None]) -> None:
+        """A group commit that is done at once."""
+        self.sync(list(logs), done)
 
     def sync(self, logs: list[Log], done: Callable[[dict[Log, str]], None]) -> None:
         self.synced.append(len(logs))
@@ -131,16 +175,16 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_the_first_round_and_those_after_it_come_when_the_keys_say() -> None:
-    world = World(3)
-    world.duty.start()
+    world = RetainedLogs(3)
+    world.retention.start()
     world.round()
 
     assert world.driven.delays == [30.0, 300.0]
 
 
 def test_a_round_is_cut_into_slices_with_longer_pauses(slow_clock: list[float]) -> None:
-    world = World(100)
-    world.duty.start()
+    world = RetainedLogs(100)
+    world.retention.start()
 
     delays = world.round()
 
@@ -151,13 +195,13 @@ def test_a_round_is_cut_into_slices_with_longer_pauses(slow_clock: list[float]) 
 
 
 def test_the_starts_of_several_logs_are_stored_with_one_write() -> None:
-    world = World(TOGETHER_MAX)
+    world = RetainedLogs(TOGETHER_MAX)
     for partition in world.partitions:
         append(partition.log, batch(timestamp_ms=NOW_MS + DAY_MS), now_ms=NOW_MS + DAY_MS)
         partition.log.sync()
-    world.now_ms = NOW_MS + 7 * DAY_MS + 1
+    world.time_ms = NOW_MS + 7 * DAY_MS + 1
     before = len(world.files.calls)
-    world.duty.start()
+    world.retention.start()
 
     world.round()
 
@@ -169,9 +213,9 @@ def test_the_starts_of_several_logs_are_stored_with_one_write() -> None:
 
 
 def test_logs_that_are_sealed_are_synced_a_few_at_a_time() -> None:
-    world = World(3 * SYNCED_MAX)
-    world.now_ms = NOW_MS + 8 * DAY_MS
-    world.duty.start()
+    world = RetainedLogs(3 * SYNCED_MAX)
+    world.time_ms = NOW_MS + 8 * DAY_MS
+    world.retention.start()
 
     world.round()
 
@@ -187,8 +231,8 @@ def test_logs_that_are_sealed_are_synced_a_few_at_a_time() -> None:
 def test_a_log_that_cannot_be_read_is_told_of_and_the_others_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(3)
-    world.now_ms = NOW_MS + 8 * DAY_MS
+    world = RetainedLogs(3)
+    world.time_ms = NOW_MS + 8 * DAY_MS
     looked_at = retained_from
 
     def failing(log: Log, *rest: Any, **more: Any) -> int:
@@ -197,7 +241,7 @@ def test_a_log_that_cannot_be_read_is_told_of_and_the_others_go(
         return looked_at(log, *rest, **more)
 
     monkeypatch.setattr(retention, "retained_from", failing)
-    world.duty.start()
+    world.retention.start()
 
     world.round()
 
@@ -206,10 +250,10 @@ def test_a_log_that_cannot_be_read_is_told_of_and_the_others_go(
 
 
 def test_a_failed_log_is_left_as_it_is() -> None:
-    world = World(2)
+    world = RetainedLogs(2)
     world.partitions[0].log.fail("damaged")
-    world.now_ms = NOW_MS + 8 * DAY_MS
-    world.duty.start()
+    world.time_ms = NOW_MS + 8 * DAY_MS
+    world.retention.start()
 
     world.round()
 
@@ -217,9 +261,9 @@ def test_a_failed_log_is_left_as_it_is() -> None:
 
 
 def test_a_log_start_that_is_not_stored_takes_no_file() -> None:
-    world = World(1)
+    world = RetainedLogs(1)
     log = world.partitions[0].log
-    world.now_ms = NOW_MS + 8 * DAY_MS
+    world.time_ms = NOW_MS + 8 * DAY_MS
     write_atomic = world.files.write_atomic
 
     def refusing(path: str, data: bytes) -> None:
@@ -228,7 +272,7 @@ def test_a_log_start_that_is_not_stored_takes_no_file() -> None:
         write_atomic(path, data)
 
     world.files.write_atomic = refusing  # type: ignore[method-assign]
-    world.duty.start()
+    world.retention.start()
     world.round()
     assert log.segments.base_offsets == [0, 1]
     assert world.files.exists(f"/data/t-0/{0:020d}.log")
@@ -241,7 +285,7 @@ def test_a_log_start_that_is_not_stored_takes_no_file() -> None:
 
 
 def test_of_a_compacted_log_only_what_lies_below_its_start_goes() -> None:
-    world = World(1, **{"cleanup.policy": "compact"})
+    world = RetainedLogs(1, **{"cleanup.policy": "compact"})
     log = world.partitions[0].log
     for _ in range(3):
         log.roll(now_ms=NOW_MS)
@@ -249,8 +293,8 @@ def test_of_a_compacted_log_only_what_lies_below_its_start_goes() -> None:
     log.sync()
     assert log.segments.base_offsets == [0, 1, 2, 3]
     log.delete_records(2)
-    world.now_ms = NOW_MS + 80 * DAY_MS
-    world.duty.start()
+    world.time_ms = NOW_MS + 80 * DAY_MS
+    world.retention.start()
 
     world.round()
 
@@ -259,13 +303,13 @@ def test_of_a_compacted_log_only_what_lies_below_its_start_goes() -> None:
 
 
 def test_no_segment_leaves_a_log_while_a_replacement_of_its_segments_is_decided() -> None:
-    world = World(1, **{"cleanup.policy": "compact,delete"})
+    world = RetainedLogs(1, **{"cleanup.policy": "compact,delete"})
     log = world.partitions[0].log
     log.roll(now_ms=NOW_MS)
     append(log, batch(timestamp_ms=NOW_MS))
     log.sync()
     log.delete_records(1)
-    world.duty.start()
+    world.retention.start()
     world.replacing.append(log)
     world.round()
     assert log.segments.base_offsets == [0, 1]
@@ -277,17 +321,17 @@ def test_no_segment_leaves_a_log_while_a_replacement_of_its_segments_is_decided(
 
 
 def test_a_deleted_topic_in_the_middle_of_a_round_disturbs_nobody() -> None:
-    world = World(2)
-    world.now_ms = NOW_MS + 8 * DAY_MS
+    world = RetainedLogs(2)
+    world.time_ms = NOW_MS + 8 * DAY_MS
     gone = world.partitions[0].log
-    world.duty.start()
+    world.retention.start()
 
     def sync(logs: list[Log], done: Callable[[dict[Log, str]], None]) -> None:
         del world.directory.logs["t", 0]
         gone.close(clean=False)
         done({log: "closed" for log in logs if log is gone})
 
-    cast("Any", world.duty)._broker.group_commit.wait = sync
+    cast("Any", world.retention)._broker.group_commit.wait = sync
     world.round()
 
     assert world.partitions[1].log.segments.base_offsets == [1]
@@ -295,8 +339,8 @@ def test_a_deleted_topic_in_the_middle_of_a_round_disturbs_nobody() -> None:
 
 
 def test_a_stopped_duty_does_nothing_more() -> None:
-    world = World(1)
-    world.duty.start()
-    world.duty.stop()
+    world = RetainedLogs(1)
+    world.retention.start()
+    world.retention.stop()
 
     assert world.driven.timers == []

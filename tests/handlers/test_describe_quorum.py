@@ -263,7 +263,10 @@ def test_the_controllers_are_described_on_their_listener(
         answer = caller.call(request, version)
 
     assert (answer.error_code, answer.endpoint_type) == (0, 2)
-    assert (answer.cluster_id, answer.controller_id) == (node.broker.cluster_id, 1)
+    assert (answer.cluster_id, answer.controller_id) == (
+        node.broker.directory.identity.cluster_id,
+        1,
+    )
     (one,) = answer.brokers
     assert (one.broker_id, one.host, one.port) == (1, HOST, node.port)
     assert answer.cluster_authorized_operations == 8096

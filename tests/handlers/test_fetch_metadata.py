@@ -372,7 +372,7 @@ def test_a_fetch_for_another_cluster_is_refused_before_anything_else(
     node: RunningController, follower: Caller, version: int
 ) -> None:
     wrong = asking(-1, 0, node.epoch, cluster_id="wrong", topics=2)
-    right = asking(0, 0, node.epoch, cluster_id=node.broker.cluster_id)
+    right = asking(0, 0, node.epoch, cluster_id=node.broker.directory.identity.cluster_id)
 
     assert follower.call(wrong, version).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert entry_of(follower.call(right, version)).error_code == 0

@@ -150,7 +150,7 @@ def test_requests_on_both_kinds_of_listeners_are_counted_together(
     with own_node.connect() as follower:
         follower.call(asking(0, 0, own_node.epoch), 17)
 
-    lines = own_node.run(lambda: page(own_node.broker)).splitlines()
+    lines = own_node.run(lambda: page(own_node.broker.metric_sources())).splitlines()
 
     counted = [line for line in lines if line.startswith("triglot_requests_total")]
     assert counted == [

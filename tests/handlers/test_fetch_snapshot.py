@@ -382,7 +382,9 @@ def test_a_request_for_another_cluster_is_refused_before_anything_else(
     node: RunningController, follower: Caller, snapshot_id: SnapshotId, version: int
 ) -> None:
     wrong = asking(snapshot_id, epoch=node.epoch, cluster_id="wrong", topic="orders", topics=2)
-    right = asking(snapshot_id, epoch=node.epoch, cluster_id=node.broker.cluster_id)
+    right = asking(
+        snapshot_id, epoch=node.epoch, cluster_id=node.broker.directory.identity.cluster_id
+    )
 
     answer = follower.call(wrong, version)
 

@@ -170,7 +170,7 @@ def test_listeners_that_cannot_be_are_refused(
 
 
 def test_the_listeners_of_the_controller_stay(own_node: RunningController) -> None:
-    named = {one.name: str(one) for one in own_node.broker.settings.listeners}
+    named = {one.name: str(one) for one in own_node.broker.settings.current.listeners}
     moved = f"{named['PLAINTEXT']},CONTROLLER://{HOST}:{free_port()}"
 
     with own_node.connect_as_client() as caller:

@@ -8,8 +8,7 @@ import re
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,8 +22,6 @@ from tests.support.server_process import ServerFailed, free_port
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.server import Broker
-
 
 ROW = re.compile(r'triglot_([a-z_]+)(\{([a-z_]+="[^"\\]*",?)+\})? (\d+)')
 
@@ -32,6 +29,12 @@ ROW = re.compile(r'triglot_([a-z_]+)(\{([a-z_]+="[^"\\]*",?)+\})? (\d+)')
 @pytest.fixture(scope="module")
 def settings() -> Mapping[str, str]:
     return {"metrics.port": str(free_port())}
+
+
+def nothing_to_count(loop: asyncio.AbstractEventLoop) -> metrics.Sources:
+    """For a scrape that never comes to its request."""
+    no_parts: dict[str, Any] = dict.fromkeys(metrics.Sources._fields)
+    return metrics.Sources(**{**no_parts, "loop": loop})
 
 
 @pytest.fixture
@@ -228,8 +231,7 @@ async def test_a_request_that_does_not_come_to_an_end_is_cut_off(
     async def scrape_slowly() -> tuple[bytes, float]:
         loop = asyncio.get_running_loop()
         port = free_port()
-        broker = cast("Broker", SimpleNamespace(loop=loop))
-        async with await metrics.listen(broker, "127.0.0.1", port):
+        async with await metrics.listen(nothing_to_count(loop), "127.0.0.1", port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             began = time.monotonic()
             answer = b""

@@ -84,8 +84,9 @@ class Minutes:
     def __init__(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client = broker.connect()
         self._now_s = broker.loop.time()
-        self._housekeeping = broker.running._housekeeping
-        monkeypatch.setattr(broker.running.broker, "loop", self)
+        self._connections = broker.running.broker.connections
+        for part in (self._connections, self.client.connection):
+            monkeypatch.setattr(part, "_loop", self)
 
     def time(self) -> float:
         return self._now_s
@@ -93,7 +94,7 @@ class Minutes:
     def pass_by(self, minutes: float) -> None:
         for _ in range(round(minutes * 6)):
             self._now_s += 10
-            self._housekeeping._close_idle()
+            self._connections.close_idle()
 
     @property
     def is_open(self) -> bool:

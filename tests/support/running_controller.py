@@ -17,6 +17,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from broker import clock
 from broker.server import new_event_loop, start
 from config import load
 from protocol.logdata.metadata import NoOpRecord
@@ -41,6 +42,7 @@ class RunningController:
     """One node. `settings` are keys of the broker's configuration."""
 
     def __init__(self, data: Path, **settings: str) -> None:
+        self._now_ms: Callable[[], int] = clock.now_ms
         self._settings = load(
             overrides={
                 "log.dirs": str(data),
@@ -105,7 +107,7 @@ class RunningController:
 
     def begin_epoch(self) -> int:
         """Have the node become the leader once more; the new epoch."""
-        self.run(lambda: self.metadata.begin_epoch(self.broker.node_id, now_ms=0))
+        self.run(lambda: self.metadata.begin_epoch(self.controller.leader_id, now_ms=0))
         return self.epoch
 
     def take_snapshot(self) -> SnapshotId:
@@ -131,11 +133,13 @@ class RunningController:
 
     def set_clock(self, now_ms: int) -> None:
         """From now on the broker believes that it is this time."""
-        self.run(lambda: setattr(self.broker, "now_ms", lambda: now_ms))
+        self._now_ms = lambda: now_ms
 
     def __enter__(self) -> Self:
         self._thread.start()
-        starting = asyncio.run_coroutine_threadsafe(start(self._settings, self.loop), self.loop)
+        starting = asyncio.run_coroutine_threadsafe(
+            start(self._settings, self.loop, lambda: self._now_ms()), self.loop
+        )
         try:
             self._running = starting.result(WITHIN_S)
         except BaseException:
