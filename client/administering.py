@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.errors import NoSuchTopic, Refused, Unreachable
 from client.routing import Again
-from pipeline.errors import NoSuchTopic, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -48,9 +48,8 @@ def create_topic(router: Router, name: str, partitions: int, configs: Mapping[st
             raise Again(Unreachable(f"topic '{name}': {said(made.error_code)}"))
         if made.error_code:
             why = f" ({made.error_message})" if made.error_message else ""
-            refused = Refused(f"cannot make topic '{name}': {said(made.error_code)}{why}")
-            refused.code = made.error_code
-            raise refused
+            text = f"cannot make topic '{name}': {said(made.error_code)}{why}"
+            raise Refused(text, made.error_code)
 
 
 def topic_configs(router: Router, name: str, *, own: bool) -> dict[str, str]:
@@ -72,9 +71,8 @@ def topic_configs(router: Router, name: str, *, own: bool) -> dict[str, str]:
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoSuchTopic(f"there is no topic '{name}' on {router.servers}")
         if result.error_code:
-            refused = Refused(f"the settings of topic '{name}': {said(result.error_code)}")
-            refused.code = result.error_code
-            raise refused
+            text = f"the settings of topic '{name}': {said(result.error_code)}"
+            raise Refused(text, result.error_code)
         for entry in result.configs:
             is_own = (
                 entry.config_source == OF_THE_TOPIC

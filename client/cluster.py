@@ -11,11 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from client import administering, committing, fetching, producing
-from client.connection import ConnectionLost
+from client.errors import ConnectionLost, NoSuchTopic, Refused, Unreachable
 from client.fetching import EARLIEST, LATEST, Fetched, OffsetOutOfRange, Wanted
 from client.producing import Entry, ProduceUnknown, Producing
 from client.routing import RETRY_S, Again, Router, TopicPartition
-from pipeline.errors import NoSuchTopic, Refused, Unreachable
 from protocol.errors import ErrorCode
 from protocol.schema import ZERO_UUID
 

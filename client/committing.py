@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.errors import Refused, Unreachable
 from client.routing import Again
-from pipeline.errors import Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -82,6 +82,4 @@ def _failed(group: str, code: int) -> Exception:
     text = f"group '{group}': {said(code)}"
     if code in {known for known in ErrorCode if known.retriable}:
         return Again(Unreachable(text))
-    refused = Refused(text)
-    refused.code = code
-    return refused
+    return Refused(text, code)

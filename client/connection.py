@@ -13,6 +13,7 @@ from collections import deque
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
+from client.errors import ConnectionLost, NoVersion
 from protocol.client import (
     IMPOSSIBLE_VERSION,
     LENGTH_BYTES,
@@ -50,15 +51,6 @@ CONNECT_S = 10.0
 SILENCE_S = 0.5
 """A broker that has not told its versions by then is asked in a way that 0.9 answers too. One that
 is only slow answers both questions."""
-
-
-class ConnectionLost(Exception):
-    """There is no connection (any more), or what came over it is not to be understood. One line
-    that names the broker. The connection is closed."""
-
-
-class NoVersion(Exception):
-    """The broker speaks no version of an API that would do. One line that names the broker."""
 
 
 class Connection:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from client.errors import CorruptData, Failure, NoSuchTopic, Refused, Unreachable
 from client.routing import UNKNOWN_TOPIC_S, Again
-from pipeline.errors import CorruptData, NoSuchTopic, PipelineFailure, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -186,15 +186,13 @@ def failed(api: str, place: TopicPartition, code: int) -> Again:
     except ValueError:
         known = ErrorCode.UNKNOWN_SERVER_ERROR
     if known in GONE:
-        missing: PipelineFailure = NoSuchTopic(f"partition {place} is gone: {said(code)}")
+        missing: Failure = NoSuchTopic(f"partition {place} is gone: {said(code)}")
         return Again(missing, patience_s=UNKNOWN_TOPIC_S)
     if known == ErrorCode.CORRUPT_MESSAGE:
         raise CorruptData(text)
     if known.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return Again(Unreachable(text))
-    refused = Refused(text)
-    refused.code = code
-    raise refused
+    raise Refused(text, code)
 
 
 def _newest(topic_id: bytes) -> int | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client.connection import ConnectionLost, NoVersion
-from pipeline.errors import PipelineFailure, Refused, Unreachable
+from client.errors import ConnectionLost, Failure, NoVersion, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -81,7 +80,7 @@ class ProduceUnknown(Exception):
         self.may_send_rest = rest
         self._text = text
 
-    def in_the_end(self) -> PipelineFailure:
+    def in_the_end(self) -> Failure:
         """What to raise when sending the rest once more has not helped either."""
         if self.code == 0:
             return Unreachable(self._text)
@@ -209,9 +208,7 @@ def finish(producing: Producing) -> int:
 def refusal(partition: TopicPartition, code: int, message: str) -> Refused:
     """The failure that says so, with the code."""
     more = f" ({message})" if message and message not in said(code) else ""
-    refused = Refused(f"{partition} does not take what it is given: {said(code)}{more}")
-    refused.code = code
-    return refused
+    return Refused(f"{partition} does not take what it is given: {said(code)}{more}", code)
 
 
 def _version(connection: Connection, partition: TopicPartition, topic_id: bytes, magic: int) -> int:
@@ -221,9 +218,8 @@ def _version(connection: Connection, partition: TopicPartition, topic_id: bytes,
     try:
         return connection.version(ProduceRequest, oldest, newest)
     except NoVersion as error:
-        refused = Refused(f"{partition} takes no records of format {magic}: {error}")
-        refused.code = ErrorCode.UNSUPPORTED_VERSION
-        raise refused from None
+        text = f"{partition} takes no records of format {magic}: {error}"
+        raise Refused(text, ErrorCode.UNSUPPORTED_VERSION) from None
 
 
 def _produced(answer: ProduceResponse, index: int) -> Produced:

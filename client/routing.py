@@ -10,8 +10,16 @@ import time
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from client.connection import Connection, ConnectionLost, NoVersion
-from pipeline.errors import NoSuchTopic, PipelineFailure, Refused, Unreachable, WrongUse
+from client.connection import Connection
+from client.errors import (
+    ConnectionLost,
+    Failure,
+    NoSuchTopic,
+    NoVersion,
+    Refused,
+    Unreachable,
+    WrongUse,
+)
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -61,7 +69,7 @@ class Again(Exception):
     """
 
     def __init__(
-        self, failure: PipelineFailure, *, patience_s: float | None = None, held_back: bool = False
+        self, failure: Failure, *, patience_s: float | None = None, held_back: bool = False
     ) -> None:
         super().__init__(str(failure))
         self.failure = failure

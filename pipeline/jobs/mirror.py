@@ -117,7 +117,7 @@ class Mirror:
                 self._ends(cluster, [name for name in self._copies(names) if name in there])
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         from pipeline.spark.range_stream import run_stream
 
         tally = Tally("mirror", watch)
@@ -268,7 +268,7 @@ def mirror(
 ) -> Outcome:
     """Mirror topics, and wait for the end: what `Mirror` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

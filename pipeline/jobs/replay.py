@@ -110,7 +110,7 @@ class Replay:
                     )
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         from pipeline.spark.range_query import run_tasks
 
         self._check_arguments()
@@ -360,7 +360,7 @@ def replay(
 ) -> Outcome:
     """Write an archive back, and wait for the end: what `Replay` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

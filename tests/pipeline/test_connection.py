@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client.connection import (
-    MAX_ANSWER_BYTES,
-    SILENCE_S,
-    Connection,
-    ConnectionLost,
-    NoVersion,
-)
+from client.connection import MAX_ANSWER_BYTES, SILENCE_S, Connection
+from client.errors import ConnectionLost, NoVersion
 from protocol.client import VERSIONS_0_8, VERSIONS_0_9
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
