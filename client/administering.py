@@ -41,7 +41,7 @@ def create_topic(router: Router, name: str, partitions: int, configs: Mapping[st
         configs=[kind.Config(name=key, value=value) for key, value in configs.items()],
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(router.timeout_s * 1000))
-    answer = connection.call(request, CreateTopicsResponse, version, wait_s=router.timeout_s)
+    answer = connection.call(request, CreateTopicsResponse, wait_s=router.timeout_s)
     for made in answer.topics:
         if made.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
             router.learn(())
@@ -65,7 +65,7 @@ def topic_configs(router: Router, name: str, *, own: bool) -> dict[str, str]:
         resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
     )
     request = DescribeConfigsRequest(resources=[resource])
-    answer = connection.call(request, DescribeConfigsResponse, version)
+    answer = connection.call(request, DescribeConfigsResponse)
     settings = {}
     for result in answer.results:
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -36,6 +36,7 @@ __all__ = [
     "TopicPartition",
 ]
 
+CLIENT_ID = b"triglot-pipeline"
 FETCH_BYTES = 8 << 20
 TOPICS_NAMED = 5
 """So many are named where none is like the one that is wanted."""
@@ -59,7 +60,7 @@ class Cluster:
         """
         self.servers = servers
         self.timeout_s = timeout_s
-        self._router = Router(servers, timeout_s=timeout_s, reached=patient)
+        self._router = Router(servers, timeout_s=timeout_s, client_id=CLIENT_ID, reached=patient)
         self._fetched_ids: dict[str, bytes] = {}
 
     # What there is.
@@ -310,7 +311,7 @@ class Cluster:
         self, places: Iterable[TopicPartition]
     ) -> dict[Connection, list[TopicPartition]]:
         wanted = sorted(places)
-        self._router.prepare(wanted)
+        self._router.topics(place.topic for place in wanted)
         found: dict[Connection, list[TopicPartition]] = {}
         for place in wanted:
             connection, _ = self._router.leader(place)

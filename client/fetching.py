@@ -86,7 +86,9 @@ def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
     version = connection.version(FetchRequest, newest=_newest(topic_id))
     while True:
         request = _request(topic_id, wanted)
-        answer = connection.call(request, FetchResponse, version, wait_s=wanted.max_wait_ms / 1000)
+        answer = connection.call(
+            request, FetchResponse, newest=version, wait_s=wanted.max_wait_ms / 1000
+        )
         found = _of_partition(answer, wanted)
         records = memoryview(found.records or b"")
         end, needed = whole_entries(records)
@@ -166,7 +168,7 @@ def list_offsets(
     version = connection.version(ListOffsetsRequest, newest=newest)
     wanted = dict.fromkeys(places, timestamp_ms)
     request = list_offsets_request(wanted, replica_id=replica_id, committed_only=committed_only)
-    answer = connection.call(request, ListOffsetsResponse, version)
+    answer = connection.call(request, ListOffsetsResponse, newest=version)
     found = {}
     for of_topic in answer.topics:
         for entry in of_topic.partitions:

@@ -122,9 +122,10 @@ def _record_loops() -> str:
 
 
 def _broker(servers: str) -> str:
+    from client.cluster import CLIENT_ID
     from client.routing import Router
 
-    router = Router(servers, timeout_s=TIMEOUT_S, reached=False)
+    router = Router(servers, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
     try:
         topics = router.patiently(lambda: router.learn(None))
         connection = router.any()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.routing import Topic
 from protocol.errors import ErrorCode
 from protocol.records.walk import last_offset, walk
-from tools.groups.cluster import EARLIEST, LATEST, Cluster, Found, Topic, TopicPartition
+from tools.groups.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +46,7 @@ class StoredCluster(Cluster):
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         return {
-            name: Topic(bytes(16), {p: 1 for topic, p in self.logs if topic == name})
+            name: Topic(bytes(16), {p: 1 for topic, p in self.logs if topic == name}, False)
             for name in names
             if any(topic == name for topic, _ in self.logs)
         }
@@ -54,16 +55,16 @@ class StoredCluster(Cluster):
         return {}
 
     def offsets(
-        self, wanted: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Found | ErrorCode]:
-        found: dict[TopicPartition, Found | ErrorCode] = {}
-        for place, time_ms in wanted.items():
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | ErrorCode]:
+        assert timestamp_ms in (LATEST, EARLIEST)
+        found: dict[TopicPartition, int | ErrorCode] = {}
+        for place in partitions:
             log = self.logs.get(place)
-            assert time_ms in (LATEST, EARLIEST)
             if log is None:
                 found[place] = GONE
             else:
-                found[place] = Found(log.end if time_ms == LATEST else log.start, -1)
+                found[place] = log.end if timestamp_ms == LATEST else log.start
         return found
 
     def fetch(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.clock import ms_of_text, utc_text
+from client.connection import Connection
+from client.errors import ConnectionLost
 from protocol.client import said
 from protocol.messages.describe_groups import DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -23,7 +25,6 @@ from protocol.records.legacy import build_messages
 from tests.broker.scripted_broker import RawServer, ScriptedBroker
 from tools.cli import main
 from tools.groups.cluster import TopicPartition
-from tools.groups.connection import Connection, NotDone
 from tools.groups.show import partitions_text, table
 from tools.groups.times import duration_ms, moment_ms
 
@@ -185,7 +186,7 @@ def test_what_is_no_broker_is_one_sentence_and_exit_code_1(
         assert run("list", "--bootstrap", server.bootstrap) == 1
     assert capsys.readouterr().err == (
         f"triglot: what answers at {server.bootstrap} is not a Kafka broker that can be asked "
-        "(one from 0.10 on, without TLS or authentication)\n"
+        "(one without TLS or authentication)\n"
     )
 
 
@@ -209,7 +210,7 @@ def dribbles(connection: socket.socket) -> None:
 def test_a_server_that_dribbles_is_left_after_the_timeout() -> None:
     with (
         RawServer(dribbles) as server,
-        pytest.raises(NotDone, match=r"no answer from .* within 0\.3 s"),
+        pytest.raises(ConnectionLost, match=r"no answer from .* within 0\.3 s"),
     ):
         Connection(server.host, server.port, timeout_s=0.3)
 

@@ -274,7 +274,7 @@ def test_what_the_broker_was_asked_to_wait_is_waited_besides() -> None:
     with RawServer(serve) as server:
         connection = connect(server, timeout_s=0.6)
         request = MetadataRequest(topics=None)
-        assert connection.call(request, MetadataResponse, 1, wait_s=0.6).topics == []
+        assert connection.call(request, MetadataResponse, newest=1, wait_s=0.6).topics == []
         connection.close()
 
 
@@ -289,7 +289,7 @@ def test_an_answer_to_another_request_ends_the_connection() -> None:
     with RawServer(serve) as server:
         connection = connect(server)
         with pytest.raises(ConnectionLost, match=r"answered another request than Metadata$"):
-            connection.call(MetadataRequest(topics=None), MetadataResponse, 1)
+            connection.call(MetadataRequest(topics=None), MetadataResponse, newest=1)
         assert not connection.usable
 
 
@@ -320,7 +320,7 @@ def test_a_large_answer_is_handed_on_as_a_view_of_what_was_received() -> None:
         connection = connect(server)
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
         for _ in range(2):
-            answer = connection.call(request, FetchResponse, 11)
+            answer = connection.call(request, FetchResponse, newest=11)
             records = answer.responses[0].partitions[0].records
             assert isinstance(records, memoryview)
             assert isinstance(records.obj, bytearray)
@@ -342,7 +342,7 @@ def test_memory_grows_with_what_arrives_and_not_with_what_is_announced() -> None
         tracemalloc.start()
         try:
             with pytest.raises(ConnectionLost, match=r"no answer from \S+ to Metadata within"):
-                connection.call(MetadataRequest(topics=None), MetadataResponse, 1)
+                connection.call(MetadataRequest(topics=None), MetadataResponse, newest=1)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from broker.clock import now_ms
+from tools.errors import NotDone
 from tools.groups.committed import commit, committed_offsets, delete_group, delete_offsets
-from tools.groups.connection import NotDone
 from tools.groups.history import Change, History
 from tools.groups.lag import lag_of_group
 from tools.groups.membership import group_of, list_groups

@@ -188,9 +188,10 @@ def _add_execute(parser: argparse.ArgumentParser) -> None:
 
 def run_groups(arguments: Arguments) -> int:
     """`triglot groups`: what stops it becomes one sentence, or nothing if the reader has gone."""
+    from client.errors import Failure
+    from tools.errors import NotDone
     from tools.groups import actions
     from tools.groups.cluster import Cluster
-    from tools.groups.connection import NotDone
     from tools.printing import discard_output, say
 
     action: Callable[[Cluster, Arguments], None] = {
@@ -207,7 +208,7 @@ def run_groups(arguments: Arguments) -> int:
     except BrokenPipeError:
         discard_output()
         return NOT_DONE
-    except NotDone as error:
+    except (NotDone, Failure) as error:
         say(f"triglot: {error}", sys.stderr)
         return NOT_DONE
     except KeyboardInterrupt:

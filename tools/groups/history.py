@@ -22,8 +22,8 @@ from protocol.logdata.offsets import (
 )
 from protocol.records.batch import Batch
 from protocol.records.markers import decode_marker
-from tools.groups.cluster import EARLIEST, LATEST, Found, TopicPartition
-from tools.groups.connection import NotDone
+from tools.errors import NotDone
+from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
 from tools.groups.entries import entries_in
 from tools.groups.group_records import GroupEvent, group_event
 
@@ -234,7 +234,7 @@ class History:
 
 
 def _bound(cluster: Cluster, place: TopicPartition, time_ms: int) -> int:
-    answer = cluster.offsets({place: time_ms})[place]
-    if not isinstance(answer, Found):
+    answer = cluster.offsets([place], time_ms)[place]
+    if isinstance(answer, ErrorCode):
         raise NotDone(f"{place}: {said(answer)}")
-    return answer.offset
+    return answer

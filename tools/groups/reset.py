@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
+from tools.errors import NotDone
 from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
-from tools.groups.connection import NotDone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tools.groups.cluster import Cluster, Found
+    from tools.groups.cluster import Cluster
     from tools.groups.committed import Committed
 
 
@@ -72,10 +72,10 @@ def plan(
     Raises NotDone if a log cannot be asked: a plan is carried out as a whole or not at all.
     """
     moves = []
-    asked = cluster.offsets(dict.fromkeys(places, EARLIEST))
+    asked = cluster.offsets(places, EARLIEST)
     starts = {place: answer for place, answer in asked.items() if answer != GONE}
-    ends = cluster.offsets(dict.fromkeys(starts, LATEST))
-    times = cluster.offsets(dict.fromkeys(starts, target.value)) if target.kind == "time" else {}
+    ends = cluster.offsets(starts, LATEST)
+    times = cluster.offsets(starts, target.value) if target.kind == "time" else {}
     for place in asked:
         old = committed[place].offset if place in committed else None
         if place not in starts:
@@ -102,8 +102,8 @@ def plan(
     return moves
 
 
-def _offset(place: TopicPartition, answers: Mapping[TopicPartition, Found | ErrorCode]) -> int:
+def _offset(place: TopicPartition, answers: Mapping[TopicPartition, int | ErrorCode]) -> int:
     answer = answers[place]
     if isinstance(answer, ErrorCode):
         raise NotDone(f"{place}: {said(answer)}")
-    return answer.offset
+    return answer

@@ -12,6 +12,7 @@ from storage.filesystem import DiskFilesystem
 from storage.identity import MetaProperties
 from storage.layout import META_PROPERTIES, METADATA_LOG
 from storage.metadata.loading import load
+from tools.errors import NotDone
 from tools.metadata.changes import Changes
 from tools.metadata.facts import facts, lines
 from tools.observer.effects import ObserverStopped
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 LOAD_TRIES = 5
 """A running broker may take a snapshot, and remove what it replaces, while its files are read."""
-
-
-class NotDone(Exception):
-    """Why a command could not be done, in one sentence for the user."""
 
 
 class Printed(Exception):
