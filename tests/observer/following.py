@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,18 @@ PIECE_BYTES = 1000
 IN_TIME_S = 90.0
 
 
-class UntilThere(Watcher):
-    """Says when the observer has caught up, and how the download went."""
+class Ended(Exception):
+    """The observer has done what a test wants of it."""
 
-    def __init__(self) -> None:
-        self.there = asyncio.Event()
+
+class UntilThere(Watcher):
+    """Ends the observer when it has caught up, with `restarts` at every cut; and how the download
+    went."""
+
+    def __init__(self, *, restarts: bool) -> None:
+        self.there = False
+        self._restarts = restarts
+        self._deadline = time.monotonic() + IN_TIME_S
         self.positions: list[int] = []
         self.troubles: list[str] = []
 
@@ -36,32 +44,28 @@ class UntilThere(Watcher):
         self.positions.append(position)
 
     def state(self, image: MetadataImage, end_offset: int) -> None:
-        self.there.set()
+        self.there = True
+        raise Ended
 
     def troubled(self, reason: str, wait_s: float) -> None:
         self.troubles.append(reason)
+        assert time.monotonic() < self._deadline, f"{len(self.troubles)} cuts"
+        if self._restarts:
+            raise Ended
 
 
-async def follow_to_the_end(port: int, folder: Path, *, restarts: bool = False) -> UntilThere:
+def follow_to_the_end(port: int, folder: Path, *, restarts: bool = False) -> UntilThere:
     """Follow what listens there until all is there; with `restarts`, each cut ends the observer and
     another one takes its folder."""
-    told = UntilThere()
-    async with asyncio.timeout(IN_TIME_S):
-        while not told.there.is_set():
-            kept = ObserverDirectory.open(DiskFilesystem(), str(folder))
-            made = Follower(
-                [("127.0.0.1", port)], kept, watcher=told, backoff_s=0.001, piece_bytes=PIECE_BYTES
-            )
-            following = asyncio.create_task(made.run())
-            before = len(told.troubles)
-            while not told.there.is_set() and not (restarts and len(told.troubles) > before):
-                await asyncio.sleep(0.001)
-                if following.done():
-                    following.result()
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-            kept.close()
+    told = UntilThere(restarts=restarts)
+    while not told.there:
+        kept = ObserverDirectory.open(DiskFilesystem(), str(folder))
+        made = Follower(
+            [("127.0.0.1", port)], kept, watcher=told, backoff_s=0.001, piece_bytes=PIECE_BYTES
+        )
+        with suppress(Ended):
+            made.run()
+        kept.close()
     return told
 
 
@@ -73,7 +77,7 @@ async def cut_off(port: int, size: int, folder: Path, *, seed: int, restarts: bo
     assert most > 3000, f"{size} bytes are too few for so many cuts"
     proxy = CuttingProxy(port, cuts=CUTS, most=most, rng=random.Random(seed))
     async with proxy.running():
-        told = await follow_to_the_end(proxy.port, folder, restarts=restarts)
+        told = await asyncio.to_thread(follow_to_the_end, proxy.port, folder, restarts=restarts)
     assert proxy.cuts == CUTS, f"seed {seed}"
     assert len(told.troubles) >= CUTS, f"seed {seed}"
     if not restarts:

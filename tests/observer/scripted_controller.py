@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from client.errors import ConnectionLost
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     LeaderChangeMessage,
@@ -37,7 +38,6 @@ from protocol.schema import Message
 from storage.metadata.image import MetadataImage
 from storage.metadata.snapshots import SnapshotId, SnapshotWriter
 from tests.support.memory_filesystem import MemoryFilesystem
-from tools.observer.connection import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -306,7 +306,7 @@ class Line:
         self.lose: Callable[[Message], bool] = lambda request: False
         """Whether the connection breaks at the answer to this request."""
 
-    async def connect(self, host: str, port: int, *, timeout_s: float) -> LineConnection:
+    def connect(self, host: str, port: int, *, timeout_s: float) -> LineConnection:
         self.opened.append(host)
         if host not in self.controllers:
             raise ConnectionLost(f"cannot connect to {host}:{port}: refused")
@@ -321,10 +321,10 @@ class LineConnection:
         self._line = line
         self._controller = controller
 
-    def offers(self, request: type[Message], *, oldest: int = 0) -> bool:
+    def offers(self, kind: type[Message], oldest: int = 0) -> bool:
         return True
 
-    async def call(self, request: Message, answer: Any, *, oldest: int = 0) -> Any:
+    def call(self, request: Message, kind: Any, *, oldest: int = 0) -> Any:
         version = SERVED[type(request)]
         controller = self._controller
         asked = type(request).decode(version, request.encode(version))
@@ -335,7 +335,7 @@ class LineConnection:
             if not controller.steps:
                 raise Finished
             controller.steps.pop(0)()
-        return answer.decode(version, answered.encode(version))
+        return kind.decode(version, answered.encode(version))
 
     def close(self) -> None: ...
 

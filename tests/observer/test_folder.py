@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-async def test_what_is_kept_are_the_files_of_a_controller(
+def test_what_is_kept_are_the_files_of_a_controller(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     controller.append(*topic("a"))
     snapshot = controller.snapshot()
     controller.append(*topic("b"))
     made, _ = follower(controller, ObserverDirectory.open(files, DATA))
-    await follow(made)
+    follow(made)
     folder = f"{DATA}/__cluster_metadata-0"
     assert files.read_bytes(f"{folder}/{snapshot.file_name}") == controller.snapshots[snapshot]
     assert files.read_bytes(f"{folder}/{4:020d}.log") == b"".join(controller.batches)
@@ -45,54 +45,54 @@ async def test_what_is_kept_are_the_files_of_a_controller(
     assert same(loaded.image, controller.image)
 
 
-async def test_a_later_run_goes_on_where_the_last_one_ended(
+def test_a_later_run_goes_on_where_the_last_one_ended(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     controller.append(*topic("a"))
     controller.snapshot()
     controller.append(*topic("b"))
     kept = ObserverDirectory.open(files, DATA)
-    await follow(follower(controller, kept)[0])
+    follow(follower(controller, kept)[0])
     kept.close()
     controller.append(*topic("c"))
     controller.asked.clear()
     made, told = follower(controller, ObserverDirectory.open(files, DATA))
-    await follow(made)
+    follow(made)
     assert told.lines == ["state below 8: a b c"]
     assert same(made.image, controller.image)
     assert not [one for one in controller.asked if type(one).__name__ == "FetchSnapshotRequest"]
 
 
-async def test_a_transaction_that_is_open_when_the_observer_stops_counts_when_it_ends_later(
+def test_a_transaction_that_is_open_when_the_observer_stops_counts_when_it_ends_later(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     controller.append(BeginTransactionRecord(), *topic("a"))
     kept = ObserverDirectory.open(files, DATA)
-    await follow(follower(controller, kept)[0])
+    follow(follower(controller, kept)[0])
     kept.close()
     controller.steps = [lambda: controller.append(EndTransactionRecord())]
     made, told = follower(controller, ObserverDirectory.open(files, DATA))
-    await follow(made)
+    follow(made)
     assert told.lines == ["state below 5: no topics", "3 TopicRecord a", "4 PartitionRecord"]
     assert list(made.image.topics) == ["a"]
 
 
-async def test_another_cluster_is_not_followed(
+def test_another_cluster_is_not_followed(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     kept = ObserverDirectory.open(files, DATA)
-    await follow(follower(controller, kept)[0])
+    follow(follower(controller, kept)[0])
     kept.close()
     again = ObserverDirectory.open(files, DATA)
     assert again.cluster_id == CLUSTER
     controller.cluster_id = "AAAAAAAAAAAAAAAAAAAAAQ"
     made, _ = follower(controller, again)
     with pytest.raises(ObserverStopped, match="is of cluster AAAAAAAAAAAAAAAAAAAAAQ"):
-        await made.run()
+        made.run()
     assert again.held().end_offset == 2
 
 
-async def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
+def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     def add(number: int) -> Callable[[], None]:
@@ -101,7 +101,7 @@ async def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
     controller.steps = [add(number) for number in range(30)]
     kept = ObserverDirectory.open(files, DATA)
     made, told = follower(controller, kept, snapshot_after_bytes=2000)
-    await follow(made)
+    follow(made)
     assert same(made.image, controller.image)
     assert len(told.lines) == 1 + 30 * 4
     assert kept.log_bytes <= 2000
@@ -112,11 +112,11 @@ async def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
     kept.close()
     controller.append(*topic("late"))
     again, _ = follower(controller, ObserverDirectory.open(files, DATA))
-    await follow(again)
+    follow(again)
     assert same(again.image, controller.image)
 
 
-async def test_a_snapshot_of_its_own_leaves_out_what_a_lowered_level_cannot_say(
+def test_a_snapshot_of_its_own_leaves_out_what_a_lowered_level_cannot_say(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     user = UserScramCredentialRecord(
@@ -126,7 +126,7 @@ async def test_a_snapshot_of_its_own_leaves_out_what_a_lowered_level_cannot_say(
     controller.append(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=7))
     controller.append(*topic("a", 100))
     made, _ = follower(controller, ObserverDirectory.open(files, DATA), snapshot_after_bytes=100)
-    await follow(made)
+    follow(made)
     loaded = load(files, DATA)
     assert loaded.snapshot is not None
     assert loaded.end_offset == loaded.snapshot.end_offset == controller.end_offset
@@ -135,7 +135,7 @@ async def test_a_snapshot_of_its_own_leaves_out_what_a_lowered_level_cannot_say(
     assert not loaded.image.scram_credentials
 
 
-async def test_no_snapshot_is_made_amid_a_transaction(
+def test_no_snapshot_is_made_amid_a_transaction(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     controller.steps = [
@@ -144,7 +144,7 @@ async def test_no_snapshot_is_made_amid_a_transaction(
     ]
     kept = ObserverDirectory.open(files, DATA)
     made, _ = follower(controller, kept, snapshot_after_bytes=100)
-    await follow(made)
+    follow(made)
     loaded = load(files, DATA)
     assert loaded.snapshot is not None
     assert loaded.snapshot.end_offset == controller.end_offset
@@ -177,13 +177,13 @@ def test_a_brokers_directory_is_left_alone(files: MemoryFilesystem, name: str, d
     assert files.count == before
 
 
-async def test_a_snapshot_that_was_damaged_on_the_disk_is_downloaded_again(
+def test_a_snapshot_that_was_damaged_on_the_disk_is_downloaded_again(
     controller: ScriptedController, files: MemoryFilesystem
 ) -> None:
     controller.append(*topic("a", 50))
     snapshot = controller.snapshot()
     kept = ObserverDirectory.open(files, DATA)
-    await follow(follower(controller, kept)[0])
+    follow(follower(controller, kept)[0])
     kept.close()
     path = f"{DATA}/__cluster_metadata-0/{snapshot.file_name}"
     data = bytearray(files.read_bytes(path))
@@ -191,6 +191,6 @@ async def test_a_snapshot_that_was_damaged_on_the_disk_is_downloaded_again(
     files.remove(path)
     files.write_bytes(path, bytes(data))
     made, told = follower(controller, ObserverDirectory.open(files, DATA))
-    await follow(made)
+    follow(made)
     assert told.lines[0] == "downloaded 53-1"
     assert files.read_bytes(path) == controller.snapshots[snapshot]

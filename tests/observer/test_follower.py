@@ -38,7 +38,7 @@ def kept(request: pytest.FixtureRequest, files: MemoryFilesystem) -> Keeping:
     return InMemory() if request.param == "memory" else ObserverDirectory.open(files, DATA)
 
 
-async def test_it_tells_the_whole_state_first_and_then_each_change(
+def test_it_tells_the_whole_state_first_and_then_each_change(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a", 2))
@@ -47,7 +47,7 @@ async def test_it_tells_the_whole_state_first_and_then_each_change(
         lambda: controller.append(RemoveTopicRecord(topic_id=topic_id_of("a"))),
     ]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert told.lines == [
         "state below 5: a",
         "5 TopicRecord b",
@@ -58,19 +58,19 @@ async def test_it_tells_the_whole_state_first_and_then_each_change(
     assert made.end_offset == 8
 
 
-async def test_it_begins_with_a_snapshot_where_there_is_one(
+def test_it_begins_with_a_snapshot_where_there_is_one(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a", 100))
     controller.snapshot()
     controller.append(*topic("b"))
     made, told = follower(controller, kept, piece_bytes=1000)
-    await follow(made)
+    follow(made)
     assert told.lines == ["downloaded 103-1", "state below 105: a b"]
     assert same(made.image, controller.image)
 
 
-async def test_an_observer_that_is_far_behind_takes_a_snapshot_in_the_place_of_its_log(
+def test_an_observer_that_is_far_behind_takes_a_snapshot_in_the_place_of_its_log(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a"))
@@ -82,14 +82,12 @@ async def test_an_observer_that_is_far_behind_takes_a_snapshot_in_the_place_of_i
 
     controller.steps = [go_far_ahead]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert told.lines == ["state below 4: a", "downloaded 7-1", "state below 7: b"]
     assert same(made.image, controller.image)
 
 
-async def test_a_transaction_counts_when_it_ends(
-    controller: ScriptedController, kept: Keeping
-) -> None:
+def test_a_transaction_counts_when_it_ends(controller: ScriptedController, kept: Keeping) -> None:
     controller.steps = [
         lambda: controller.append(BeginTransactionRecord(), *topic("a")),
         lambda: controller.append(*topic("b")),
@@ -98,7 +96,7 @@ async def test_a_transaction_counts_when_it_ends(
     made, told = follower(controller, kept)
     seen: list[int] = []
     controller.steps.insert(2, lambda: seen.append(len(made.image.topics)))
-    await follow(made)
+    follow(made)
     assert seen == [0]
     assert told.lines == [
         "state below 2: no topics",
@@ -110,7 +108,7 @@ async def test_a_transaction_counts_when_it_ends(
     assert same(made.image, controller.image)
 
 
-async def test_of_an_aborted_transaction_nobody_hears(
+def test_of_an_aborted_transaction_nobody_hears(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.steps = [
@@ -118,12 +116,12 @@ async def test_of_an_aborted_transaction_nobody_hears(
         lambda: controller.append(AbortTransactionRecord(), *topic("b")),
     ]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert told.lines == ["state below 2: no topics", "6 TopicRecord b", "7 PartitionRecord"]
     assert list(made.image.topics) == ["b"]
 
 
-async def test_what_is_not_agreed_upon_is_kept_but_not_replayed(
+def test_what_is_not_agreed_upon_is_kept_but_not_replayed(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a"))
@@ -135,7 +133,7 @@ async def test_what_is_not_agreed_upon_is_kept_but_not_replayed(
     made, told = follower(controller, kept)
     seen: list[list[str]] = []
     controller.steps = [lambda: seen.append(list(made.image.topics)), agree]
-    await follow(made)
+    follow(made)
     assert seen == [[]]
     assert told.lines == ["state below 2: no topics", "2 TopicRecord a", "3 PartitionRecord"]
 
@@ -154,7 +152,7 @@ def other_history(controller: ScriptedController, count: int) -> Callable[[], No
     return happen
 
 
-async def test_a_log_that_parts_from_the_leaders_is_cut_before_it_counts(
+def test_a_log_that_parts_from_the_leaders_is_cut_before_it_counts(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
@@ -163,7 +161,7 @@ async def test_a_log_that_parts_from_the_leaders_is_cut_before_it_counts(
     controller.high_watermark = 3
     controller.steps = [other_history(controller, 1)]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert list(made.image.topics) == ["c"]
     assert made.image.configs == {(4, ""): {"k": "v"}}
     assert len(list(made.image.records())) == len(image) + 2
@@ -172,21 +170,21 @@ async def test_a_log_that_parts_from_the_leaders_is_cut_before_it_counts(
     assert made.machine.end_offset == controller.end_offset
 
 
-async def test_a_controller_that_was_set_back_is_followed_even_if_what_is_gone_had_counted(
+def test_a_controller_that_was_set_back_is_followed_even_if_what_is_gone_had_counted(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
     controller.append(*topic("a"))
     controller.steps = [other_history(controller, 1)]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert list(made.image.topics) == ["c"]
     assert made.image.configs == {(4, ""): {"k": "v"}}
     assert told.lines[0] == "state below 5: a"
     assert told.lines[-1] in ("state below 6: c", "5 PartitionRecord")
 
 
-async def test_a_damaged_snapshot_is_thrown_away_and_loaded_again(
+def test_a_damaged_snapshot_is_thrown_away_and_loaded_again(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a", 50))
@@ -201,14 +199,14 @@ async def test_a_damaged_snapshot_is_thrown_away_and_loaded_again(
 
     controller.spoil = spoil
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert len(spoiled) == 3
     assert len(told.troubles) == 3
     assert "checksum" in told.troubles[0]
     assert same(made.image, controller.image)
 
 
-async def test_a_snapshot_that_always_comes_damaged_ends_it(
+def test_a_snapshot_that_always_comes_damaged_ends_it(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a", 50))
@@ -216,20 +214,20 @@ async def test_a_snapshot_that_always_comes_damaged_ends_it(
     controller.spoil = lambda piece: piece[:-1] + bytes([piece[-1] ^ 1])
     made, _ = follower(controller, kept)
     with pytest.raises(ObserverStopped, match="came damaged 5 times"):
-        await made.run()
+        made.run()
 
 
-async def test_the_leader_is_found_on_another_node(kept: Keeping) -> None:
+def test_the_leader_is_found_on_another_node(kept: Keeping) -> None:
     leader, other = ScriptedController(epoch=2), ScriptedController(epoch=2)
     leader.lead(2)
     other.leader_id, other.nodes = 2, {2: ("leader", 9093)}
     line = Line(controller=other, leader=leader)
     made, _ = follower(line, kept)
-    await follow(made)
+    follow(made)
     assert line.opened == ["controller", "leader"]
 
 
-async def test_a_leader_that_cannot_be_reached_sends_it_back_to_the_address_it_knows(
+def test_a_leader_that_cannot_be_reached_sends_it_back_to_the_address_it_knows(
     kept: Keeping,
 ) -> None:
     other = ScriptedController(epoch=2)
@@ -246,23 +244,21 @@ async def test_a_leader_that_cannot_be_reached_sends_it_back_to_the_address_it_k
         return False
 
     line.lose = become_leader
-    await follow(made)
+    follow(made)
     assert line.opened[:3] == ["controller", "gone", "controller"]
     assert any("cannot connect to gone:9093" in trouble for trouble in told.troubles)
 
 
-async def test_a_record_that_is_not_known_ends_it_and_says_where(
+def test_a_record_that_is_not_known_ends_it_and_says_where(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append_bytes(b"\x01\xff\x01\x00")
     made, _ = follower(controller, kept)
     with pytest.raises(ObserverStopped, match=r"offset 2.*use a later triglot"):
-        await made.run()
+        made.run()
 
 
-async def test_errors_that_pass_are_waited_for(
-    controller: ScriptedController, kept: Keeping
-) -> None:
+def test_errors_that_pass_are_waited_for(controller: ScriptedController, kept: Keeping) -> None:
     controller.append(*topic("a", 50))
     controller.snapshot()
     controller.refusals = [
@@ -271,12 +267,12 @@ async def test_errors_that_pass_are_waited_for(
         ErrorCode.REQUEST_TIMED_OUT,
     ]
     made, told = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert len(told.troubles) == 3
     assert same(made.image, controller.image)
 
 
-async def test_a_topic_that_was_made_again_is_another_one(
+def test_a_topic_that_was_made_again_is_another_one(
     controller: ScriptedController, kept: Keeping
 ) -> None:
     controller.append(*topic("a"))
@@ -285,5 +281,5 @@ async def test_a_topic_that_was_made_again_is_another_one(
         lambda: controller.append(TopicRecord(name="a", topic_id=bytes(range(16)))),
     ]
     made, _ = follower(controller, kept)
-    await follow(made)
+    follow(made)
     assert made.image.topics["a"].topic_id == bytes(range(16))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -84,7 +83,7 @@ def observe(controller: ScriptedController, files: MemoryFilesystem) -> Follower
     )
     try:
         with pytest.raises(Finished):
-            asyncio.run(made.run())
+            made.run()
     finally:
         kept.close()
     return made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from protocol.messages.describe_quorum import DescribeQuorumRequest
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
-from tests.observer.following import checkpoints
+from tests.observer.following import Ended, checkpoints
 from tests.support.running_controller import RunningController
 from tools.observer.directory import ObserverDirectory
 from tools.observer.follower import Follower, Watcher
@@ -29,12 +30,13 @@ IN_TIME_S = 20.0
 
 
 class Offsets(Watcher):
-    """Says when the observer has got so far."""
+    """Says when the observer has got so far, and ends it there when it is to."""
 
     def __init__(self) -> None:
         self.reached = -1
         self.states = 0
-        self.more = asyncio.Event()
+        self.end: int | None = None
+        self._more = Condition()
 
     def state(self, image: MetadataImage, end_offset: int) -> None:
         self.states += 1
@@ -44,14 +46,15 @@ class Offsets(Watcher):
         self._reach(offset + 1)
 
     def _reach(self, offset: int) -> None:
-        self.reached = offset
-        self.more.set()
+        with self._more:
+            self.reached = offset
+            self._more.notify_all()
+        if self.end is not None and offset >= self.end:
+            raise Ended
 
-    async def until(self, offset: int) -> None:
-        async with asyncio.timeout(IN_TIME_S):
-            while self.reached < offset:
-                self.more.clear()
-                await self.more.wait()
+    def until(self, offset: int) -> None:
+        with self._more:
+            assert self._more.wait_for(lambda: self.reached >= offset, IN_TIME_S), self.reached
 
 
 @pytest.fixture
@@ -85,7 +88,7 @@ def wait_until_known(controller: RunningController, observer: tuple[int, int]) -
         time.sleep(0.01)
 
 
-async def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_later(
+def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_later(
     controller: RunningController, tmp_path: Path
 ) -> None:
     told = Offsets()
@@ -97,19 +100,21 @@ async def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_lat
         directory_id=DIRECTORY_ID,
         backoff_s=0.001,
     )
-    following = asyncio.create_task(made.run())
-    await asyncio.to_thread(create, controller, "a")
-    await told.until(controller.end_offset)
-    controller.begin_epoch()
-    await asyncio.to_thread(create, controller, "b")
-    await told.until(controller.end_offset)
-    controller.raise_start(controller.take_snapshot().end_offset)
-    await asyncio.to_thread(create, controller, "c")
-    await told.until(controller.end_offset)
-    end = controller.end_offset
-    await asyncio.to_thread(wait_until_known, controller, (REPLICA_ID, end))
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    with ThreadPoolExecutor() as other:
+        following = other.submit(made.run)
+        create(controller, "a")
+        told.until(controller.end_offset)
+        controller.begin_epoch()
+        create(controller, "b")
+        told.until(controller.end_offset)
+        controller.raise_start(controller.take_snapshot().end_offset)
+        create(controller, "c")
+        told.until(controller.end_offset)
+        wait_until_known(controller, (REPLICA_ID, controller.end_offset))
+        told.end = controller.end_offset + 1
+        controller.append()
+        with pytest.raises(Ended):
+            following.result(IN_TIME_S)
     made.kept.close()
 
     assert told.states == 1, "it was never too far behind"
@@ -117,29 +122,28 @@ async def test_it_follows_through_new_epochs_snapshots_and_a_log_that_begins_lat
     assert load(DiskFilesystem(), str(tmp_path / "copy")).end_offset == controller.end_offset
 
 
-async def test_one_that_was_away_for_too_long_is_given_the_snapshot(
+def test_one_that_was_away_for_too_long_is_given_the_snapshot(
     controller: RunningController, tmp_path: Path
 ) -> None:
-    async def follow(offset: int) -> Follower:
+    def follow(offset: int) -> Follower:
         told = Offsets()
+        told.end = offset
         kept = ObserverDirectory.open(DiskFilesystem(), str(tmp_path / "copy"))
         made = Follower([("127.0.0.1", controller.port)], kept, watcher=told)
-        following = asyncio.create_task(made.run())
-        await told.until(offset)
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        with pytest.raises(Ended):
+            made.run()
         kept.close()
         return made
 
     create(controller, "a")
-    await follow(controller.end_offset)
+    follow(controller.end_offset)
     assert not checkpoints(tmp_path / "copy")
     controller.begin_epoch()
     create(controller, "b")
     snapshot = controller.take_snapshot()
     controller.raise_start(snapshot.end_offset)
     create(controller, "c")
-    made = await follow(controller.end_offset)
+    made = follow(controller.end_offset)
     assert sorted(made.image.topics) == ["a", "b", "c"]
     there = checkpoints(tmp_path / "data")
     assert checkpoints(tmp_path / "copy") == {snapshot.file_name: there[snapshot.file_name]}

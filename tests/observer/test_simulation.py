@@ -7,7 +7,6 @@ observer is killed, with and without the machine, and starts again in its folder
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +171,7 @@ class World:
                 connect=self.line.connect,
             )
             with pytest.raises(Finished):
-                asyncio.run(made.run())
+                made.run()
             kept.close()
         except PowerCut:
             if self.rng.random() < 0.5:

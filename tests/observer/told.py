@@ -58,10 +58,10 @@ def follower(
     return made, told
 
 
-async def follow(made: Follower) -> None:
+def follow(made: Follower) -> None:
     """Until nothing more happens."""
     with pytest.raises(Finished):
-        await made.run()
+        made.run()
 
 
 def same(image: MetadataImage, other: MetadataImage) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -110,7 +109,7 @@ def run_follow(arguments: Arguments) -> None:
     printer = Printer(as_json=arguments.json, once=arguments.once)
     follower = Follower([(host, port)], kept, watcher=printer, timeout_s=arguments.timeout)
     try:
-        asyncio.run(follower.run())
+        follower.run()
     except Printed:
         return
     except ObserverStopped as stop:
