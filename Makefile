@@ -121,11 +121,11 @@ KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py th
 	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
 	admin_tools.py settings.py check_directories.py))
 USED := tests/clients/test_used_clients.py
-SERVED := tests/pipeline tests/broker tests/handlers
+SERVED := tests/pipeline tests/broker tests/client tests/handlers tests/tools
 # What starts Apache Kafka, or Spark anew, or tries many clients, takes minutes: CI runs it after
 # `make test`.
 LONG := $(KAFKA) $(USED) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
-	mirror_kafka.py old_brokers.py shipping.py) tests/containers tests/damage tests/power
+	mirror_kafka.py shipping.py) tests/client/test_old_brokers.py tests/containers tests/damage tests/power
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \

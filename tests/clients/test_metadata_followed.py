@@ -15,11 +15,11 @@ import pytest
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
 from tests.clients.available import end_of_test
-from tests.observer.following import Ended, checkpoints, cut_off
 from tests.support.administrator import Administrator
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
+from tests.tools.observer.following import Ended, checkpoints, cut_off
 from tools.observer.follower import Follower, Watcher
 from tools.observer.memory import InMemory
 

@@ -25,7 +25,7 @@ from protocol.records.markers import decode_marker
 from tools.errors import NotDone
 from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
 from tools.groups.entries import entries_in
-from tools.groups.group_records import GroupEvent, group_event
+from tools.groups.records import GroupEvent, group_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

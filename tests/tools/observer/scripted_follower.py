@@ -1,4 +1,4 @@
-"""An observer of a scripted controller, and what it told."""
+"""An observer of a scripted controller, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.observer.scripted_controller import Finished, Line, ScriptedController
+from tests.tools.observer.scripted_controller import Finished, Line, ScriptedController
 from tools.observer.follower import Follower, Watcher
 from tools.observer.memory import InMemory
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 DATA = "/data/observer"
 
 
-class Told(Watcher):
-    """What an observer told."""
+class Events(Watcher):
+    """The events of an observer, as lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -44,18 +44,18 @@ class Told(Watcher):
 
 def follower(
     controller: ScriptedController | Line, kept: Keeping | None = None, **options: Any
-) -> tuple[Follower, Told]:
+) -> tuple[Follower, Events]:
     line = Line(controller=controller) if isinstance(controller, ScriptedController) else controller
-    told = Told()
+    events = Events()
     made = Follower(
         [("controller", 9093)],
         kept or InMemory(),
-        watcher=told,
+        watcher=events,
         backoff_s=0,
         connect=line.connect,
         **options,
     )
-    return made, told
+    return made, events
 
 
 def follow(made: Follower) -> None:

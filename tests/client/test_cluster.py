@@ -1,4 +1,4 @@
-"""The client of the pipeline against our own broker."""
+"""The client of brokers against our own broker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from client import producing
 from client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
+from client.errors import NoSuchTopic, Refused, Unreachable, WrongUse
 from client.routing import addresses
-from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse, exit_code, find
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
 from protocol.records.walk import last_offset, walk
@@ -83,9 +83,8 @@ def test_a_missing_topic_is_told_with_the_nearest_and_not_made(tmp_path: Path) -
         with pytest.raises(NoSuchTopic, match=r"it has invoices$"):
             cluster.partitions(["orders"])
         cluster.create_topic("orders", 1)
-        with pytest.raises(NoSuchTopic, match=r"did you mean 'orders'\?$") as raised:
+        with pytest.raises(NoSuchTopic, match=r"did you mean 'orders'\?$"):
             cluster.partitions(["invoices", "oders"])
-        assert exit_code(raised.value) == 4
         for name in "abcd":
             cluster.create_topic(name * 9, 1)
         with pytest.raises(NoSuchTopic, match=r"none of its 6 topics has a similar name$"):
@@ -235,7 +234,7 @@ def test_what_a_topic_does_not_take_is_refused_with_its_code(cluster: Cluster) -
     with pytest.raises(Refused, match=r"small-0 .*MESSAGE_TOO_LARGE \(10\)") as raised:
         cluster.produce(place, [batch(0, size=2000)])
     assert raised.value.code == 10
-    assert find(f"Traceback\nclient.errors.Refused: {raised.value}") is not None
+    assert "\n" not in str(raised.value)
     damaged = bytearray(batch(0))
     damaged[-1] ^= 1
     with pytest.raises(Refused, match=r"CORRUPT_MESSAGE \(2\)"):
@@ -287,7 +286,6 @@ def test_a_cluster_that_was_never_there_fails_at_once() -> None:
     assert time.monotonic() - began < 5
     refused = [f"cannot connect to 127.0.0.1:{port}: connection refused" for port in ports]
     assert str(raised.value) == "; ".join(refused)
-    assert exit_code(raised.value) == 3
 
 
 def test_addresses_are_tried_in_turn(broker: BrokerProcess) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from client import fetching
 from client.cluster import EARLIEST, LATEST
+from client.errors import CorruptData, NoSuchTopic, Refused, Unreachable
 from client.fetching import LARGEST_ENTRY_BYTES
-from pipeline.errors import CorruptData, NoSuchTopic, Refused, Unreachable
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from tests.pipeline.scripted_cluster import (
+from tests.client.scripted_cluster import (
     BATCH,
     COMMIT,
     COORDINATOR,

@@ -24,8 +24,8 @@ from protocol.logdata.metadata import (
 )
 from storage.metadata.image import MetadataImage
 from storage.metadata.loading import load
-from tests.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.tools.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tools.observer.directory import ObserverDirectory
 from tools.observer.follower import Follower
 
@@ -43,7 +43,7 @@ PASSING = (
 )
 
 
-class World:
+class ObservedController:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
@@ -199,12 +199,12 @@ def same(one: MetadataImage, other: MetadataImage) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_observer_and_controller_agree_in_the_end(seed: int) -> None:
-    world = World(seed)
+    observed = ObservedController(seed)
     for _ in range(ROUNDS):
-        for _ in range(world.rng.randrange(4)):
-            world.change()
-        if world.rng.random() < 0.5:
-            world.files.cut_at = world.files.count + world.rng.randrange(40)
-        world.observe()
-    world.files.cut_at = None
-    world.observe()
+        for _ in range(observed.rng.randrange(4)):
+            observed.change()
+        if observed.rng.random() < 0.5:
+            observed.files.cut_at = observed.files.count + observed.rng.randrange(40)
+        observed.observe()
+    observed.files.cut_at = None
+    observed.observe()

@@ -22,7 +22,7 @@ from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.legacy import build_messages
-from tests.broker.scripted_broker import RawServer, ScriptedBroker
+from tests.support.scripted_broker import RawServer, ScriptedBroker
 from tools.cli import main
 from tools.groups.cluster import TopicPartition
 from tools.groups.show import partitions_text, table

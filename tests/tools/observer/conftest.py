@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.logdata.metadata import FeatureLevelRecord
-from tests.observer.scripted_controller import ScriptedController
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.tools.observer.scripted_controller import ScriptedController
 
 LEVEL = FeatureLevelRecord(name="metadata.version", feature_level=21)
 

@@ -19,7 +19,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_groups import ListGroupsResponse
 from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.broker.scripted_broker import RawServer, ScriptedBroker
+from tests.support.scripted_broker import RawServer, ScriptedBroker
 from tests.support.server_process import free_port
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@
 fetches come from leader 1 in epoch 3, unless `leader=` says otherwise. Below each line stand the
 effects, and what is asked next, behind `->`.
 
-`python -m tests.observer.transcripts FILE` prints a file with what happens in truth.
+`python -m tests.tools.observer.transcripts FILE` prints a file with what happens in truth.
 """
 
 from __future__ import annotations

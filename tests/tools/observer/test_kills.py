@@ -10,8 +10,8 @@ import pytest
 from protocol.logdata.metadata import ConfigRecord, FeatureLevelRecord
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from storage.metadata.loading import load
-from tests.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.tools.observer.scripted_controller import Finished, Line, ScriptedController, topic
 from tools.observer.directory import ObserverDirectory
 from tools.observer.follower import Follower
 

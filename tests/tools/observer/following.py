@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from storage.filesystem import DiskFilesystem
 from storage.metadata.snapshots import snapshot_id_of
-from tests.observer.cutting_proxy import CuttingProxy
+from tests.tools.observer.cutting_proxy import CuttingProxy
 from tools.observer.directory import ObserverDirectory
 from tools.observer.follower import Follower, Watcher
 

@@ -1,4 +1,4 @@
-"""The client of the pipeline against Apache Kafka of every age, each really running.
+"""The client of brokers against Apache Kafka of every age, each really running.
 
 Of those with a ZooKeeper the oldest is tried each time; `TEST_MOVING_ALL=1` tries all.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from client.cluster import EARLIEST, LATEST, Cluster, OffsetOutOfRange, TopicPartition
-from pipeline.errors import NoSuchTopic, Refused
+from client.errors import NoSuchTopic, Refused
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages, read_messages

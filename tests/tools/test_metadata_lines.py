@@ -27,7 +27,7 @@ from protocol.logdata.metadata import (
 )
 from protocol.schema import Struct
 from storage.metadata.image import MetadataImage
-from tests.observer.scripted_controller import topic, topic_id_of
+from tests.tools.observer.scripted_controller import topic, topic_id_of
 from tools.metadata.changes import Changes
 from tools.metadata.facts import facts, lines
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from client.cluster import ProduceUnknown
-from pipeline.errors import Refused
+from client.errors import Refused
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
-from tests.pipeline.scripted_cluster import (
+from tests.client.scripted_cluster import (
     BATCH,
     NOT_LEADER,
     PLACE,

@@ -12,8 +12,8 @@ import pytest
 from protocol.messages.describe_quorum import DescribeQuorumRequest
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
-from tests.observer.following import Ended, checkpoints
 from tests.support.running_controller import RunningController
+from tests.tools.observer.following import Ended, checkpoints
 from tools.observer.directory import ObserverDirectory
 from tools.observer.follower import Follower, Watcher
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.broker.scripted_broker import RawServer
-from tests.observer.following import checkpoints
-from tests.observer.scripted_controller import topic
 from tests.support.running_controller import RunningController
+from tests.support.scripted_broker import RawServer
 from tests.support.server_process import free_port
+from tests.tools.observer.following import checkpoints
+from tests.tools.observer.scripted_controller import topic
 from tools.cli import main
 from tools.metadata.actions import Printer
 

@@ -10,7 +10,7 @@ from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import ProduceResponse
 from protocol.records.builder import build_batch
-from tests.broker.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,14 +15,14 @@ from protocol.logdata.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from tests.observer.scripted_controller import (
+from tests.support.memory_filesystem import MemoryFilesystem
+from tests.tools.observer.scripted_controller import (
     Line,
     ScriptedController,
     topic,
     topic_id_of,
 )
-from tests.observer.told import DATA, follow, follower, same
-from tests.support.memory_filesystem import MemoryFilesystem
+from tests.tools.observer.scripted_follower import DATA, follow, follower, same
 from tools.observer.directory import ObserverDirectory
 from tools.observer.effects import ObserverStopped
 from tools.observer.memory import InMemory
@@ -46,9 +46,9 @@ def test_it_tells_the_whole_state_first_and_then_each_change(
         lambda: controller.append(*topic("b")),
         lambda: controller.append(RemoveTopicRecord(topic_id=topic_id_of("a"))),
     ]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
-    assert told.lines == [
+    assert events.lines == [
         "state below 5: a",
         "5 TopicRecord b",
         "6 PartitionRecord",
@@ -64,9 +64,9 @@ def test_it_begins_with_a_snapshot_where_there_is_one(
     controller.append(*topic("a", 100))
     controller.snapshot()
     controller.append(*topic("b"))
-    made, told = follower(controller, kept, piece_bytes=1000)
+    made, events = follower(controller, kept, piece_bytes=1000)
     follow(made)
-    assert told.lines == ["downloaded 103-1", "state below 105: a b"]
+    assert events.lines == ["downloaded 103-1", "state below 105: a b"]
     assert same(made.image, controller.image)
 
 
@@ -81,9 +81,9 @@ def test_an_observer_that_is_far_behind_takes_a_snapshot_in_the_place_of_its_log
         controller.snapshot()
 
     controller.steps = [go_far_ahead]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
-    assert told.lines == ["state below 4: a", "downloaded 7-1", "state below 7: b"]
+    assert events.lines == ["state below 4: a", "downloaded 7-1", "state below 7: b"]
     assert same(made.image, controller.image)
 
 
@@ -93,12 +93,12 @@ def test_a_transaction_counts_when_it_ends(controller: ScriptedController, kept:
         lambda: controller.append(*topic("b")),
         lambda: controller.append(EndTransactionRecord()),
     ]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     seen: list[int] = []
     controller.steps.insert(2, lambda: seen.append(len(made.image.topics)))
     follow(made)
     assert seen == [0]
-    assert told.lines == [
+    assert events.lines == [
         "state below 2: no topics",
         "3 TopicRecord a",
         "4 PartitionRecord",
@@ -115,9 +115,9 @@ def test_of_an_aborted_transaction_nobody_hears(
         lambda: controller.append(BeginTransactionRecord(), *topic("a")),
         lambda: controller.append(AbortTransactionRecord(), *topic("b")),
     ]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
-    assert told.lines == ["state below 2: no topics", "6 TopicRecord b", "7 PartitionRecord"]
+    assert events.lines == ["state below 2: no topics", "6 TopicRecord b", "7 PartitionRecord"]
     assert list(made.image.topics) == ["b"]
 
 
@@ -130,12 +130,12 @@ def test_what_is_not_agreed_upon_is_kept_but_not_replayed(
     def agree() -> None:
         controller.high_watermark = 4
 
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     seen: list[list[str]] = []
     controller.steps = [lambda: seen.append(list(made.image.topics)), agree]
     follow(made)
     assert seen == [[]]
-    assert told.lines == ["state below 2: no topics", "2 TopicRecord a", "3 PartitionRecord"]
+    assert events.lines == ["state below 2: no topics", "2 TopicRecord a", "3 PartitionRecord"]
 
 
 def other_history(controller: ScriptedController, count: int) -> Callable[[], None]:
@@ -160,13 +160,13 @@ def test_a_log_that_parts_from_the_leaders_is_cut_before_it_counts(
     controller.append(*topic("a"))
     controller.high_watermark = 3
     controller.steps = [other_history(controller, 1)]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
     assert list(made.image.topics) == ["c"]
     assert made.image.configs == {(4, ""): {"k": "v"}}
     assert len(list(made.image.records())) == len(image) + 2
     if not isinstance(kept, InMemory):
-        assert told.lines == ["state below 3: no topics", "4 TopicRecord c", "5 PartitionRecord"]
+        assert events.lines == ["state below 3: no topics", "4 TopicRecord c", "5 PartitionRecord"]
     assert made.machine.end_offset == controller.end_offset
 
 
@@ -176,12 +176,12 @@ def test_a_controller_that_was_set_back_is_followed_even_if_what_is_gone_had_cou
     controller.append(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
     controller.append(*topic("a"))
     controller.steps = [other_history(controller, 1)]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
     assert list(made.image.topics) == ["c"]
     assert made.image.configs == {(4, ""): {"k": "v"}}
-    assert told.lines[0] == "state below 5: a"
-    assert told.lines[-1] in ("state below 6: c", "5 PartitionRecord")
+    assert events.lines[0] == "state below 5: a"
+    assert events.lines[-1] in ("state below 6: c", "5 PartitionRecord")
 
 
 def test_a_damaged_snapshot_is_thrown_away_and_loaded_again(
@@ -198,11 +198,11 @@ def test_a_damaged_snapshot_is_thrown_away_and_loaded_again(
         return piece[:70] + bytes([piece[70] ^ 4]) + piece[71:]
 
     controller.spoil = spoil
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
     assert len(spoiled) == 3
-    assert len(told.troubles) == 3
-    assert "checksum" in told.troubles[0]
+    assert len(events.troubles) == 3
+    assert "checksum" in events.troubles[0]
     assert same(made.image, controller.image)
 
 
@@ -234,7 +234,7 @@ def test_a_leader_that_cannot_be_reached_sends_it_back_to_the_address_it_knows(
     other.leader_id, other.nodes = 2, {2: ("gone", 9093)}
 
     line = Line(controller=other)
-    made, told = follower(line, kept)
+    made, events = follower(line, kept)
 
     def become_leader(*_: object) -> bool:
         if line.opened.count("controller") == 2:
@@ -246,7 +246,7 @@ def test_a_leader_that_cannot_be_reached_sends_it_back_to_the_address_it_knows(
     line.lose = become_leader
     follow(made)
     assert line.opened[:3] == ["controller", "gone", "controller"]
-    assert any("cannot connect to gone:9093" in trouble for trouble in told.troubles)
+    assert any("cannot connect to gone:9093" in trouble for trouble in events.troubles)
 
 
 def test_a_record_that_is_not_known_ends_it_and_says_where(
@@ -266,9 +266,9 @@ def test_errors_that_pass_are_waited_for(controller: ScriptedController, kept: K
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
     ]
-    made, told = follower(controller, kept)
+    made, events = follower(controller, kept)
     follow(made)
-    assert len(told.troubles) == 3
+    assert len(events.troubles) == 3
     assert same(made.image, controller.image)
 
 

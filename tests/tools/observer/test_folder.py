@@ -15,13 +15,13 @@ from protocol.logdata.metadata import (
 from storage.errors import DataDirectoryError, LockHeld
 from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.loading import load
-from tests.observer.scripted_controller import (
+from tests.support.memory_filesystem import MemoryFilesystem
+from tests.tools.observer.scripted_controller import (
     CLUSTER,
     ScriptedController,
     topic,
 )
-from tests.observer.told import DATA, follow, follower, same
-from tests.support.memory_filesystem import MemoryFilesystem
+from tests.tools.observer.scripted_follower import DATA, follow, follower, same
 from tools.observer.directory import ObserverDirectory
 from tools.observer.effects import ObserverStopped
 
@@ -56,9 +56,9 @@ def test_a_later_run_goes_on_where_the_last_one_ended(
     kept.close()
     controller.append(*topic("c"))
     controller.asked.clear()
-    made, told = follower(controller, ObserverDirectory.open(files, DATA))
+    made, events = follower(controller, ObserverDirectory.open(files, DATA))
     follow(made)
-    assert told.lines == ["state below 8: a b c"]
+    assert events.lines == ["state below 8: a b c"]
     assert same(made.image, controller.image)
     assert not [one for one in controller.asked if type(one).__name__ == "FetchSnapshotRequest"]
 
@@ -71,9 +71,9 @@ def test_a_transaction_that_is_open_when_the_observer_stops_counts_when_it_ends_
     follow(follower(controller, kept)[0])
     kept.close()
     controller.steps = [lambda: controller.append(EndTransactionRecord())]
-    made, told = follower(controller, ObserverDirectory.open(files, DATA))
+    made, events = follower(controller, ObserverDirectory.open(files, DATA))
     follow(made)
-    assert told.lines == ["state below 5: no topics", "3 TopicRecord a", "4 PartitionRecord"]
+    assert events.lines == ["state below 5: no topics", "3 TopicRecord a", "4 PartitionRecord"]
     assert list(made.image.topics) == ["a"]
 
 
@@ -100,10 +100,10 @@ def test_a_long_log_gives_way_to_a_snapshot_of_its_own(
 
     controller.steps = [add(number) for number in range(30)]
     kept = ObserverDirectory.open(files, DATA)
-    made, told = follower(controller, kept, snapshot_after_bytes=2000)
+    made, events = follower(controller, kept, snapshot_after_bytes=2000)
     follow(made)
     assert same(made.image, controller.image)
-    assert len(told.lines) == 1 + 30 * 4
+    assert len(events.lines) == 1 + 30 * 4
     assert kept.log_bytes <= 2000
     loaded = load(files, DATA)
     assert loaded.snapshot is not None
@@ -190,7 +190,7 @@ def test_a_snapshot_that_was_damaged_on_the_disk_is_downloaded_again(
     data[100] ^= 1
     files.remove(path)
     files.write_bytes(path, bytes(data))
-    made, told = follower(controller, ObserverDirectory.open(files, DATA))
+    made, events = follower(controller, ObserverDirectory.open(files, DATA))
     follow(made)
-    assert told.lines[0] == "downloaded 53-1"
+    assert events.lines[0] == "downloaded 53-1"
     assert files.read_bytes(path) == controller.snapshots[snapshot]

@@ -10,9 +10,9 @@ import pytest
 from protocol.logdata.metadata import ConfigRecord
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
-from tests.observer.following import checkpoints, cut_off
-from tests.observer.scripted_controller import ScriptedController, serve, topic
 from tests.support.running_controller import RunningController
+from tests.tools.observer.following import checkpoints, cut_off
+from tests.tools.observer.scripted_controller import ScriptedController, serve, topic
 
 if TYPE_CHECKING:
     from pathlib import Path
