@@ -117,25 +117,18 @@ check: .venv/.dev-stamp
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
 # Tests with client libraries, Spark and brokers wait more than they work: the others run meanwhile.
-KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
-	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
-	admin_tools.py settings.py check_directories.py))
-USED := tests/clients/test_used_clients.py
+# What is marked `long` takes minutes: CI runs it after `make test`.
 SERVED := tests/pipeline tests/broker tests/client tests/handlers tests/tools
-# What starts Apache Kafka, or Spark anew, or tries many clients, takes minutes: CI runs it after
-# `make test`.
-LONG := $(KAFKA) $(USED) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
-	mirror_kafka.py shipping.py) tests/client/test_old_brokers.py tests/containers tests/damage tests/power
 test: check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
 	echo "tests with brokers, client libraries and Spark run beside the others; they are told last"; \
 	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) tests/clients $(addprefix --ignore=,$(LONG)) >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) $(SERVED) $(addprefix --ignore=,$(LONG)) >"$$reports/served" 2>&1 & served=$$!; \
+	$(PYTEST) -m "not long" tests/clients >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) -m "not long" $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED) $(LONG)) || status=$$?; \
+	$(PYTEST) -m "not long" $(addprefix --ignore=,tests/clients $(SERVED)) || status=$$?; \
 	echo "== tests with brokers, and of the pipeline"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
@@ -144,7 +137,7 @@ test: check .venv/.loops-stamp
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
 test-long: .venv/.dev-stamp .venv/.loops-stamp
-	$(PYTEST) $(LONG) $(PYTEST_ARGS)
+	$(PYTEST) -m long $(PYTEST_ARGS)
 
 test-clients: .venv/.dev-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
@@ -153,7 +146,7 @@ test-pipeline: .venv/.dev-stamp .venv/.loops-stamp
 	$(PYTEST) tests/pipeline $(PYTEST_ARGS)
 
 clients-grid: .venv/.dev-stamp
-	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py $(USED) $(PYTEST_ARGS)
+	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py tests/clients/test_used_clients.py $(PYTEST_ARGS)
 	$(BIN)/python -m docs.generate
 
 test-groups: .venv/.dev-stamp

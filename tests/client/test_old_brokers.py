@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.server_process import ServerProcess
 
 # Inside the first test that wants them, jars may have to be fetched.
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
 
 GZIP, SNAPPY = 1, 2
 LARGE = 50_000

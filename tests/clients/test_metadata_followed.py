@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_release import Release
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "200000"}
 

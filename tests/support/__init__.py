@@ -3,9 +3,9 @@
 Brokers of ours
     server_process      a server in a process of its own: started, waited for, stopped, killed
     broker_process      our broker in such a process, as a user starts it
-    fake_connection     a broker inside the test's process, and connections whose far end is the test
+    fake_connection     a broker in the test's process, and connections with the test at the far end
     running_controller  our broker in a thread of the test's process, with a controller's listener
-    old_reader          a broker in the test's process, logs filled behind its back, fetches of any age
+    old_reader          a broker in the test's process, with logs filled behind its back
     installed           the distribution, built from a copy of the checkout and installed
 
 Clients made of raw requests
