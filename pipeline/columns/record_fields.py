@@ -16,12 +16,14 @@ from protocol.records.errors import InvalidRecord
 from protocol.records.record import read_varint
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
     from pipeline.columns.varints import Bytes, Numbers
 
-    Places = NDArray[np.int32]
-    Truths = NDArray[np.bool_]
+    Places: TypeAlias = NDArray[np.int32]
+    Truths: TypeAlias = NDArray[np.bool_]
 
 BLOCK_RECORDS = 16_384
 FEW_RECORDS = 32

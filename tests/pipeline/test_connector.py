@@ -93,7 +93,8 @@ def rows(frame: DataFrame) -> list[Row]:
 
 def in_order(frame: DataFrame) -> list[Any]:
     """Whole rows."""
-    return frame.orderBy("partition", "offset").collect()
+    found: list[Any] = frame.orderBy("partition", "offset").collect()
+    return found
 
 
 def millis(row: Any) -> int:

@@ -178,7 +178,7 @@ def test_a_server_of_another_kind_ends_it(capsys: pytest.CaptureFixture[str]) ->
 
     with RawServer(answer) as server:
         assert run("follow", f"127.0.0.1:{server.port}") == 1
-    assert "does not speak Kafka" in one_line(capsys)
+    assert "is not a Kafka broker that can be asked" in one_line(capsys)
 
 
 def test_a_brokers_directory_is_not_followed_into(
