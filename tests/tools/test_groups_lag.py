@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages, wrap_messages
@@ -138,6 +139,15 @@ def test_a_thousand_partitions_that_are_behind_need_one_fetch() -> None:
     rows = lag_of_group(cluster, dict.fromkeys(places, Committed(1, -1, "")), [], NOW_MS)
     assert {row.lag_ms for row in rows} == {30_000}
     assert cluster.fetches == 1
+
+
+def test_an_offset_is_not_taken_for_the_error_code_of_the_same_number() -> None:
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    batches = [at(offset, build_batch(RECORDS[:1])) for offset in range(code, code + 2)]
+    cluster = StoredCluster({ORDERS: StoredLog(*batches, start=code)})
+    assert plan(cluster, [ORDERS], {}, Target("earliest")) == [Move(ORDERS, None, code)]
+    (row,) = lag_of_group(cluster, {ORDERS: Committed(code, -1, "")}, [], NOW_MS)
+    assert (row.start, row.end, row.lag, row.notes) == (code, code + 2, 2, [])
 
 
 def test_a_plan_leaves_out_what_is_gone_and_says_so() -> None:

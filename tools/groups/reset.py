@@ -73,7 +73,8 @@ def plan(
     """
     moves = []
     asked = cluster.offsets(places, EARLIEST)
-    starts = {place: answer for place, answer in asked.items() if answer != GONE}
+    # By identity: offset 3 is equal to the code.
+    starts = {place: answer for place, answer in asked.items() if answer is not GONE}
     ends = cluster.offsets(starts, LATEST)
     times = cluster.offsets(starts, target.value) if target.kind == "time" else {}
     for place in asked:
