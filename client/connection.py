@@ -49,7 +49,7 @@ answer is waited for: one system call for many."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once where less is wanted: of small answers several come together."""
 CONNECT_S = 10.0
-"""How long making a connection may take, where the whole may take longer."""
+"""Bounds making a connection, where the whole may take longer."""
 SILENCE_S = 0.5
 """A broker that has not told its versions by then is asked in a way that 0.9 answers too. One that
 is only slow answers both questions."""

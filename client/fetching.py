@@ -67,8 +67,8 @@ class OffsetOutOfRange(Exception):
         return f"{self.partition} has no offset {self.offset}"
 
 
-class Wanted(NamedTuple):
-    """What a fetch asks for."""
+class FetchFrom(NamedTuple):
+    """The position and the limits of a fetch."""
 
     partition: TopicPartition
     offset: int
@@ -78,7 +78,7 @@ class Wanted(NamedTuple):
     committed_only: bool
 
 
-def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
+def fetch(connection: Connection, topic_id: bytes, wanted: FetchFrom) -> Fetched:
     """One fetch, or several where an old broker cuts the first entry off.
 
     Raises OffsetOutOfRange, CorruptData, Refused, Again, ConnectionLost.
@@ -116,7 +116,7 @@ def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
     )
 
 
-def _expect_here(connection: Connection, wanted: Wanted) -> None:
+def _expect_here(connection: Connection, wanted: FetchFrom) -> None:
     """Raises Again for an offset that is in remote storage: a leader whose storage takes longer
     than it waits answers as if there were no records."""
     if not connection.offers(ListOffsetsRequest, KNOWS_LOCAL):
@@ -130,7 +130,7 @@ def _expect_here(connection: Connection, wanted: Wanted) -> None:
 
 
 def whole_entries(records: memoryview) -> tuple[int, int]:
-    """Where the last whole entry ends, and how many bytes the cut one after it has in all.
+    """The end of the last whole entry, and the size in bytes of the cut one after it.
 
     That is 0 if nothing is cut, or too little is there to tell, and below 0 if it cannot be an
     entry.
@@ -181,7 +181,7 @@ def list_offsets(
 
 
 def failed(api: str, place: TopicPartition, code: int) -> Again:
-    """What an error means that may be over soon. Raises Refused for one that will not."""
+    """The failure of an error that may be over soon. Raises Refused for one that will not."""
     text = f"{api} of {place}: {said(code)}"
     try:
         known = ErrorCode(code)
@@ -201,7 +201,7 @@ def _newest(topic_id: bytes) -> int | None:
     return BY_NAME if topic_id == ZERO_UUID else None
 
 
-def _request(topic_id: bytes, wanted: Wanted) -> FetchRequest:
+def _request(topic_id: bytes, wanted: FetchFrom) -> FetchRequest:
     entry = FetchRequest.Topic.Partition(
         partition=wanted.partition.partition,
         fetch_offset=wanted.offset,
@@ -217,7 +217,7 @@ def _request(topic_id: bytes, wanted: Wanted) -> FetchRequest:
     )
 
 
-def _of_partition(answer: FetchResponse, wanted: Wanted) -> FetchResponse.Topic.Partition:
+def _of_partition(answer: FetchResponse, wanted: FetchFrom) -> FetchResponse.Topic.Partition:
     if answer.throttle_time_ms and not answer.responses and not answer.error_code:
         # An empty answer at once, and the next one later (KIP-219).
         text = f"{wanted.partition}: a quota of the broker holds back what is fetched"

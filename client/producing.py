@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from client.routing import Router
     from protocol.client import Sent
 
-Entry = bytes | bytearray | memoryview
+EntryBytes = bytes | bytearray | memoryview
 
 PURPOSE = "produce"
 """A connection of its own: an answer is not kept waiting behind a fetch that waits for records."""
@@ -81,14 +81,14 @@ class ProduceUnknown(Exception):
         self._text = text
 
     def in_the_end(self) -> Failure:
-        """What to raise when sending the rest once more has not helped either."""
+        """The failure to raise when sending the rest once more has not helped either."""
         if self.code == 0:
             return Unreachable(self._text)
         return refusal(self.partition, self.code, "")
 
 
 class Produced(NamedTuple):
-    """What became of one request: the offset given to its first record, or an error's code."""
+    """The outcome of one request: the offset given to its first record, or an error's code."""
 
     base_offset: int
     code: int
@@ -96,7 +96,7 @@ class Produced(NamedTuple):
 
 
 class Producing(NamedTuple):
-    """What `begin` sent, for `finish`."""
+    """The requests that `begin` sent, for `finish`."""
 
     partition: TopicPartition
     connection: Connection
@@ -112,11 +112,11 @@ def formats(connection: Connection) -> tuple[int, int]:
     return oldest, 2 if newest >= TAKES_FORMAT_2 else int(newest >= TAKES_FORMAT_1)
 
 
-def sets(entries: Sequence[Entry], magic: int) -> list[Entry]:
+def sets(entries: Sequence[EntryBytes], magic: int) -> list[EntryBytes]:
     """The same bytes, cut and joined into what a request may carry."""
     if magic == 2:
         return list(entries)
-    found: list[Entry] = []
+    found: list[EntryBytes] = []
     plain = bytearray()
     for entry in entries:
         view = memoryview(entry)
@@ -133,7 +133,7 @@ def sets(entries: Sequence[Entry], magic: int) -> list[Entry]:
 
 
 def begin(
-    router: Router, partition: TopicPartition, sets: Sequence[Entry], *, magic: int
+    router: Router, partition: TopicPartition, sets: Sequence[EntryBytes], *, magic: int
 ) -> Producing:
     """Send sets of one format to the leader, and do not wait for the last answers.
 
@@ -173,7 +173,7 @@ def begin(
 
 
 def outcomes(producing: Producing) -> tuple[list[Produced], str]:
-    """What became of each request, as far as its answer came; and why not of all."""
+    """The outcome of each request, as far as its answer came; and why not of all."""
     found: list[Produced] = []
     try:
         for sent in producing.sent:

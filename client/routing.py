@@ -1,4 +1,4 @@
-"""Who leads what: the connections to a cluster's brokers, and its metadata as last heard.
+"""Routing to leaders: the connections to a cluster's brokers, and its metadata as last heard.
 
 What is known is dropped at the first sign that it is no longer true (NOT_LEADER, an unknown topic,
 a lost connection), and asked for again.
@@ -109,8 +109,8 @@ class Router:
         self._lock = RLock()
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
-        """What an attempt returns; made again, with fresh metadata, for the timeout after the first
-        one that failed: where a broker hangs, that one has taken as long by itself.
+        """The result of an attempt, which is made again, with fresh metadata, for the timeout after
+        the first that failed: where a broker hangs, that one has taken as long by itself.
 
         Raises Unreachable, or the failure that the last attempt would have had.
         """

@@ -1,4 +1,4 @@
-"""What goes wrong in a pipeline: one line for the user, what to do, and an exit code of its own.
+"""The failures of a pipeline: one line for the user, what to do, and an exit code of its own.
 
 They are raised wherever the fault is met: before a JVM starts, in the driver, or in a task on an
 executor. From a task only the text of a Python traceback comes back through Spark; `find` gets the

@@ -1,4 +1,4 @@
-"""What the records of many format 2 payloads say, read for all of them at once.
+"""The fields of the records of many format 2 payloads, read for all of them at once.
 
 The layout, and all that is demanded of a record, are in `protocol.records.record`; what is refused
 there is refused here, only without saying why. Work goes on in blocks of records that stay in a

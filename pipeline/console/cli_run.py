@@ -1,4 +1,4 @@
-"""How a command of `triglot pipeline` is run: checks, then Spark, then the job, then one line.
+"""A run of a command of `triglot pipeline`: checks, then Spark, then the job, then one line.
 
 Neither Python's nor Java's stack traces reach the user. Failures are a line on standard error, and
 with --json an object on standard output too.

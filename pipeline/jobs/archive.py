@@ -45,7 +45,7 @@ ID = "archive"
 
 @dataclass(frozen=True)
 class Archive:
-    """What to archive, from where to where.
+    """An archive of topics, from where to where.
 
     Of `servers` ("host:port,...") or of a stopped data directory `path`; `topics`, or all whose
     whole name a regular expression `pattern` matches, those that are made later too.

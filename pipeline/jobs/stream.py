@@ -85,7 +85,7 @@ def write_messages(closed: DataFrame, servers: str, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Stream:
-    """What to count, and where the counts go."""
+    """A running count of records, and where it is written."""
 
     servers: str
     """The brokers of both topics, "host:port,..."."""

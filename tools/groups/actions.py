@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tools.groups.cluster import Cluster, TopicPartition
     from tools.groups.history import Event
     from tools.groups.membership import Group
-    from tools.groups.reset import Wanted
+    from tools.groups.reset import TopicSelection
 
 MEMBERS_NAMED = 5
 
@@ -212,7 +212,9 @@ def _target(arguments: Arguments) -> Target:
     return Target("time", max(0, now_ms() - arguments.by_duration))
 
 
-def _selected(places: Iterable[TopicPartition], wanted: Iterable[Wanted]) -> list[TopicPartition]:
+def _selected(
+    places: Iterable[TopicPartition], wanted: Iterable[TopicSelection]
+) -> list[TopicPartition]:
     """Those that a --topic names; a topic that is gone may still have offsets."""
     wanted = list(wanted)
     return [

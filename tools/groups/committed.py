@@ -29,11 +29,11 @@ HAS_MEMBERS = frozenset({
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS,
 })  # fmt: skip
-"""What a commit from outside meets while the group has members."""
+"""Errors of a commit from outside while the group has members."""
 
 
 class Committed(NamedTuple):
-    """What a group committed; leader epoch -1 for none."""
+    """An offset that a group committed; leader epoch -1 for none."""
 
     offset: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""How far a group is behind: in records, and in the age of the oldest record it has not read."""
+"""The lag of a group: in records, and in the age of the oldest record it has not read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.client import said
 from protocol.errors import ErrorCode
 from tools.groups.cluster import EARLIEST, LATEST
-from tools.groups.entries import first_record
+from tools.groups.fetched import first_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

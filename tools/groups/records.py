@@ -1,4 +1,4 @@
-"""What the records of a group, other than its offsets, say of it."""
+"""Events of a group, read from its records other than offsets."""
 
 from __future__ import annotations
 

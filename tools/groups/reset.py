@@ -20,13 +20,13 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Target(NamedTuple):
-    """Where to: `kind` is "offset", "earliest", "latest", "time" (ms since 1970) or "shift"."""
+    """The target: `kind` is "offset", "earliest", "latest", "time" (ms since 1970) or "shift"."""
 
     kind: str
     value: int = 0
 
 
-class Wanted(NamedTuple):
+class TopicSelection(NamedTuple):
     """A topic, and which of its partitions; None is all."""
 
     topic: str
@@ -43,7 +43,7 @@ class Move(NamedTuple):
     note: str = ""
 
 
-def places_of(cluster: Cluster, wanted: Sequence[Wanted]) -> list[TopicPartition]:
+def places_of(cluster: Cluster, wanted: Sequence[TopicSelection]) -> list[TopicPartition]:
     """The partitions meant, each once. Raises NotDone for a topic or partition that is missing."""
     topics = cluster.topics(item.topic for item in wanted)
     places: dict[TopicPartition, None] = {}
@@ -67,7 +67,7 @@ def plan(
     committed: Mapping[TopicPartition, Committed],
     target: Target,
 ) -> list[Move]:
-    """What the target means for each partition, within what its log holds now.
+    """The move of each partition to the target, within the offsets that its log holds now.
 
     Raises NotDone if a log cannot be asked: a plan is carried out as a whole or not at all.
     """

@@ -27,11 +27,11 @@ from tools.observer.effects import (
     Commit,
     DropPartial,
     GoTo,
-    KeepPiece,
     LoadSnapshot,
     ObserverStopped,
     Reset,
     Retry,
+    StoreChunk,
     Truncate,
 )
 from tools.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
@@ -258,8 +258,8 @@ class Follower:
     def _do(self, effect: Effect) -> None:
         kept = self.kept
         match effect:
-            case KeepPiece(snapshot_id, position, data, size):
-                kept.keep_piece(snapshot_id, position, data)
+            case StoreChunk(snapshot_id, position, data, size):
+                kept.store_chunk(snapshot_id, position, data)
                 self._watcher.downloading(snapshot_id, position + len(data), size)
             case DropPartial(snapshot_id):
                 kept.drop_partial(snapshot_id)

@@ -33,12 +33,12 @@ from tools.observer.effects import (
     Commit,
     DropPartial,
     GoTo,
-    Held,
-    KeepPiece,
     LoadSnapshot,
     ObserverStopped,
     Reset,
     Retry,
+    StoreChunk,
+    StoredState,
     Truncate,
 )
 from tools.observer.machine import ObserverMachine
@@ -89,7 +89,7 @@ class Teller:
         start, end = int(settings.get("start", 0)), int(settings.get("end", 0))
         self.machine = ObserverMachine(
             cluster_id=settings.get("cluster"),
-            held=Held(start, end, epochs, partial),
+            held=StoredState(start, end, epochs, partial),
             piece_bytes=int(settings.get("piece", 1000)),
         )
         self._ended = False
@@ -237,7 +237,7 @@ def batch(word: str) -> bytes:
 
 def show(effect: Effect) -> str:
     match effect:
-        case KeepPiece(one, position, data, size):
+        case StoreChunk(one, position, data, size):
             return f"keep {len(data)} of {one.end_offset}-{one.epoch} at {position} of {size}"
         case DropPartial(one):
             return f"drop {one.end_offset}-{one.epoch}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 
-class Entry(NamedTuple):
+class FetchedEntry(NamedTuple):
     """A batch, or a message of formats 0 and 1, wrapper or not: `view` holds it and nothing else.
 
     `last_offset` is that of its last record, or what was the last before compaction took it.
@@ -43,11 +43,13 @@ class Entry(NamedTuple):
         return list(batch.records())
 
 
-def entries_in(data: bytes) -> Iterator[Entry]:
+def entries_in(data: bytes) -> Iterator[FetchedEntry]:
     """The whole ones. Raises KafkaError where something stands that is no entry."""
     view = memoryview(data)
     for position, size, magic in walk(view):
-        yield Entry(view[position : position + size], magic, last_offset(data, position, magic))
+        yield FetchedEntry(
+            view[position : position + size], magic, last_offset(data, position, magic)
+        )
 
 
 class FirstRecord(NamedTuple):
