@@ -60,7 +60,7 @@ help:
 	$(PIP) install -r requirements.lock -r requirements-examples.lock
 	touch $@
 
-# Kept apart, so that `make run` does without. pip keeps the wheel that it makes.
+# Kept apart, so that `make run` and `make check` do without. pip keeps the wheel that it makes.
 .venv/.pipeline-stamp: requirements-pipeline.lock requirements.lock | .venv/bin/python
 	if ! $(BIN)/python -m pip show --quiet pyspark 2>/dev/null; then \
 		echo "== installing Spark: 456 MB to fetch and to make a wheel of, a minute or two the first time"; \
@@ -68,10 +68,15 @@ help:
 	$(PIP) install -r requirements.lock -r requirements-pipeline.lock
 	touch $@
 
-.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock .venv/.pipeline-stamp | .venv/bin/python
-	echo "== installing what checks and tests need"
+.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock | .venv/bin/python
+	echo "== installing what checks and most tests need"
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@
+
+.venv/.test-stamp: requirements-test.lock .venv/.dev-stamp .venv/.pipeline-stamp | .venv/bin/python
+	echo "== installing what the tests of the pipeline need"
+	$(PIP) install -r requirements-test.lock
+	touch $@
 
 # The record loops in C, beside their twin in Python, which is used where this does not work. The
 # compiler is called as the interpreter itself was built, because .venv may have no setuptools.
@@ -112,30 +117,24 @@ check: .venv/.dev-stamp
 	echo "== lint"
 	$(BIN)/ruff check --quiet .
 	echo "== types"
+	$(BIN)/python -c "import pyspark" 2>/dev/null || echo "   without those of Spark and numpy, which make test installs"
 	$(BIN)/mypy --no-error-summary
 	echo "== import contracts"
 	$(BIN)/lint-imports >.venv/contracts.txt || { cat .venv/contracts.txt; exit 1; }
 
 # Tests with client libraries, Spark and brokers wait more than they work: the others run meanwhile.
-KAFKA := $(wildcard $(addprefix tests/clients/test_,moving_*.py metadata_*.py the_page_on_moving.py \
-	groups_snapshot_in_kafka.py offsets_topic_in_kafka.py committed_readers.py group_peer.py \
-	admin_tools.py settings.py check_directories.py))
-USED := tests/clients/test_used_clients.py
-SERVED := tests/pipeline tests/broker tests/handlers
-# What starts Apache Kafka, or Spark anew, or tries many clients, takes minutes: CI runs it after
-# `make test`.
-LONG := $(KAFKA) $(USED) $(addprefix tests/pipeline/test_,committed_reads.py connector.py install.py \
-	mirror_kafka.py old_brokers.py shipping.py) tests/containers tests/damage tests/power
-test: check .venv/.loops-stamp
+# What is marked `long` takes minutes: CI runs it after `make test`.
+SERVED := tests/pipeline tests/broker tests/client tests/handlers tests/tools
+test: .venv/.test-stamp check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
 	echo "tests with brokers, client libraries and Spark run beside the others; they are told last"; \
 	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) tests/clients $(addprefix --ignore=,$(LONG)) >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) $(SERVED) $(addprefix --ignore=,$(LONG)) >"$$reports/served" 2>&1 & served=$$!; \
+	$(PYTEST) -m "not long" tests/clients >"$$reports/clients" 2>&1 & clients=$$!; \
+	$(PYTEST) -m "not long" $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
 	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) --ignore=tests/clients $(addprefix --ignore=,$(SERVED) $(LONG)) || status=$$?; \
+	$(PYTEST) -m "not long" $(addprefix --ignore=,tests/clients $(SERVED)) || status=$$?; \
 	echo "== tests with brokers, and of the pipeline"; \
 	wait $$served || status=$$?; \
 	cat "$$reports/served"; \
@@ -143,36 +142,36 @@ test: check .venv/.loops-stamp
 	wait $$clients || status=$$?; \
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
-test-long: .venv/.dev-stamp .venv/.loops-stamp
-	$(PYTEST) $(LONG) $(PYTEST_ARGS)
+test-long: .venv/.test-stamp .venv/.loops-stamp
+	$(PYTEST) -m long $(PYTEST_ARGS)
 
-test-clients: .venv/.dev-stamp
+test-clients: .venv/.test-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
 
-test-pipeline: .venv/.dev-stamp .venv/.loops-stamp
+test-pipeline: .venv/.test-stamp .venv/.loops-stamp
 	$(PYTEST) tests/pipeline $(PYTEST_ARGS)
 
-clients-grid: .venv/.dev-stamp
-	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py $(USED) $(PYTEST_ARGS)
+clients-grid: .venv/.test-stamp
+	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py tests/clients/test_used_clients.py $(PYTEST_ARGS)
 	$(BIN)/python -m docs.generate
 
-test-groups: .venv/.dev-stamp
+test-groups: .venv/.test-stamp
 	TEST_GROUPS_SOAK=1 $(PYTEST) -s --timeout=3600 tests/clients/test_groups_soak.py $(PYTEST_ARGS)
 
-test-moving: .venv/.dev-stamp
+test-moving: .venv/.test-stamp
 	TEST_MOVING_ALL=1 $(PYTEST) --timeout=3600 tests/clients/test_moving_to_kafka.py tests/clients/test_moving_from_kafka.py \
 		tests/clients/test_metadata_there_and_back.py tests/clients/test_the_page_on_moving.py $(PYTEST_ARGS)
 
-test-kill: .venv/.dev-stamp
+test-kill: .venv/.test-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)
 
 flips: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m tests.damage.run
 
-power-cuts: .venv/.dev-stamp .venv/.loops-stamp
+power-cuts: .venv/.test-stamp .venv/.loops-stamp
 	TEST_CUTS="$${TEST_CUTS:-20}" $(PYTEST) -s --timeout=14400 tests/power $(PYTEST_ARGS)
 
-kafka-tester: .venv/.dev-stamp
+kafka-tester: .venv/.test-stamp
 	TEST_REQUIRE_KAFKA_TESTER=1 $(PYTEST) tests/clients/test_kafka_tester.py $(PYTEST_ARGS)
 
 fuzz: .venv/.dev-stamp .venv/.loops-stamp
@@ -181,7 +180,7 @@ fuzz: .venv/.dev-stamp .venv/.loops-stamp
 simulate: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m tests.simulation.run
 
-bench: .venv/.dev-stamp .venv/.loops-stamp
+bench: .venv/.test-stamp .venv/.loops-stamp
 	$(BIN)/python -m bench
 
 docs: .venv/.dev-stamp

@@ -24,11 +24,11 @@ from bench import frames, raw
 from bench.case import Case, Figure
 from bench.metadata_load import PARTITIONS_OF_A_TOPIC, in_a_process
 from bench.servers import Triglot
+from client.connection import Connection
 from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tools.groups.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

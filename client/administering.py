@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.errors import NoSuchTopic, Refused, Unreachable
 from client.routing import Again
-from pipeline.errors import NoSuchTopic, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -41,16 +41,15 @@ def create_topic(router: Router, name: str, partitions: int, configs: Mapping[st
         configs=[kind.Config(name=key, value=value) for key, value in configs.items()],
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(router.timeout_s * 1000))
-    answer = connection.call(request, CreateTopicsResponse, version, wait_s=router.timeout_s)
+    answer = connection.call(request, CreateTopicsResponse, wait_s=router.timeout_s)
     for made in answer.topics:
         if made.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
             router.learn(())
             raise Again(Unreachable(f"topic '{name}': {said(made.error_code)}"))
         if made.error_code:
             why = f" ({made.error_message})" if made.error_message else ""
-            refused = Refused(f"cannot make topic '{name}': {said(made.error_code)}{why}")
-            refused.code = made.error_code
-            raise refused
+            text = f"cannot make topic '{name}': {said(made.error_code)}{why}"
+            raise Refused(text, made.error_code)
 
 
 def topic_configs(router: Router, name: str, *, own: bool) -> dict[str, str]:
@@ -66,15 +65,14 @@ def topic_configs(router: Router, name: str, *, own: bool) -> dict[str, str]:
         resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
     )
     request = DescribeConfigsRequest(resources=[resource])
-    answer = connection.call(request, DescribeConfigsResponse, version)
+    answer = connection.call(request, DescribeConfigsResponse)
     settings = {}
     for result in answer.results:
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoSuchTopic(f"there is no topic '{name}' on {router.servers}")
         if result.error_code:
-            refused = Refused(f"the settings of topic '{name}': {said(result.error_code)}")
-            refused.code = result.error_code
-            raise refused
+            text = f"the settings of topic '{name}': {said(result.error_code)}"
+            raise Refused(text, result.error_code)
         for entry in result.configs:
             is_own = (
                 entry.config_source == OF_THE_TOPIC

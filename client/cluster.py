@@ -1,4 +1,4 @@
-"""A cluster as the pipeline sees it: topics and their ends, fetch, produce, committed offsets.
+"""A cluster as a client sees it: topics and their ends, fetch, produce, committed offsets.
 
 Brokers of every age are spoken to, from Kafka 0.8 to 4, each request in the newest version that
 both sides know. Nothing here creates a topic but `create_topic`.
@@ -11,11 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from client import administering, committing, fetching, producing
-from client.connection import ConnectionLost
-from client.fetching import EARLIEST, LATEST, Fetched, OffsetOutOfRange, Wanted
-from client.producing import Entry, ProduceUnknown, Producing
+from client.errors import ConnectionLost, NoSuchTopic, Refused, Unreachable
+from client.fetching import EARLIEST, LATEST, Fetched, FetchFrom, OffsetOutOfRange
+from client.producing import EntryBytes, ProduceUnknown, Producing
 from client.routing import RETRY_S, Again, Router, TopicPartition
-from pipeline.errors import NoSuchTopic, Refused, Unreachable
 from protocol.errors import ErrorCode
 from protocol.schema import ZERO_UUID
 
@@ -37,6 +36,7 @@ __all__ = [
     "TopicPartition",
 ]
 
+CLIENT_ID = b"triglot-pipeline"
 FETCH_BYTES = 8 << 20
 TOPICS_NAMED = 5
 """So many are named where none is like the one that is wanted."""
@@ -60,7 +60,7 @@ class Cluster:
         """
         self.servers = servers
         self.timeout_s = timeout_s
-        self._router = Router(servers, timeout_s=timeout_s, reached=patient)
+        self._router = Router(servers, timeout_s=timeout_s, client_id=CLIENT_ID, reached=patient)
         self._fetched_ids: dict[str, bytes] = {}
 
     # What there is.
@@ -71,7 +71,7 @@ class Cluster:
         return self._router.cluster_id
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has; internal topics are left out."""
+        """The number of partitions of each topic; internal topics are left out."""
         found = self._router.patiently(lambda: self._router.learn(None))
         return {name: len(topic.leaders) for name, topic in found.items() if not topic.internal}
 
@@ -159,13 +159,13 @@ class Cluster:
         min_bytes: int = 1,
         committed_only: bool = False,
     ) -> Fetched:
-        """What is stored from an offset on, or nothing if nothing has come within `max_wait_ms`.
+        """The entries from an offset on, or nothing if nothing has come within `max_wait_ms`.
 
         About `max_bytes` at most, or one entry that is larger. Raises OffsetOutOfRange, and
         CorruptData for what cannot be an entry. A topic that was deleted since the first fetch from
         it, and made again, is another one: NoSuchTopic.
         """
-        wanted = Wanted(partition, offset, max_bytes, max_wait_ms, min_bytes, committed_only)
+        wanted = FetchFrom(partition, offset, max_bytes, max_wait_ms, min_bytes, committed_only)
         ids = self._fetched_ids
 
         def attempt() -> Fetched:
@@ -190,7 +190,7 @@ class Cluster:
         )
 
     def produce(
-        self, partition: TopicPartition, entries: Sequence[Entry], *, magic: int = 2
+        self, partition: TopicPartition, entries: Sequence[EntryBytes], *, magic: int = 2
     ) -> int:
         """Write entries of one format to all replicas: the offset that the first record got.
 
@@ -218,7 +218,7 @@ class Cluster:
             time.sleep(RETRY_S)
 
     def begin_produce(
-        self, partition: TopicPartition, entries: Sequence[Entry], *, magic: int = 2
+        self, partition: TopicPartition, entries: Sequence[EntryBytes], *, magic: int = 2
     ) -> Producing:
         """Send entries as `produce` does, and leave the answers to `finish_produce`.
 
@@ -303,7 +303,9 @@ class Cluster:
         """Close all connections. What is asked for next connects again."""
         self._router.close()
 
-    def _begin(self, partition: TopicPartition, sets: Sequence[Entry], magic: int) -> Producing:
+    def _begin(
+        self, partition: TopicPartition, sets: Sequence[EntryBytes], magic: int
+    ) -> Producing:
         router = self._router
         return router.patiently(lambda: producing.begin(router, partition, sets, magic=magic))
 
@@ -311,7 +313,7 @@ class Cluster:
         self, places: Iterable[TopicPartition]
     ) -> dict[Connection, list[TopicPartition]]:
         wanted = sorted(places)
-        self._router.prepare(wanted)
+        self._router.topics(place.topic for place in wanted)
         found: dict[Connection, list[TopicPartition]] = {}
         for place in wanted:
             connection, _ = self._router.leader(place)
@@ -375,7 +377,7 @@ def no_topic(name: str, where: str, known: Collection[str]) -> NoSuchTopic:
     return NoSuchTopic(f"there is no topic '{name}' {where}: {more}")
 
 
-def _sets(entries: Sequence[Entry], magic: int) -> list[Entry]:
+def _sets(entries: Sequence[EntryBytes], magic: int) -> list[EntryBytes]:
     found = producing.sets(entries, magic)
     if not found:
         raise ValueError("no entries")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.errors import Refused, Unreachable
 from client.routing import Again
-from pipeline.errors import Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.partitions import TopicPartition, by_topic, offset_commit
 
@@ -27,9 +27,7 @@ def coordinator(router: Router, group: str) -> Connection:
     """A connection to the broker that keeps the group. Raises Again, ConnectionLost."""
     connection = router.any()
     request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
-    answer = connection.call(
-        request, FindCoordinatorResponse, connection.version(FindCoordinatorRequest)
-    )
+    answer = connection.call(request, FindCoordinatorResponse)
     found = answer.coordinators[0] if answer.coordinators else answer
     if found.error_code:
         raise _failed(group, found.error_code)
@@ -38,8 +36,8 @@ def coordinator(router: Router, group: str) -> Connection:
 
 def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Raises Refused while the group has members, Again, ConnectionLost."""
-    version = connection.version(OffsetCommitRequest, IN_KAFKA, BY_NAME)
-    answer = connection.call(offset_commit(group, offsets), OffsetCommitResponse, version)
+    request = offset_commit(group, offsets)
+    answer = connection.call(request, OffsetCommitResponse, oldest=IN_KAFKA, newest=BY_NAME)
     for topic in answer.topics:
         for entry in topic.partitions:
             if entry.error_code:
@@ -50,7 +48,6 @@ def committed(
     connection: Connection, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Those of these partitions that have an offset. Raises Refused, Again, ConnectionLost."""
-    version = connection.version(OffsetFetchRequest, IN_KAFKA, BY_NAME)
     wanted = by_topic(partitions)
     kind = OffsetFetchRequest.Group
     named = [kind.Topic(name=name, partition_indexes=found) for name, found in wanted.items()]
@@ -62,7 +59,7 @@ def committed(
         ],
         groups=[kind(group_id=group, topics=named)],
     )
-    answer = connection.call(request, OffsetFetchResponse, version)
+    answer = connection.call(request, OffsetFetchResponse, oldest=IN_KAFKA, newest=BY_NAME)
     of_group = answer.groups[0] if answer.groups else answer
     if of_group.error_code:
         raise _failed(group, of_group.error_code)
@@ -82,6 +79,4 @@ def _failed(group: str, code: int) -> Exception:
     text = f"group '{group}': {said(code)}"
     if code in {known for known in ErrorCode if known.retriable}:
         return Again(Unreachable(text))
-    refused = Refused(text)
-    refused.code = code
-    return refused
+    return Refused(text, code)

@@ -13,6 +13,7 @@ from collections import deque
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
+from client.errors import ConnectionLost, NoVersion
 from protocol.client import (
     IMPOSSIBLE_VERSION,
     LENGTH_BYTES,
@@ -31,10 +32,12 @@ from protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
 
 Answer = TypeVar("Answer", bound=Message)
 
-CLIENT_ID = b"triglot-pipeline"
+CLIENT_ID = b"triglot"
 MAX_ANSWER_BYTES = 257 << 20
 """The largest entry that is fetched, and what stands around it. It is less than what the first
 bytes of TLS and HTTP come to when they are read as a length."""
@@ -46,19 +49,10 @@ answer is waited for: one system call for many."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once where less is wanted: of small answers several come together."""
 CONNECT_S = 10.0
-"""How long making a connection may take, where the whole may take longer."""
+"""Bounds making a connection, where the whole may take longer."""
 SILENCE_S = 0.5
 """A broker that has not told its versions by then is asked in a way that 0.9 answers too. One that
 is only slow answers both questions."""
-
-
-class ConnectionLost(Exception):
-    """There is no connection (any more), or what came over it is not to be understood. One line
-    that names the broker. The connection is closed."""
-
-
-class NoVersion(Exception):
-    """The broker speaks no version of an API that would do. One line that names the broker."""
 
 
 class Connection:
@@ -74,15 +68,19 @@ class Connection:
         port: int,
         *,
         timeout_s: float,
+        client_id: bytes = CLIENT_ID,
         versions: Mapping[int, tuple[int, int]] | None = None,
         may_be_old: bool = True,
     ) -> None:
         """`timeout_s` bounds the connecting, and each request, in seconds. `versions` are those of
-        a broker that is known not to tell them; without `may_be_old` it is known that it does."""
+        a broker that is known not to tell them; without `may_be_old` it is known that it does.
+
+        Raises ConnectionLost.
+        """
         self.address = written(host, port)
         self._where = (host, port)
         self._timeout_s = timeout_s
-        self._talk = Conversation(CLIENT_ID, max_answer_bytes=MAX_ANSWER_BYTES)
+        self._talk = Conversation(client_id, max_answer_bytes=MAX_ANSWER_BYTES)
         self._in_flight: deque[Sent] = deque()
         self._arrived: dict[int, bytearray] = {}
         self._unsent = bytearray()
@@ -140,9 +138,19 @@ class Connection:
         return self._talk.version(kind.key, oldest, newest) is not None
 
     def call(
-        self, request: Message, kind: type[Answer], version: int, *, wait_s: float = 0.0
+        self,
+        request: Message,
+        kind: type[Answer],
+        *,
+        oldest: int = 0,
+        newest: int | None = None,
+        wait_s: float = 0.0,
     ) -> Answer:
-        """Send it and return the answer. `wait_s` is how long the broker was asked to wait."""
+        """Send it in the newest version that both sides know, within bounds, and return the answer.
+
+        `wait_s` is how long the broker was asked to wait. Raises NoVersion.
+        """
+        version = self.version(type(request), oldest, newest)
         with self._lock:
             return self.receive(self.send(request, version), kind, wait_s=wait_s)
 
@@ -181,7 +189,18 @@ class Connection:
         self._in_flight.clear()
         self._unsent = bytearray()
 
-    # Which versions there are.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The broker's versions.
 
     def _negotiate(self, may_be_old: bool) -> None:
         began = time.monotonic()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from client.errors import CorruptData, Failure, NoSuchTopic, Refused, Unreachable
 from client.routing import UNKNOWN_TOPIC_S, Again
-from pipeline.errors import CorruptData, NoSuchTopic, PipelineFailure, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -67,8 +67,8 @@ class OffsetOutOfRange(Exception):
         return f"{self.partition} has no offset {self.offset}"
 
 
-class Wanted(NamedTuple):
-    """What a fetch asks for."""
+class FetchFrom(NamedTuple):
+    """The position and the limits of a fetch."""
 
     partition: TopicPartition
     offset: int
@@ -78,7 +78,7 @@ class Wanted(NamedTuple):
     committed_only: bool
 
 
-def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
+def fetch(connection: Connection, topic_id: bytes, wanted: FetchFrom) -> Fetched:
     """One fetch, or several where an old broker cuts the first entry off.
 
     Raises OffsetOutOfRange, CorruptData, Refused, Again, ConnectionLost.
@@ -86,7 +86,9 @@ def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
     version = connection.version(FetchRequest, newest=_newest(topic_id))
     while True:
         request = _request(topic_id, wanted)
-        answer = connection.call(request, FetchResponse, version, wait_s=wanted.max_wait_ms / 1000)
+        answer = connection.call(
+            request, FetchResponse, newest=version, wait_s=wanted.max_wait_ms / 1000
+        )
         found = _of_partition(answer, wanted)
         records = memoryview(found.records or b"")
         end, needed = whole_entries(records)
@@ -114,7 +116,7 @@ def fetch(connection: Connection, topic_id: bytes, wanted: Wanted) -> Fetched:
     )
 
 
-def _expect_here(connection: Connection, wanted: Wanted) -> None:
+def _expect_here(connection: Connection, wanted: FetchFrom) -> None:
     """Raises Again for an offset that is in remote storage: a leader whose storage takes longer
     than it waits answers as if there were no records."""
     if not connection.offers(ListOffsetsRequest, KNOWS_LOCAL):
@@ -128,7 +130,7 @@ def _expect_here(connection: Connection, wanted: Wanted) -> None:
 
 
 def whole_entries(records: memoryview) -> tuple[int, int]:
-    """Where the last whole entry ends, and how many bytes the cut one after it has in all.
+    """The end of the last whole entry, and the size in bytes of the cut one after it.
 
     That is 0 if nothing is cut, or too little is there to tell, and below 0 if it cannot be an
     entry.
@@ -166,7 +168,7 @@ def list_offsets(
     version = connection.version(ListOffsetsRequest, newest=newest)
     wanted = dict.fromkeys(places, timestamp_ms)
     request = list_offsets_request(wanted, replica_id=replica_id, committed_only=committed_only)
-    answer = connection.call(request, ListOffsetsResponse, version)
+    answer = connection.call(request, ListOffsetsResponse, newest=version)
     found = {}
     for of_topic in answer.topics:
         for entry in of_topic.partitions:
@@ -179,29 +181,27 @@ def list_offsets(
 
 
 def failed(api: str, place: TopicPartition, code: int) -> Again:
-    """What an error means that may be over soon. Raises Refused for one that will not."""
+    """The failure of an error that may be over soon. Raises Refused for one that will not."""
     text = f"{api} of {place}: {said(code)}"
     try:
         known = ErrorCode(code)
     except ValueError:
         known = ErrorCode.UNKNOWN_SERVER_ERROR
     if known in GONE:
-        missing: PipelineFailure = NoSuchTopic(f"partition {place} is gone: {said(code)}")
+        missing: Failure = NoSuchTopic(f"partition {place} is gone: {said(code)}")
         return Again(missing, patience_s=UNKNOWN_TOPIC_S)
     if known == ErrorCode.CORRUPT_MESSAGE:
         raise CorruptData(text)
     if known.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return Again(Unreachable(text))
-    refused = Refused(text)
-    refused.code = code
-    raise refused
+    raise Refused(text, code)
 
 
 def _newest(topic_id: bytes) -> int | None:
     return BY_NAME if topic_id == ZERO_UUID else None
 
 
-def _request(topic_id: bytes, wanted: Wanted) -> FetchRequest:
+def _request(topic_id: bytes, wanted: FetchFrom) -> FetchRequest:
     entry = FetchRequest.Topic.Partition(
         partition=wanted.partition.partition,
         fetch_offset=wanted.offset,
@@ -217,7 +217,7 @@ def _request(topic_id: bytes, wanted: Wanted) -> FetchRequest:
     )
 
 
-def _of_partition(answer: FetchResponse, wanted: Wanted) -> FetchResponse.Topic.Partition:
+def _of_partition(answer: FetchResponse, wanted: FetchFrom) -> FetchResponse.Topic.Partition:
     if answer.throttle_time_ms and not answer.responses and not answer.error_code:
         # An empty answer at once, and the next one later (KIP-219).
         text = f"{wanted.partition}: a quota of the broker holds back what is fetched"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client.connection import ConnectionLost, NoVersion
-from pipeline.errors import PipelineFailure, Refused, Unreachable
+from client.errors import ConnectionLost, Failure, NoVersion, Refused, Unreachable
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from client.routing import Router
     from protocol.client import Sent
 
-Entry = bytes | bytearray | memoryview
+EntryBytes = bytes | bytearray | memoryview
 
 PURPOSE = "produce"
 """A connection of its own: an answer is not kept waiting behind a fetch that waits for records."""
@@ -81,15 +80,15 @@ class ProduceUnknown(Exception):
         self.may_send_rest = rest
         self._text = text
 
-    def in_the_end(self) -> PipelineFailure:
-        """What to raise when sending the rest once more has not helped either."""
+    def in_the_end(self) -> Failure:
+        """The failure to raise when sending the rest once more has not helped either."""
         if self.code == 0:
             return Unreachable(self._text)
         return refusal(self.partition, self.code, "")
 
 
 class Produced(NamedTuple):
-    """What became of one request: the offset given to its first record, or an error's code."""
+    """The outcome of one request: the offset given to its first record, or an error's code."""
 
     base_offset: int
     code: int
@@ -97,7 +96,7 @@ class Produced(NamedTuple):
 
 
 class Producing(NamedTuple):
-    """What `begin` sent, for `finish`."""
+    """The requests that `begin` sent, for `finish`."""
 
     partition: TopicPartition
     connection: Connection
@@ -113,11 +112,11 @@ def formats(connection: Connection) -> tuple[int, int]:
     return oldest, 2 if newest >= TAKES_FORMAT_2 else int(newest >= TAKES_FORMAT_1)
 
 
-def sets(entries: Sequence[Entry], magic: int) -> list[Entry]:
+def sets(entries: Sequence[EntryBytes], magic: int) -> list[EntryBytes]:
     """The same bytes, cut and joined into what a request may carry."""
     if magic == 2:
         return list(entries)
-    found: list[Entry] = []
+    found: list[EntryBytes] = []
     plain = bytearray()
     for entry in entries:
         view = memoryview(entry)
@@ -134,7 +133,7 @@ def sets(entries: Sequence[Entry], magic: int) -> list[Entry]:
 
 
 def begin(
-    router: Router, partition: TopicPartition, sets: Sequence[Entry], *, magic: int
+    router: Router, partition: TopicPartition, sets: Sequence[EntryBytes], *, magic: int
 ) -> Producing:
     """Send sets of one format to the leader, and do not wait for the last answers.
 
@@ -174,7 +173,7 @@ def begin(
 
 
 def outcomes(producing: Producing) -> tuple[list[Produced], str]:
-    """What became of each request, as far as its answer came; and why not of all."""
+    """The outcome of each request, as far as its answer came; and why not of all."""
     found: list[Produced] = []
     try:
         for sent in producing.sent:
@@ -209,9 +208,7 @@ def finish(producing: Producing) -> int:
 def refusal(partition: TopicPartition, code: int, message: str) -> Refused:
     """The failure that says so, with the code."""
     more = f" ({message})" if message and message not in said(code) else ""
-    refused = Refused(f"{partition} does not take what it is given: {said(code)}{more}")
-    refused.code = code
-    return refused
+    return Refused(f"{partition} does not take what it is given: {said(code)}{more}", code)
 
 
 def _version(connection: Connection, partition: TopicPartition, topic_id: bytes, magic: int) -> int:
@@ -221,9 +218,8 @@ def _version(connection: Connection, partition: TopicPartition, topic_id: bytes,
     try:
         return connection.version(ProduceRequest, oldest, newest)
     except NoVersion as error:
-        refused = Refused(f"{partition} takes no records of format {magic}: {error}")
-        refused.code = ErrorCode.UNSUPPORTED_VERSION
-        raise refused from None
+        text = f"{partition} takes no records of format {magic}: {error}"
+        raise Refused(text, ErrorCode.UNSUPPORTED_VERSION) from None
 
 
 def _produced(answer: ProduceResponse, index: int) -> Produced:

@@ -1,4 +1,4 @@
-"""Who leads what: the connections to a cluster's brokers, and its metadata as last heard.
+"""Routing to leaders: the connections to a cluster's brokers, and its metadata as last heard.
 
 What is known is dropped at the first sign that it is no longer true (NOT_LEADER, an unknown topic,
 a lost connection), and asked for again.
@@ -10,15 +10,23 @@ import time
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from client.connection import Connection, ConnectionLost, NoVersion
-from pipeline.errors import NoSuchTopic, PipelineFailure, Refused, Unreachable, WrongUse
+from client.connection import Connection
+from client.errors import (
+    ConnectionLost,
+    Failure,
+    NoSuchTopic,
+    NoVersion,
+    Refused,
+    Unreachable,
+    WrongUse,
+)
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.partitions import TopicPartition as TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 Result = TypeVar("Result")
 Address = tuple[str, int]
@@ -61,7 +69,7 @@ class Again(Exception):
     """
 
     def __init__(
-        self, failure: PipelineFailure, *, patience_s: float | None = None, held_back: bool = False
+        self, failure: Failure, *, patience_s: float | None = None, held_back: bool = False
     ) -> None:
         super().__init__(str(failure))
         self.failure = failure
@@ -72,11 +80,25 @@ class Again(Exception):
 class Router:
     """Connections are made when first needed, and kept. May be used by several threads."""
 
-    def __init__(self, servers: str, *, timeout_s: float, reached: bool) -> None:
-        """`reached`: brokers that do not answer are waited for, because they have answered."""
+    def __init__(
+        self,
+        servers: str,
+        *,
+        timeout_s: float,
+        client_id: bytes,
+        reached: bool = False,
+        reconnects: bool = True,
+    ) -> None:
+        """`servers` is a list as in `addresses`; `timeout_s` bounds each request, in seconds.
+
+        `reached`: brokers that do not answer are waited for, because they have answered. With
+        `reconnects` False that never happens: a connection that is lost ends the attempt.
+        """
         self.servers = servers
         self.timeout_s = timeout_s
         self.reached = reached
+        self._client_id = client_id
+        self._reconnects = reconnects
         self.cluster_id: str | None = None
         self.controller = -1
         self._bootstrap = addresses(servers)
@@ -87,8 +109,8 @@ class Router:
         self._lock = RLock()
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
-        """What an attempt returns; made again, with fresh metadata, for the timeout after the first
-        one that failed: where a broker hangs, that one has taken as long by itself.
+        """The result of an attempt, which is made again, with fresh metadata, for the timeout after
+        the first that failed: where a broker hangs, that one has taken as long by itself.
 
         Raises Unreachable, or the failure that the last attempt would have had.
         """
@@ -99,7 +121,7 @@ class Router:
                 return attempt()
             except ConnectionLost as error:
                 again = Again(Unreachable(str(error)))
-                if not self.reached:
+                if not (self.reached and self._reconnects):
                     raise again.failure from None
             except NoVersion as error:
                 raise Unreachable(str(error)) from None
@@ -180,12 +202,23 @@ class Router:
                 raise Again(Unreachable(f"partition {place} has no leader"))
             return self.at(address, str(place), purpose), topic.topic_id
 
-    def prepare(self, places: Collection[TopicPartition]) -> None:
-        """Ask at once for all topics of these partitions of which nothing is known."""
+    def brokers(self) -> list[Connection]:
+        """A connection to each broker that the cluster has now. Raises ConnectionLost, Again."""
         with self._lock:
-            missing = {place.topic for place in places} - self._topics.keys()
+            self.learn(())
+            return [self.node(node_id) for node_id in self._brokers]
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of these topics that there are. Only those that are not known yet are asked for.
+
+        Raises ConnectionLost, Again.
+        """
+        with self._lock:
+            wanted = list(dict.fromkeys(names))
+            missing = [name for name in wanted if name not in self._topics]
             if missing:
                 self.learn(missing)
+            return {name: self._topics[name] for name in wanted if name in self._topics}
 
     def learn(self, names: Collection[str] | None) -> dict[str, Topic]:
         """Those of these topics that there are; None means all. Creates none of them.
@@ -200,7 +233,7 @@ class Router:
         if asked is None and version < NULL_IS_ALL:
             asked = []
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        answer = connection.call(request, MetadataResponse, version)
+        answer = connection.call(request, MetadataResponse)
         if answer.error_code:
             raise Again(Unreachable(f"{connection.address}: Metadata: {said(answer.error_code)}"))
         found = {}
@@ -240,6 +273,7 @@ class Router:
         made = Connection(
             *address,
             timeout_s=self.timeout_s,
+            client_id=self._client_id,
             versions=known,
             may_be_old=address not in self._versions,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline.console.cli_flags import in_flags, pair
 from pipeline.console.cli_jobs import JOBS
 from pipeline.console.cli_run import run_doctor, run_job, tell_failure, unforeseen
-from pipeline.errors import PipelineFailure, WrongUse
+from pipeline.errors import Failure, WrongUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ def _answered(words: list[str]) -> int:
         return _run(words)
     except WrongUse as misuse:
         return tell_failure(WrongUse(in_flags(str(misuse))), as_json=as_json)
-    except PipelineFailure as failure:
+    except Failure as failure:
         return tell_failure(failure, as_json=as_json)
     except BrokenPipeError:
         raise

@@ -1,4 +1,4 @@
-"""Where archives and states are kept: a local folder, or anything that pyarrow.fs has a scheme for.
+"""The file systems of archives and states: a local folder, or any that pyarrow.fs has a scheme for.
 
 On a local disk what is written whole is synced, its name too, before anybody relies on it. Object
 stores do that by themselves.

@@ -1,4 +1,4 @@
-"""What a job goes on without: counted and described in a task, added up in the driver."""
+"""Records that a job leaves out: counted and described in a task, added up in the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job has done: told per micro-batch to a watch, added up in an outcome.
+"""The outcome of a job: reported per micro-batch to a watch, added up in an outcome.
 
 Nothing here needs Spark or Arrow. Jobs tell a `Tally`, which adds up and passes on to whoever
 watches: a terminal, a machine that reads JSON lines, or nobody.

@@ -5,7 +5,7 @@
     with session(remote="sc://host:15002") as spark:    through Spark Connect; needs no Java here
 
 A session that is active already, in a notebook or a program of the user's, is used as it is and
-never stopped. What goes wrong inside leaves as a PipelineFailure of one line. A JVM of our own
+never stopped. What goes wrong inside leaves as a Failure of one line. A JVM of our own
 writes what it has to say to a file, which that line names where it tells more.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline import scratch
-from pipeline.errors import NotInstalled, PipelineFailure, SparkFailed, WrongUse
+from pipeline.errors import Failure, NotInstalled, SparkFailed, WrongUse
 from pipeline.spark import java
 from pipeline.spark.spark_failures import translated
 
@@ -101,7 +101,7 @@ def session(
     """Where `format("triglot")` is known. Stopped at the end if it was made here.
 
     Raises WrongUse where one is active and another is asked for, or settings that only a new one
-    can have, NotInstalled, NoJava, SparkFailed; and what is raised inside it as the PipelineFailure
+    can have, NotInstalled, NoJava, SparkFailed; and what is raised inside it as the Failure
     that it stands for.
     """
     where = Where(master, remote, dict(conf or {}))
@@ -174,7 +174,7 @@ def _stop(spark: SparkSession) -> None:
 def _translating(where: Where | None) -> Iterator[None]:
     try:
         yield
-    except PipelineFailure:
+    except Failure:
         raise
     except ImportError as error:
         raise NotInstalled(missing(error)) from error

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[DEPTH]
 """The folder that our outermost package is in; a zip, where this process was sent one itself."""
 ABOVE = "".join(f"{name}/" for name in __name__.split(".")[: DEPTH - 1])
 """The path of the packages in `ROOT`: "" in a checkout, "triglot/" when installed."""
-PACKAGES = ("config", "pipeline", "protocol", "storage")
+PACKAGES = ("client", "config", "pipeline", "protocol", "storage")
 """What is imported in a task; it needs no broker."""
 
 SAME_TIME = (1980, 1, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What a job has done so far: Spark's checkpoint, and files of ours beside it.
+"""The state of a job: Spark's checkpoint, and files of ours beside it.
 
     checkpoint/       Spark's own: which offsets each micro-batch was to have, which ones are done;
                       through Spark Connect micro_batch.json instead (`spark.micro_batches`)

@@ -1,8 +1,9 @@
-"""Arguments that several commands have, and what is wanted of them."""
+"""Arguments that several commands have, and how a command refuses wrong ones."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def address(text: str) -> tuple[str, int]:
@@ -39,3 +40,9 @@ def add_action(
     )
     parser.add_argument("--json", action="store_true", help="JSON, for machines")
     return parser
+
+
+def refuse(sentence: str, *, code: int) -> int:
+    """Say on standard error why nothing was done; the exit code."""
+    print(f"triglot: {sentence}", file=sys.stderr)
+    return code

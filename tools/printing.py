@@ -1,4 +1,4 @@
-"""What commands say: lines on standard output, and how far they are on standard error."""
+"""The output of commands: lines on standard output, and progress on standard error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def discard_output() -> None:
 
 
 class ProgressLine:
-    """How much of all is done and how long the rest will take, on standard error: rewritten in
+    """Progress and the time that is left, on standard error: rewritten in
     place on a terminal, a line every few seconds elsewhere if that is `wanted`."""
 
     EVERY_S = 0.2
@@ -55,7 +55,7 @@ class ProgressLine:
         self._on = wanted or self._in_place
 
     def so_far(self) -> str:
-        """What is done, without the time that is left."""
+        """The progress, without the time that is left."""
         raise NotImplementedError
 
     def more(self, count: int) -> None:
@@ -92,7 +92,7 @@ class BytesOfLogs(ProgressLine):
         return f"{_megabytes(self.done)} of {_megabytes(self.total)}, {self._speed()}"
 
     def summary(self) -> str:
-        """What was done, in one phrase."""
+        """The work done, in one phrase."""
         return f"{_megabytes(self.done)} of logs in {self.seconds():.1f} s, {self._speed()}"
 
     def _speed(self) -> str:

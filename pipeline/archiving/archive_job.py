@@ -1,4 +1,4 @@
-"""What archiving does with a range, in a task, and with a micro-batch's ranges, in the driver."""
+"""Archiving of a range, in a task, and of a micro-batch's ranges, in the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches belong to transactions that were aborted, as a consumer of read_committed sees it.
+"""The batches of transactions that were aborted, as a consumer of read_committed sees it.
 
 A fetch of committed data answers (producer id, first offset) for each aborted transaction that has
 data in what it returns. Batches of that producer from that offset on are dropped, until its abort

@@ -14,13 +14,13 @@ from protocol.records.layout import HEADER_SIZE, KEY_POSITIONS
 from protocol.records.walk import CorruptBatch, walk
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from numpy.typing import NDArray
 
     from pipeline.columns.varints import Bytes, Numbers
 
-    Structured = NDArray[Any]
+    Structured: TypeAlias = NDArray[Any]
 
 BATCH = np.dtype(
     [

@@ -1,4 +1,4 @@
-"""What the records of many format 2 payloads say, read for all of them at once.
+"""The fields of the records of many format 2 payloads, read for all of them at once.
 
 The layout, and all that is demanded of a record, are in `protocol.records.record`; what is refused
 there is refused here, only without saying why. Work goes on in blocks of records that stay in a
@@ -16,12 +16,14 @@ from protocol.records.errors import InvalidRecord
 from protocol.records.record import read_varint
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
     from pipeline.columns.varints import Bytes, Numbers
 
-    Places = NDArray[np.int32]
-    Truths = NDArray[np.bool_]
+    Places: TypeAlias = NDArray[np.int32]
+    Truths: TypeAlias = NDArray[np.bool_]
 
 BLOCK_RECORDS = 16_384
 FEW_RECORDS = 32

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Numbers: TypeAlias = NDArray[np.int64]
 
 VARINT_BYTES = 5
 VARLONG_BYTES = 10

@@ -1,4 +1,4 @@
-"""How a command of `triglot pipeline` is run: checks, then Spark, then the job, then one line.
+"""A run of a command of `triglot pipeline`: checks, then Spark, then the job, then one line.
 
 Neither Python's nor Java's stack traces reach the user. Failures are a line on standard error, and
 with --json an object on standard output too.
@@ -20,7 +20,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from pipeline.errors import NotInstalled, PipelineFailure
+from pipeline.errors import Failure, NotInstalled, PipelineFailure, exit_code
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def run_job(job: Job, arguments: argparse.Namespace) -> int:
-    """Raises PipelineFailure, BrokenPipeError."""
+    """Raises Failure, BrokenPipeError."""
     from pipeline.console import preflight, report
     from pipeline.console.progress import Progress
 
@@ -100,7 +100,7 @@ def _reported(draw: Draw | None, progress: Progress, outcome: Outcome, *, as_jso
     if draw is not None and progress.samples:
         try:
             draw(outcome, progress.samples)
-        except PipelineFailure as failure:
+        except Failure as failure:
             return tell_failure(failure, as_json=as_json)
     return 0
 
@@ -133,7 +133,7 @@ def spark_of(arguments: argparse.Namespace) -> Where:
     return Where(arguments.master, arguments.remote, dict(arguments.conf))
 
 
-def tell_failure(failure: PipelineFailure, *, as_json: bool) -> int:
+def tell_failure(failure: Failure, *, as_json: bool) -> int:
     """Say it, and answer its exit code."""
     if as_json:
         _write_json(
@@ -141,14 +141,14 @@ def tell_failure(failure: PipelineFailure, *, as_json: bool) -> int:
                 "event": "error",
                 "error": str(failure),
                 "code": type(failure).__name__,
-                "exit": failure.exit_code,
+                "exit": exit_code(failure),
             }
         )
     _complain(str(failure))
-    return failure.exit_code
+    return exit_code(failure)
 
 
-def unforeseen(error: Exception) -> PipelineFailure:
+def unforeseen(error: Exception) -> Failure:
     """The failure that stands for what no part of the pipeline has made one of."""
     from pipeline.session import missing
 
@@ -228,7 +228,7 @@ def _lag_of(
     def lag_of(next_offsets: Mapping[TopicPartition, int]) -> int | None:
         try:
             ends = cluster.offsets(next_offsets, LATEST)
-        except PipelineFailure:
+        except Failure:
             return None
         return sum(max(0, ends[one] - offset) for one, offset in next_offsets.items())
 

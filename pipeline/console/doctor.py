@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.console import preflight
-from pipeline.errors import CodecMissing, NotInstalled, PipelineFailure
+from pipeline.errors import CodecMissing, Failure, NotInstalled, exit_code
 from pipeline.spark import java
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def examine(where: Where, servers: str | None, with_session: bool) -> Iterator[F
 def _tried(name: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(name, look())
-    except PipelineFailure as failure:
-        return Finding(name, str(failure), failure.exit_code)
+    except Failure as failure:
+        return Finding(name, str(failure), exit_code(failure))
 
 
 def _python() -> str:
@@ -122,9 +122,10 @@ def _record_loops() -> str:
 
 
 def _broker(servers: str) -> str:
+    from client.cluster import CLIENT_ID
     from client.routing import Router
 
-    router = Router(servers, timeout_s=TIMEOUT_S, reached=False)
+    router = Router(servers, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
     try:
         topics = router.patiently(lambda: router.learn(None))
         connection = router.any()

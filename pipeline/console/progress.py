@@ -1,4 +1,4 @@
-"""How far a job is, told while it runs: one line that is rewritten on a terminal, a line now and
+"""The progress of a job while it runs: one line that is rewritten on a terminal, a line now and
 then elsewhere, a JSON object per micro-batch for machines.
 
 `Progress` reckons and keeps what a report draws; a view only writes. Clock, stream and width come

@@ -1,1 +1,1 @@
-"""What Spark's readers and writers of `format("triglot")` do, in the driver and in tasks."""
+"""Spark's readers and writers of `format("triglot")`, in the driver and in tasks."""

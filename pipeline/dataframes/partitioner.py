@@ -1,4 +1,4 @@
-"""Which partition a record without one goes to, as Kafka's own producer chooses.
+"""The partition of a record that names none, as Kafka's own producer chooses.
 
 By the murmur2 hash of its key; without a key, to one partition for as long as a batch lasts, and
 then to the next (KIP-480).

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from client.cluster import Cluster, Producing, TopicPartition
-    from client.producing import Entry
+    from client.producing import EntryBytes
 
 PAUSE_S = 0.1
 """Before what failed is sent again."""
@@ -20,7 +20,7 @@ PAUSE_S = 0.1
 
 class _Sent(NamedTuple):
     producing: Producing
-    entries: Sequence[Entry]
+    entries: Sequence[EntryBytes]
     magic: int
 
 
@@ -43,7 +43,7 @@ class Sending:
         self._sleep = sleep
         self._sent: _Sent | None = None
 
-    def send(self, partition: TopicPartition, entries: Sequence[Entry], magic: int) -> None:
+    def send(self, partition: TopicPartition, entries: Sequence[EntryBytes], magic: int) -> None:
         """Wait for what was sent before, and send these, which are of one format.
 
         Raises Refused; Unreachable when an answer is missing for longer than the cluster's
@@ -63,7 +63,9 @@ class Sending:
         except ProduceUnknown as unknown:
             self._send_again(producing.partition, entries[unknown.stored :], magic)
 
-    def _send_again(self, partition: TopicPartition, entries: Sequence[Entry], magic: int) -> None:
+    def _send_again(
+        self, partition: TopicPartition, entries: Sequence[EntryBytes], magic: int
+    ) -> None:
         deadline = self._clock() + self._cluster.timeout_s
         while True:
             self._sleep(PAUSE_S)

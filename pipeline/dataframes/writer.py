@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from client.producing import Entry
+    from client.producing import EntryBytes
 
 FLUSH_BYTES = 8 << 20
 """Rows of a task are kept until they have so many bytes, and are then written."""
@@ -111,7 +111,7 @@ class Writer:
 
     def _encoded(
         self, partition: TopicPartition, rows: pa.RecordBatch, magic: int
-    ) -> Iterator[tuple[int, Sequence[Entry]]]:
+    ) -> Iterator[tuple[int, Sequence[EntryBytes]]]:
         if "timestamp" not in self.columns:
             now = pa.scalar(int(self.clock() * 1000) * 1000, TIMESTAMP)
             rows = rows.append_column("timestamp", pa.repeat(now, rows.num_rows))
@@ -123,7 +123,7 @@ class Writer:
 
     def _stored(
         self, partition: TopicPartition, rows: pa.RecordBatch, magic: int
-    ) -> Iterator[tuple[int, Sequence[Entry]]]:
+    ) -> Iterator[tuple[int, Sequence[EntryBytes]]]:
         maker = SetMaker(
             str(partition),
             -OFFSET_END,

@@ -24,7 +24,7 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol
 
-from client.connection import ConnectionLost
+from client.errors import ConnectionLost
 from client.producing import ProduceUnknown
 from pipeline.delivering.reconcile import Log, Stored
 from pipeline.errors import ForeignState, Refused, Unreachable
@@ -285,9 +285,8 @@ class Delivery:
             self._send_again(refused.without_producer())
             return
         self._finish_behind()
-        final = Refused(f"{error}; it is the set that ends at the source's offset {refused.last}")
-        final.code = error.code
-        raise final from None
+        text = f"{error}; it is the set that ends at the source's offset {refused.last}"
+        raise Refused(text, error.code) from None
 
     def _send_again(self, again: RecordSet) -> None:
         """Before anything else, without its producer: it is not stored."""

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.cluster import LATEST, Cluster, OffsetOutOfRange, TopicPartition
-from client.connection import ConnectionLost
+from client.errors import ConnectionLost
 from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse
 from protocol.errors import ErrorCode
 

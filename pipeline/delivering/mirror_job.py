@@ -1,4 +1,4 @@
-"""What mirroring does with a range, in a task, and with a micro-batch's ranges, in the driver.
+"""Mirroring of a range, in a task, and of a micro-batch's ranges, in the driver.
 
 A task has to know at which offset of the destination its first record is to land: where the
 micro-batch before ended. The driver notes that in the state, before Spark counts the micro-batch as

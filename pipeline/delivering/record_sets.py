@@ -68,7 +68,7 @@ from protocol.records.walk import last_offset, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pipeline.delivering.remade import Wanted
+    from pipeline.delivering.remade import Selection
     from protocol.records.layout import Header
 
     LeftOut = Callable[[int, int, str], None]
@@ -160,7 +160,7 @@ class SetMaker:
         magic: int = 2,
         largest: int = RUN_BYTES,
         keep_producers: bool = True,
-        wanted: Wanted = EVERYTHING,
+        wanted: Selection = EVERYTHING,
         left_out: LeftOut | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()

@@ -40,7 +40,7 @@ ANY_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """Which records: offsets from `first` up to and without `end`, times (ms) from `since_ms` up to
     and without `until_ms`. A record without a time is in no stretch of time."""
 
@@ -78,7 +78,7 @@ class Wanted:
         return self.first <= first and last < self.end and not self.timed
 
 
-EVERYTHING = Wanted()
+EVERYTHING = Selection()
 
 
 class MessageRun:
@@ -159,7 +159,7 @@ def opened(wrapper: Message) -> Opened:
     )
 
 
-def batch_of_wrapper(opened: Opened, wanted: Wanted) -> bytes | None:
+def batch_of_wrapper(opened: Opened, wanted: Selection) -> bytes | None:
     """One batch with the same codec; None if nothing of it is wanted."""
     messages = opened.messages
     if not wanted.has_all(opened.first, opened.last):
@@ -201,7 +201,7 @@ def dense_wrapper(opened: Opened) -> bytes:
     )
 
 
-def _chosen_messages(opened: Opened, wanted: Wanted) -> bytes:
+def _chosen_messages(opened: Opened, wanted: Selection) -> bytes:
     view = memoryview(opened.messages)
     chosen = []
     for position, size, _ in walk(view):
@@ -229,7 +229,7 @@ def _batch_of_messages(messages: bytes, magic: int, codec: int) -> bytes:
     )
 
 
-def batch_of_batch(view: memoryview, wanted: Wanted) -> bytes | None:
+def batch_of_batch(view: memoryview, wanted: Selection) -> bytes | None:
     """The wanted records of a batch with the same codec, dense, each with its time; None if there
     are none. Raises InvalidRecord."""
     batch = Batch(view)

@@ -1,4 +1,4 @@
-"""What replaying does with files of an archive, in a task: record sets of what is in them.
+"""The task of a replay with files of an archive: record sets of what is in them.
 
 Batches go back as they were stored, without being decompressed; records are encoded, in the same
 batches each time. Either way a task that is repeated recognises what it has written.
@@ -25,7 +25,7 @@ from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, terms
 from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
-from pipeline.delivering.remade import Wanted
+from pipeline.delivering.remade import Selection
 from pipeline.errors import CorruptData
 from protocol.records.markers import decode_marker
 from protocol.records.record import INT64_MAX
@@ -58,7 +58,7 @@ class ReplayTask:
     """Offsets that the archive lacks before and between these files."""
     aborted: Transactions
     """To be left out."""
-    wanted: Wanted
+    wanted: Selection
     codec: int
     keep_producers: bool
     landing: int
@@ -147,7 +147,7 @@ class ReplayTask:
         return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-def aborted_transactions(files: Sequence[ArchiveFile], wanted: Wanted) -> Transactions:
+def aborted_transactions(files: Sequence[ArchiveFile], wanted: Selection) -> Transactions:
     """Those with something wanted in a partition's files, all of them in order, that were aborted,
     or have no end in there: their marker is at INT64_MAX."""
     began: dict[int, int] = {}

@@ -45,7 +45,7 @@ ID = "archive"
 
 @dataclass(frozen=True)
 class Archive:
-    """What to archive, from where to where.
+    """An archive of topics, from where to where.
 
     Of `servers` ("host:port,...") or of a stopped data directory `path`; `topics`, or all whose
     whole name a regular expression `pattern` matches, those that are made later too.
@@ -120,7 +120,7 @@ class Archive:
             _try_to_write(locate(self.to))
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         from pipeline.spark.range_stream import run_stream
 
         tally = Tally("archive", watch)
@@ -246,7 +246,7 @@ def archive(
 ) -> Outcome:
     """Archive topics, and wait for the end: what `Archive` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

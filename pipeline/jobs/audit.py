@@ -118,7 +118,7 @@ class Audit:
         )
 
     def check(self) -> None:
-        """Everything that can be known before a JVM starts. Raises PipelineFailure."""
+        """Everything that can be known before a JVM starts. Raises Failure."""
         source = self.options.source()
         try:
             if not self.options.select(source):
@@ -221,7 +221,7 @@ def audit(
 ) -> Audited:
     """Check, look, and tell, in the session `spark`, the active one, or a new one.
 
-    Raises PipelineFailure.
+    Raises Failure.
     """
     from pipeline.session import session
 

@@ -1,4 +1,4 @@
-"""What the headers of stored batches say of a range of offsets, added up.
+"""Facts about a range of offsets, added up from the headers of stored batches.
 
 A task makes the facts of its range, column by column; the driver puts those of a partition together
 in the order of their offsets. No record is looked at and nothing is decompressed.

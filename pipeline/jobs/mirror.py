@@ -43,7 +43,7 @@ OFFSETS_PER_CORE = 5_000_000
 """In a micro-batch, unless it is told how much it may read: a few seconds of work where records
 have a hundred bytes. With half of it, planning would cost a quarter more CPU."""
 
-TOLD = {
+REPORTED = {
     "found": "sets that were there already",
     "foreign": "offsets of other writers",
     "producer_refused": "batches sent without their producers, as they were refused with them",
@@ -58,7 +58,7 @@ TOLD = {
 
 @dataclass(frozen=True)
 class Mirror:
-    """What to mirror, from where to where: `servers` and `to` are "host:port,..." each; `topics`,
+    """A mirror of topics: `servers` and `to` are "host:port,..." each; `topics`,
     or all whose whole name a regular expression `pattern` matches, those that are made later too.
     """
 
@@ -117,7 +117,7 @@ class Mirror:
                 self._ends(cluster, [name for name in self._copies(names) if name in there])
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         from pipeline.spark.range_stream import run_stream
 
         tally = Tally("mirror", watch)
@@ -231,7 +231,7 @@ class Mirror:
             )
 
     def identity(self, source: Cluster, cluster: Cluster) -> dict[str, str]:
-        """What the state belongs to."""
+        """The identity of the job, as its state names it."""
         return {
             "job": "mirror",
             "cluster": str(source.cluster_id() or self.servers),
@@ -248,8 +248,8 @@ def telling(watch: Watch) -> Committed:
         details: Counter[str] = Counter()
         for facts in results:
             for name, count in facts.get("counts", {}).items():
-                if name in TOLD and count:
-                    details[TOLD[name]] += count
+                if name in REPORTED and count:
+                    details[REPORTED[name]] += count
         watch.batch(batch_done(number, results, seconds, details))
 
     return committed
@@ -268,7 +268,7 @@ def mirror(
 ) -> Outcome:
     """Mirror topics, and wait for the end: what `Mirror` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

@@ -1,4 +1,4 @@
-"""What archive and mirror have in common: how much there is to do, and telling of what is done."""
+"""The common part of archive and mirror: how much there is to do, and telling of what is done."""
 
 from __future__ import annotations
 

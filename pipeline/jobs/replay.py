@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.archiving.archive_files import ArchiveFile, list_files
 from pipeline.delivering.destination import check_rename, renamed
-from pipeline.delivering.remade import Wanted
+from pipeline.delivering.remade import Selection
 from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
@@ -56,7 +56,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """What to write back, from where to where.
+    """A replay of an archive: what is written back, from where to where.
 
     Of the archive in the folder `archive` (a local path or URI): all its topics, or `topics`.
     Offsets from `from_offset` up to, and without, `to_offset`; timestamps (ms) from `since_ms` up
@@ -86,9 +86,9 @@ class Replay:
     the end of a transaction, which is left out."""
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> Selection:
         end = INT64_MAX if self.to_offset is None else self.to_offset
-        return Wanted(self.from_offset, end, self.since_ms, self.until_ms)
+        return Selection(self.from_offset, end, self.since_ms, self.until_ms)
 
     def check(self) -> None:
         """Everything that can be known before a JVM starts; makes no topic.
@@ -110,7 +110,7 @@ class Replay:
                     )
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         from pipeline.spark.range_query import run_tasks
 
         self._check_arguments()
@@ -360,7 +360,7 @@ def replay(
 ) -> Outcome:
     """Write an archive back, and wait for the end: what `Replay` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

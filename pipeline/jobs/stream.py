@@ -85,7 +85,7 @@ def write_messages(closed: DataFrame, servers: str, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Stream:
-    """What to count, and where the counts go."""
+    """A running count of records, and where it is written."""
 
     servers: str
     """The brokers of both topics, "host:port,..."."""
@@ -139,7 +139,7 @@ class Stream:
             locate(self.to).make()
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
-        """Do it, and wait for the end. Raises PipelineFailure, or what Spark makes of it."""
+        """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
         tally = Tally("stream", watch)
         options = SourceOptions.parse(self.options, streaming=True)
         with contextlib.closing(options.source()) as source:
@@ -220,7 +220,7 @@ def stream(
 ) -> Outcome:
     """Count, and wait for the end: what `Stream` has as fields, by name.
 
-    In the session `spark`, the active one, or a new one. Raises PipelineFailure.
+    In the session `spark`, the active one, or a new one. Raises Failure.
     """
     from pipeline.session import session
 

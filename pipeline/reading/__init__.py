@@ -1,1 +1,1 @@
-"""What is to be read, in which ranges; reading one from a cluster or a stopped directory."""
+"""The plan of a read, in ranges; reading one from a cluster or a stopped directory."""

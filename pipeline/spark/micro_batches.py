@@ -1,4 +1,4 @@
-"""Which micro-batches a state knows of, and up to where they went.
+"""The micro-batches that a state knows of, and up to where they went.
 
 A state is kept in one way or the other, by whoever plans the micro-batches:
 

@@ -33,7 +33,7 @@ def run_stream(
     Without `every_s` it ends when it has done what was there at its start; with it, it looks for
     more so many seconds after it last looked, until it is interrupted. `committed` is told of each
     micro-batch. Raises ForeignState for a state that was begun with the other kind of session, and
-    what goes wrong: a PipelineFailure, or what Spark makes of it.
+    what goes wrong: a Failure, or what Spark makes of it.
     """
     connected = "connect" in type(spark).__module__
     check_way(state, connected=connected)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pipeline.errors import NotInstalled, PipelineFailure, SparkFailed, find
+from pipeline.errors import Failure, NotInstalled, SparkFailed, find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ ADVICE = (
 )
 
 
-def translated(error: BaseException, log: Path | None) -> PipelineFailure:
+def translated(error: BaseException, log: Path | None) -> Failure:
     """The failure that it stands for; SparkFailed if it is none of ours, which names the log."""
     text = _text(error)
     failure = find(text)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Tool = Callable[..., str]
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 TOOLS = "org.apache.kafka.tools"
 CONFIGS, FEATURES = "kafka.admin.ConfigCommand", f"{TOOLS}.FeatureCommand"

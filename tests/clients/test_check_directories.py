@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.support.server_process import ServerProcess
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.long, pytest.mark.clients]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PLAIN = {"segment.bytes": "100000"}

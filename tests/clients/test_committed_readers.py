@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.clients.available import Clients
     from tests.support.server_process import ServerProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 TOPIC = "payments"
 CONFIGS = {**KEEP_FOR_EVER, "segment.bytes": "16384", "index.interval.bytes": "512"}

@@ -28,6 +28,8 @@ from tests.support.kafka_process import KafkaProcess
 if TYPE_CHECKING:
     from tests.support.server_process import ServerProcess
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 COORDINATOR_TIMEOUT_S = 30
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.kafka_process import KafkaProcess
     from tests.support.server_process import ServerProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
 
 TOPIC = "t"
 ONE_SHARD = {"offsets.topic.num.partitions": "1"}

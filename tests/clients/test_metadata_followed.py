@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +15,11 @@ import pytest
 from storage.filesystem import DiskFilesystem
 from storage.metadata.loading import load
 from tests.clients.available import end_of_test
-from tests.observer.following import checkpoints, cut_off
 from tests.support.administrator import Administrator
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
+from tests.tools.observer.following import Ended, checkpoints, cut_off
 from tools.observer.follower import Follower, Watcher
 from tools.observer.memory import InMemory
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_release import Release
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "200000"}
 
@@ -115,8 +116,7 @@ def test_the_clients_port_of_kafka_is_told_from_its_controllers(kafka: KafkaProc
 
 class Seen(Watcher):
     def __init__(self) -> None:
-        self.there = asyncio.Event()
-        self.gone = asyncio.Event()
+        self.there = threading.Event()
         self.kinds: list[str] = []
 
     def state(self, image: Any, end_offset: int) -> None:
@@ -125,24 +125,23 @@ class Seen(Watcher):
     def changed(self, offset: int, record: Any, image: Any) -> None:
         self.kinds.append(type(record).__name__)
         if self.kinds[-1] == "RemoveTopicRecord":
-            self.gone.set()
+            raise Ended
 
 
-async def test_changes_of_a_kafka_cluster_are_seen_as_they_happen(kafka: KafkaProcess) -> None:
+def test_changes_of_a_kafka_cluster_are_seen_as_they_happen(kafka: KafkaProcess) -> None:
     def change() -> None:
+        assert seen.there.wait(30)
         with Administrator(kafka.host, kafka.port) as admin:
             admin.create("seen", configs={"cleanup.policy": "compact"})
             admin.delete_topic("seen")
 
     seen = Seen()
     made = Follower([(kafka.host, kafka._controller_port)], InMemory(), watcher=seen)
-    following = asyncio.create_task(made.run())
-    async with asyncio.timeout(30):
-        await seen.there.wait()
-        await asyncio.to_thread(change)
-        await seen.gone.wait()
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    with ThreadPoolExecutor() as other:
+        changing = other.submit(change)
+        with pytest.raises(Ended):
+            made.run()
+        changing.result()
 
     kinds = [kind for kind in seen.kinds if kind != "NoOpRecord"]
     assert kinds == ["TopicRecord", "ConfigRecord", "PartitionRecord", "RemoveTopicRecord"]

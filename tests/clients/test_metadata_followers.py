@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"

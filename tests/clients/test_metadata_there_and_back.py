@@ -24,7 +24,7 @@ from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.clients, pytest.mark.java]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java]
 
 TRIED = NAMES if os.environ.get("TEST_MOVING_ALL") else ["3.9-level-7"]
 #: They have no partition on the disk before the start.

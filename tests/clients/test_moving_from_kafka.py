@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tests.support.kafka_process import KafkaProcess
     from tests.support.server_process import ServerProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
 
 CASES = [(KAFKA_3_9, False), (KAFKA_4, True)]
 if os.environ.get("TEST_MOVING_ALL"):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.support.kafka_process import KafkaProcess
     from tests.support.server_process import ServerProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
 
 #: Kafka 4 takes the leaders from a broker that was killed when it comes again, while that already
 #: reads its groups; it reads them once more when it leads again.

@@ -38,7 +38,7 @@ from tests.support.kafka_process import KafkaProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
 
 WIDE, WIDE_PARTITIONS, WIDE_COMMITS = "wide", 2000, 8
 OURS = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.long, pytest.mark.clients]
 
 CONFIGS_TOOL = "kafka.admin.ConfigCommand"
 WITHIN_S = 10.0

@@ -29,7 +29,7 @@ from tests.support.server_process import RunningProcess, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.slow]
 
 PAGE = (CHECKOUT / "docs/moving-to-kafka.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)

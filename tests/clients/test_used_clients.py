@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # The first run on a machine fetches every client.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.clients,
     pytest.mark.timeout(600),
     pytest.mark.skipif(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.containers.engine import Engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 WAIT_S = 120.0
 """Spark's first micro-batch comes last, some 30 s after its start on two busy cores."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.containers.engine import Engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 WAIT_S = 60.0
 

@@ -22,6 +22,8 @@ from tests.support.old_sets import GZIP, messages, wrapper
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 FLIPS = 100
 RUN_S = 900
 

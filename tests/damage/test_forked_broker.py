@@ -13,6 +13,8 @@ from tests.damage.forked_broker import ForkedBroker
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 
 def test_a_port_is_kept_from_others_until_its_broker_has_ended(tmp_path: Path) -> None:
     broker = ForkedBroker(tmp_path / "data", tmp_path / "output")

@@ -11,7 +11,7 @@ import pytest
 from pipeline import session
 from pipeline.console import cli_flags, cli_jobs, preflight
 from pipeline.console.cli_jobs import Job
-from pipeline.errors import PipelineFailure
+from pipeline.errors import Failure
 from pipeline.outcome import BatchDone, Tally
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def copy_job(
     return runs
 
 
-def failing(failure: PipelineFailure) -> Callable[[], None]:
+def failing(failure: Failure) -> Callable[[], None]:
     def fail() -> None:
         raise failure
 

@@ -208,6 +208,4 @@ class Unknown(ProduceUnknown):
 
 
 def refused(code: ErrorCode) -> Refused:
-    error = Refused(f"{code.name}: simulated")
-    error.code = code
-    return error
+    return Refused(f"{code.name}: simulated", code)

@@ -286,7 +286,7 @@ def test_what_cannot_work_is_said_before_a_jvm_starts(
         ({"topics": (), "pattern": "nothing.*"}, errors.NoSuchTopic, "no topic matches"),
         ({"topics": ()}, errors.WrongUse, "subscribe"),
         ({"servers": "127.0.0.1:1"}, errors.Unreachable, "127.0.0.1:1"),
-        ({"to": str(tmp_path / "file")}, errors.PipelineFailure, "file"),
+        ({"to": str(tmp_path / "file")}, errors.Failure, "file"),
         ({"shape": "rows"}, errors.WrongUse, "no such shape: 'rows'"),
         ({"codec": "brotli9"}, errors.WrongUse, "no such codec of Parquet: 'brotli9'"),
         ({"level": 99}, errors.WrongUse, "zstd has levels from"),

@@ -15,7 +15,7 @@ import pytest
 from pipeline import cli
 from pipeline.console import cli_flags, preflight
 from pipeline.console.cli_jobs import JOBS
-from pipeline.errors import KINDS, WrongUse
+from pipeline.errors import EXIT_CODES, WrongUse
 from tests.pipeline.copy_job import Capture, copy_job
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 
@@ -55,8 +55,8 @@ def test_every_example_in_the_help_is_a_command_line_that_is_taken() -> None:
 
 
 def test_every_exit_code_is_in_the_help() -> None:
-    for kind in KINDS.values():
-        assert f"{kind.exit_code} " in cli.EXIT_CODES
+    for code in EXIT_CODES.values():
+        assert f"{code} " in cli.EXIT_CODES
 
 
 def test_help_needs_neither_spark_nor_arrow() -> None:

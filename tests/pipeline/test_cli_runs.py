@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import cli
-from pipeline.errors import KINDS, PipelineFailure
+from pipeline.errors import EXIT_CODES, KINDS, Failure
 from tests.pipeline.copy_job import Capture, copy_job, failing
 
 
@@ -62,20 +62,20 @@ def test_json_is_an_object_per_micro_batch_and_the_outcome(
     assert told.err == ""
 
 
-@pytest.mark.parametrize("kind", list(KINDS.values()))
+@pytest.mark.parametrize("kind", list(EXIT_CODES))
 @pytest.mark.parametrize("when", ["on_check", "on_run"])
 def test_a_failure_is_one_line_with_the_exit_code_of_its_kind(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, kind: type[PipelineFailure], when: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, kind: type[Failure], when: str
 ) -> None:
     copy_job(monkeypatch, **{when: failing(kind("orders-0 is\x1b[2J not so"))})
-    assert cli.main(["copy", "--to", "x", "--json"]) == kind.exit_code
+    assert cli.main(["copy", "--to", "x", "--json"]) == EXIT_CODES[kind]
     told = capsys.readouterr()
     assert told.err == "triglot pipeline: orders-0 is\\x1b[2J not so\n"
     assert json.loads(told.out.splitlines()[-1]) == {
         "event": "error",
         "error": "orders-0 is\x1b[2J not so",
         "code": kind.__name__,
-        "exit": kind.exit_code,
+        "exit": EXIT_CODES[kind],
     }
 
 

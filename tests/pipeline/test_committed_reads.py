@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.reading.plan import Source
 
 # Inside the first test that wants them, jars may have to be fetched.
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
 
 PAYMENTS = TopicPartition("payments", 0)
 CONFIGS = {**KEEP_FOR_EVER, "segment.bytes": "16384"}

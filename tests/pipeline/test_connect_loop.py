@@ -69,7 +69,7 @@ class Disk(State):
 class Reader(StreamReader):
     """The real one, on logs that the test fills."""
 
-    def __init__(self, options: SourceOptions, world: World) -> None:
+    def __init__(self, options: SourceOptions, world: ConnectWorld) -> None:
         super().__init__(options)
         self.world = world
 
@@ -81,7 +81,7 @@ class Reader(StreamReader):
 class Job:
     """Where ranges arrive. A micro-batch that is repeated must have the same ones."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ConnectWorld) -> None:
         self.world = world
 
     def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Job:
 class Tasks:
     """A server, where tasks go on when their client is gone."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ConnectWorld) -> None:
         self.world = world
         self.session = f"session-{next(world.numbers)}"
         self.tag = f"tag of {self.session}"
@@ -123,7 +123,7 @@ class Tasks:
         self.world.waited(seconds)
 
 
-class World:
+class ConnectWorld:
     """What outlives the client: the topic, the state, the server and the destination."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
@@ -196,7 +196,7 @@ def test_a_power_cut_at_any_step_and_another_one_after_it_leave_each_record_once
 ) -> None:
     for first in range(1, CUTS_MAX):
         for second in range(1, CUTS_MAX):
-            world = World(monkeypatch, maxOffsetsPerTrigger="4")
+            world = ConnectWorld(monkeypatch, maxOffsetsPerTrigger="4")
             world.write(0, 5)
             world.write(1, 1)
             whole = world.run(cut_at=first)
@@ -219,7 +219,7 @@ def test_a_power_cut_at_any_step_and_another_one_after_it_leave_each_record_once
 def test_a_bounded_run_ends_with_what_was_there_when_it_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(monkeypatch, maxOffsetsPerTrigger="3")
+    world = ConnectWorld(monkeypatch, maxOffsetsPerTrigger="3")
     world.write(0, 5)
     commit = Job.commit
 
@@ -241,7 +241,7 @@ def test_a_bounded_run_ends_with_what_was_there_when_it_began(
 def test_a_run_with_nothing_to_do_tells_the_group_what_a_power_cut_kept_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(monkeypatch)
+    world = ConnectWorld(monkeypatch)
     world.source.log("t", 0)
     assert world.run()
     assert world.group == []
@@ -257,7 +257,7 @@ def test_a_run_with_nothing_to_do_tells_the_group_what_a_power_cut_kept_from_it(
 def test_with_an_interval_it_looks_again_so_long_after_it_last_looked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(monkeypatch)
+    world = ConnectWorld(monkeypatch)
     world.write(0, 1)
     world.stop_after = 3
     with pytest.raises(KeyboardInterrupt):
@@ -273,7 +273,7 @@ def test_with_an_interval_it_looks_again_so_long_after_it_last_looked(
 
 
 def test_what_is_latest_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, startingOffsets="latest")
+    world = ConnectWorld(monkeypatch, startingOffsets="latest")
     world.write(0, 2)
     assert world.run()
     assert world.committed == {}
@@ -283,7 +283,7 @@ def test_what_is_latest_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_state_knows_the_micro_batches_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, maxOffsetsPerTrigger="3")
+    world = ConnectWorld(monkeypatch, maxOffsetsPerTrigger="3")
     world.write(0, 5)
     assert backlog(world.source, world.parsed(), world.disk) == 5
     assert world.run(cut_at=5) is False

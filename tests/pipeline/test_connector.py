@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
 
 topics = (f"connector-{number}" for number in itertools.count())
 
@@ -93,7 +93,8 @@ def rows(frame: DataFrame) -> list[Row]:
 
 def in_order(frame: DataFrame) -> list[Any]:
     """Whole rows."""
-    return frame.orderBy("partition", "offset").collect()
+    found: list[Any] = frame.orderBy("partition", "offset").collect()
+    return found
 
 
 def millis(row: Any) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.support.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(300)]
 
 RECORDS = 30
 KEYS = ("blue", "green", "red")

@@ -413,9 +413,8 @@ class Choosy(Cluster):
     ) -> None:
         for key in self.unknown:
             if key in (configs or {}):
-                refused = Refused(f"unknown setting {key}" if self.naming else "unknown setting")
-                refused.code = ErrorCode.INVALID_CONFIG
-                raise refused
+                text = f"unknown setting {key}" if self.naming else "unknown setting"
+                raise Refused(text, ErrorCode.INVALID_CONFIG)
         super().create_topic(name, partitions, configs)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.support.kafka_release import Release
 
 # Inside the first test that wants them, jars may have to be fetched.
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
 
 NOW_MS = 1_700_000_000_000
 RELEASES = [KAFKA_3_9, KAFKA_4] if os.environ.get("TEST_MOVING_ALL") else [KAFKA_4]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.delivering.record_sets import RecordSet, SetMaker
-from pipeline.delivering.remade import EVERYTHING, RUN_OFFSETS, Wanted
+from pipeline.delivering.remade import EVERYTHING, RUN_OFFSETS, Selection
 from pipeline.errors import CorruptData
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
@@ -39,7 +39,7 @@ def sets_of(
     end: int = 1 << 60,
     magic: int = 2,
     keep_producers: bool = True,
-    wanted: Wanted = EVERYTHING,
+    wanted: Selection = EVERYTHING,
     aborted: Sequence[tuple[int, int]] = (),
     chunks: int = 1,
 ) -> list[RecordSet]:
@@ -282,17 +282,17 @@ def test_to_a_topic_of_format_1_a_wrapper_with_holes_is_made_anew_without_them(
 
 def test_what_lies_partly_in_a_stretch_is_cut_to_it() -> None:
     batch = build_batch(ROWS, base_offset=70, codec=ZSTD)
-    cut = sets_of(batch, wanted=Wanted(71, 73))
+    cut = sets_of(batch, wanted=Selection(71, 73))
     sound(cut)
     assert [record.value for record in records(cut)] == [b"two", None]
-    timed = sets_of(batch, wanted=Wanted(since_ms=NOW_MS, until_ms=NOW_MS + 5))
+    timed = sets_of(batch, wanted=Selection(since_ms=NOW_MS, until_ms=NOW_MS + 5))
     assert [record.value for record in records(timed)] == [b"one", b""]
-    assert not sets_of(batch, wanted=Wanted(since_ms=NOW_MS + 6))
+    assert not sets_of(batch, wanted=Selection(since_ms=NOW_MS + 6))
     for magic in (0, 1):
         wrapper = build_messages(PLAIN, magic=magic, codec=GZIP, base_offset=70)
-        found = sets_of(wrapper, wanted=Wanted(71, 73))
+        found = sets_of(wrapper, wanted=Selection(71, 73))
         assert [record.value for record in records(found)] == [b"two", None]
-        dated = sets_of(wrapper, wanted=Wanted(since_ms=0))
+        dated = sets_of(wrapper, wanted=Selection(since_ms=0))
         assert bool(dated) is bool(magic)
 
 
@@ -301,7 +301,7 @@ def test_what_compresses_very_well_is_made_anew_as_well() -> None:
     zeros = bytes(3 << 20)
     batch = build_batch([(NOW_MS, None, zeros, ())] * 2, codec=ZSTD)
     assert len(batch) * DEFAULT_RATIO < len(zeros)
-    (made,) = sets_of(batch, wanted=Wanted(0, 1))
+    (made,) = sets_of(batch, wanted=Selection(0, 1))
     assert [one.value for one in Batch(memoryview(made.data)).records(ratio=len(zeros))] == [zeros]
 
 

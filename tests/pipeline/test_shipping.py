@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.support.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.long
+
 TOPIC = "shipped"
 
 BEGINS = """

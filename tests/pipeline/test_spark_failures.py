@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CorruptData, NotInstalled, SparkFailed
+from pipeline.errors import CorruptData, NotInstalled, OffsetsGone, SparkFailed, exit_code
 from pipeline.spark.spark_failures import LONGEST_LINE, telling_line, translated
 
 TASK = """\
@@ -70,14 +70,22 @@ def task(raised: str, message: str) -> str:
 
 
 def test_a_failure_of_ours_in_a_task_comes_back_as_itself() -> None:
-    text = task("pipeline.errors.CorruptData", "orders-0 offset 5: bad checksum")
+    text = task("pipeline.errors.OffsetsGone", "orders-0 has no offset 5 any more")
+    failure = translated(FromSpark(text), None)
+    assert type(failure) is OffsetsGone
+    assert str(failure) == "orders-0 has no offset 5 any more"
+
+
+def test_a_failure_of_the_client_in_a_task_comes_back_with_its_exit_code() -> None:
+    text = task("client.errors.CorruptData", "orders-0 offset 5: bad checksum")
     failure = translated(FromSpark(text), None)
     assert type(failure) is CorruptData
     assert str(failure) == "orders-0 offset 5: bad checksum"
+    assert exit_code(failure) == 7
 
 
 def test_a_failure_of_ours_is_found_when_installed_under_another_package() -> None:
-    text = task("triglot.pipeline.errors.CorruptData", "orders-0 offset 5: bad checksum")
+    text = task("triglot.client.errors.CorruptData", "orders-0 offset 5: bad checksum")
     assert type(translated(FromSpark("Query terminated", text), None)) is CorruptData
 
 

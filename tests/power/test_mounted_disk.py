@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REASON = missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
 CUTS = 40
 

@@ -46,6 +46,7 @@ SETTINGS = {
 """Every duty in every second of a round, not in every hour."""
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.clients,
     pytest.mark.slow,
     # kafka-python leaves sockets behind, and some of them are collected while it is at work.

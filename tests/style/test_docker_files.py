@@ -201,7 +201,7 @@ def test_the_health_check_fails_where_no_broker_answers(started: Started) -> Non
 
 def test_the_command_of_a_checkout_is_that_of_the_image() -> None:
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
-    (line,) = re.findall(r"-m broker (serve .*)", makefile)
+    (line,) = re.findall(r"-m tools (serve .*)", makefile)
     options = [word for word in shlex.split(line) if word.startswith("--")]
     assert options == [w for w in IMAGE.only("CMD").command() if w.startswith("--")]
 

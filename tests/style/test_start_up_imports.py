@@ -17,7 +17,7 @@ from tests.style.sources import CHECKOUT
 
 LATER = (
     *("cramjam", "crcmod", "lz4", "snappy", "zstandard", "gzip"),
-    *("structlog", "rich", "numpy", "pyarrow", "pyspark"),
+    *("client", "structlog", "rich", "numpy", "pyarrow", "pyspark"),
     *("importlib.metadata", "argparse", "difflib", "json", "tomllib", "unittest", "uuid"),
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
@@ -31,6 +31,15 @@ def imported() -> frozenset[str]:
         [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
     return frozenset(run.stdout.split())
+
+
+def test_the_command_line_imports_no_client_and_no_broker_before_they_are_needed() -> None:
+    program = "import sys; from tools.cli import main; main(['version']); print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    loaded = run.stdout.splitlines()[-1].split()
+    assert not {"client", "broker.server", "asyncio", "socket", "json"} & set(loaded)
 
 
 @pytest.mark.parametrize("module", LATER)

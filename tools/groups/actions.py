@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from broker.clock import now_ms
+from tools.errors import NotDone
 from tools.groups.committed import commit, committed_offsets, delete_group, delete_offsets
-from tools.groups.connection import NotDone
 from tools.groups.history import Change, History
 from tools.groups.lag import lag_of_group
 from tools.groups.membership import group_of, list_groups
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tools.groups.cluster import Cluster, TopicPartition
     from tools.groups.history import Event
     from tools.groups.membership import Group
-    from tools.groups.reset import Wanted
+    from tools.groups.reset import TopicSelection
 
 MEMBERS_NAMED = 5
 
@@ -212,7 +212,9 @@ def _target(arguments: Arguments) -> Target:
     return Target("time", max(0, now_ms() - arguments.by_duration))
 
 
-def _selected(places: Iterable[TopicPartition], wanted: Iterable[Wanted]) -> list[TopicPartition]:
+def _selected(
+    places: Iterable[TopicPartition], wanted: Iterable[TopicSelection]
+) -> list[TopicPartition]:
     """Those that a --topic names; a topic that is gone may still have offsets."""
     wanted = list(wanted)
     return [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tools.groups.cluster import Cluster
-    from tools.groups.reset import Wanted
+    from tools.groups.reset import TopicSelection
 
     Arguments = argparse.Namespace
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -188,9 +188,10 @@ def _add_execute(parser: argparse.ArgumentParser) -> None:
 
 def run_groups(arguments: Arguments) -> int:
     """`triglot groups`: what stops it becomes one sentence, or nothing if the reader has gone."""
+    from client.errors import Failure
+    from tools.errors import NotDone
     from tools.groups import actions
     from tools.groups.cluster import Cluster
-    from tools.groups.connection import NotDone
     from tools.printing import discard_output, say
 
     action: Callable[[Cluster, Arguments], None] = {
@@ -207,7 +208,7 @@ def run_groups(arguments: Arguments) -> int:
     except BrokenPipeError:
         discard_output()
         return NOT_DONE
-    except NotDone as error:
+    except (NotDone, Failure) as error:
         say(f"triglot: {error}", sys.stderr)
         return NOT_DONE
     except KeyboardInterrupt:
@@ -222,16 +223,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _topic(text: str) -> Wanted:
-    from tools.groups.reset import Wanted
+def _topic(text: str) -> TopicSelection:
+    from tools.groups.reset import TopicSelection
 
     name, separator, partitions = text.partition(":")
     if not separator:
-        return Wanted(name, None)
+        return TopicSelection(name, None)
     numbers = partitions.split(",")
     if not all(number.isascii() and number.isdecimal() for number in numbers):
         raise argparse.ArgumentTypeError(f"wanted TOPIC or TOPIC:0,3, found '{text}'")
-    return Wanted(name, tuple(map(int, numbers)))
+    return TopicSelection(name, tuple(map(int, numbers)))
 
 
 def _moment(text: str) -> int:

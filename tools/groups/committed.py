@@ -11,13 +11,13 @@ from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.partitions import TopicPartition, by_topic, offset_commit
-from tools.groups.connection import NotDone
+from tools.errors import NotDone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from client.connection import Connection
     from tools.groups.cluster import Cluster
-    from tools.groups.connection import Connection
 
 # Null topics are all; after 9 topics go by id only, and an answer for all has none to name.
 FETCH_ALL, FETCH_BY_NAME = 2, 9
@@ -29,11 +29,11 @@ HAS_MEMBERS = frozenset({
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS,
 })  # fmt: skip
-"""What a commit from outside meets while the group has members."""
+"""Errors of a commit from outside while the group has members."""
 
 
 class Committed(NamedTuple):
-    """What a group committed; leader epoch -1 for none."""
+    """An offset that a group committed; leader epoch -1 for none."""
 
     offset: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""What the log of `__consumer_offsets` still holds of a group: which record set which offset.
+"""The history of a group in the log of `__consumer_offsets`: which record set which offset.
 
 The log is read from its start. Compaction keeps the last record under each key and, for a while,
 what came after it last ran; so the newest part is complete and the older one has holes, which show
@@ -22,17 +22,17 @@ from protocol.logdata.offsets import (
 )
 from protocol.records.batch import Batch
 from protocol.records.markers import decode_marker
-from tools.groups.cluster import EARLIEST, LATEST, Found, TopicPartition
-from tools.groups.connection import NotDone
-from tools.groups.entries import entries_in
-from tools.groups.group_records import GroupEvent, group_event
+from tools.errors import NotDone
+from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
+from tools.groups.fetched import entries_in
+from tools.groups.records import GroupEvent, group_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from protocol.records.record import Record
     from tools.groups.cluster import Cluster
-    from tools.groups.entries import Entry
+    from tools.groups.fetched import FetchedEntry
 
 OFFSETS_TOPIC = "__consumer_offsets"
 PIECE_BYTES = 8 << 20
@@ -107,7 +107,7 @@ class History:
         self.start = _bound(cluster, self.place, EARLIEST)
         self.end = _bound(cluster, self.place, LATEST)
         self.missing = self.start
-        """How many of the offsets below `end` have no record any more."""
+        """The number of offsets below `end` that have no record any more."""
         self.complete_from = self.start
         """From this log offset on nothing has been removed."""
         self._cluster = cluster
@@ -144,7 +144,7 @@ class History:
             for change in changes:
                 yield self._resolved(change, Transaction(producer_id, OPEN))
 
-    def _events(self, entry: Entry, position: int) -> Iterator[Event]:
+    def _events(self, entry: FetchedEntry, position: int) -> Iterator[Event]:
         """Those of one entry; `position` is where the last one ended."""
         if entry.magic < 2:
             yield from self._record_events(entry, position, None)
@@ -167,7 +167,7 @@ class History:
             yield from self._record_events(entry, batch.base_offset, producer_id)
 
     def _record_events(
-        self, entry: Entry, base_offset: int, producer_id: int | None
+        self, entry: FetchedEntry, base_offset: int, producer_id: int | None
     ) -> Iterator[Event]:
         """`base_offset` is the entry's, or that of the first offset which it may have."""
         try:
@@ -194,7 +194,7 @@ class History:
                 yield event
 
     def _event(self, record: Record, batch: int) -> Change | GroupEvent | None:
-        """What one record of the group says, before it is known what it changes."""
+        """The event of one record of the group, before the change that it makes is known."""
         key = decode_key(record.key)
         value = None if record.value is None else decode_value(key, record.value)
         if not isinstance(key, OffsetCommitKey):
@@ -234,7 +234,7 @@ class History:
 
 
 def _bound(cluster: Cluster, place: TopicPartition, time_ms: int) -> int:
-    answer = cluster.offsets({place: time_ms})[place]
-    if not isinstance(answer, Found):
+    answer = cluster.offsets([place], time_ms)[place]
+    if isinstance(answer, ErrorCode):
         raise NotDone(f"{place}: {said(answer)}")
-    return answer.offset
+    return answer

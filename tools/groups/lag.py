@@ -1,4 +1,4 @@
-"""How far a group is behind: in records, and in the age of the oldest record it has not read."""
+"""The lag of a group: in records, and in the age of the oldest record it has not read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
-from tools.groups.cluster import EARLIEST, LATEST, Found
-from tools.groups.entries import first_record
+from tools.groups.cluster import EARLIEST, LATEST
+from tools.groups.fetched import first_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,8 +63,8 @@ def lag_of_group(
     """Every partition that the group has committed or that a member has, sorted."""
     owners = {place: member for member in members for place in member.assigned or ()}
     places = sorted({*committed, *owners})
-    starts = cluster.offsets(dict.fromkeys(places, EARLIEST))
-    ends = cluster.offsets(dict.fromkeys(places, LATEST))
+    starts = cluster.offsets(places, EARLIEST)
+    ends = cluster.offsets(places, LATEST)
     rows = [
         _without_age(place, committed.get(place), owners.get(place), starts[place], ends[place])
         for place in places
@@ -140,29 +140,27 @@ def _without_age(
     place: TopicPartition,
     committed: Committed | None,
     owner: Member | None,
-    start: Found | ErrorCode,
-    end: Found | ErrorCode,
+    start: int | ErrorCode,
+    end: int | ErrorCode,
 ) -> PartitionLag:
     for answer in (start, end):
         if isinstance(answer, ErrorCode):
             gone = answer == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             note = GONE if gone else said(answer)
             return PartitionLag(place, committed, None, None, None, None, owner, [note])
-    assert isinstance(start, Found)
-    assert isinstance(end, Found)
     notes: list[str] = []
     lag: int | None
     if committed is None:
         notes.append("nothing committed")
         lag = None
-    elif committed.offset > end.offset:
-        notes.append(f"{committed.offset - end.offset} above the log's end")
+    elif committed.offset > end:
+        notes.append(f"{committed.offset - end} above the log's end")
         lag = None
     else:
-        if committed.offset < start.offset:
-            notes.append(f"{start.offset - committed.offset} below the log's start {start.offset}")
-        lag = end.offset - max(committed.offset, start.offset)
-    return PartitionLag(place, committed, start.offset, end.offset, lag, None, owner, notes)
+        if committed.offset < start:
+            notes.append(f"{start - committed.offset} below the log's start {start}")
+        lag = end - max(committed.offset, start)
+    return PartitionLag(place, committed, start, end, lag, None, owner, notes)
 
 
 def _with_age(row: PartitionLag, age: Age | None) -> PartitionLag:

@@ -13,17 +13,14 @@ from protocol.messages.consumer_group_describe import (
 )
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tools.errors import NotDone
 from tools.groups.cluster import TopicPartition
-from tools.groups.connection import NotDone
 
 if TYPE_CHECKING:
     from tools.groups.cluster import Cluster
-    from tools.groups.connection import Connection
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of classic groups of consumers: what their members are given can be read."""
-
-CONSUMER_GROUP_DESCRIBE = 69
 
 
 class ListedGroup(NamedTuple):
@@ -65,15 +62,13 @@ class Group(NamedTuple):
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """The groups of all brokers, by name."""
     found: list[ListedGroup] = []
-    for connection in cluster.brokers():
-
-        def attempt(connection: Connection = connection) -> tuple[int, ListGroupsResponse]:
-            answer = connection.call(ListGroupsRequest(), ListGroupsResponse)
-            return answer.error_code, answer
-
-        code, answer = cluster.patiently(attempt)
-        if code:
-            raise NotDone(f"{connection.address}: ListGroups: {said(code)}")
+    answers = cluster.on_each_broker(
+        lambda connection: connection.call(ListGroupsRequest(), ListGroupsResponse),
+        lambda answer: answer.error_code,
+    )
+    for connection, answer in answers:
+        if answer.error_code:
+            raise NotDone(f"{connection.address}: ListGroups: {said(answer.error_code)}")
         found += [
             ListedGroup(group.group_id, group.group_type, group.group_state, group.protocol_type)
             for group in answer.groups
@@ -88,7 +83,7 @@ def group_of(cluster: Cluster, group_id: str) -> Group:
 
 def _consumer_group(cluster: Cluster, group_id: str) -> Group | None:
     """None if it is no group of the newer protocol, or the broker has no such groups."""
-    if cluster.bootstrap.newest(CONSUMER_GROUP_DESCRIBE) is None:
+    if not cluster.offers(ConsumerGroupDescribeRequest):
         return None
     request = ConsumerGroupDescribeRequest(
         group_ids=[group_id], include_authorized_operations=False

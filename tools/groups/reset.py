@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
+from tools.errors import NotDone
 from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
-from tools.groups.connection import NotDone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tools.groups.cluster import Cluster, Found
+    from tools.groups.cluster import Cluster
     from tools.groups.committed import Committed
 
 
@@ -20,13 +20,13 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Target(NamedTuple):
-    """Where to: `kind` is "offset", "earliest", "latest", "time" (ms since 1970) or "shift"."""
+    """The target: `kind` is "offset", "earliest", "latest", "time" (ms since 1970) or "shift"."""
 
     kind: str
     value: int = 0
 
 
-class Wanted(NamedTuple):
+class TopicSelection(NamedTuple):
     """A topic, and which of its partitions; None is all."""
 
     topic: str
@@ -43,7 +43,7 @@ class Move(NamedTuple):
     note: str = ""
 
 
-def places_of(cluster: Cluster, wanted: Sequence[Wanted]) -> list[TopicPartition]:
+def places_of(cluster: Cluster, wanted: Sequence[TopicSelection]) -> list[TopicPartition]:
     """The partitions meant, each once. Raises NotDone for a topic or partition that is missing."""
     topics = cluster.topics(item.topic for item in wanted)
     places: dict[TopicPartition, None] = {}
@@ -67,15 +67,16 @@ def plan(
     committed: Mapping[TopicPartition, Committed],
     target: Target,
 ) -> list[Move]:
-    """What the target means for each partition, within what its log holds now.
+    """The move of each partition to the target, within the offsets that its log holds now.
 
     Raises NotDone if a log cannot be asked: a plan is carried out as a whole or not at all.
     """
     moves = []
-    asked = cluster.offsets(dict.fromkeys(places, EARLIEST))
-    starts = {place: answer for place, answer in asked.items() if answer != GONE}
-    ends = cluster.offsets(dict.fromkeys(starts, LATEST))
-    times = cluster.offsets(dict.fromkeys(starts, target.value)) if target.kind == "time" else {}
+    asked = cluster.offsets(places, EARLIEST)
+    # By identity: offset 3 is equal to the code.
+    starts = {place: answer for place, answer in asked.items() if answer is not GONE}
+    ends = cluster.offsets(starts, LATEST)
+    times = cluster.offsets(starts, target.value) if target.kind == "time" else {}
     for place in asked:
         old = committed[place].offset if place in committed else None
         if place not in starts:
@@ -102,8 +103,8 @@ def plan(
     return moves
 
 
-def _offset(place: TopicPartition, answers: Mapping[TopicPartition, Found | ErrorCode]) -> int:
+def _offset(place: TopicPartition, answers: Mapping[TopicPartition, int | ErrorCode]) -> int:
     answer = answers[place]
     if isinstance(answer, ErrorCode):
         raise NotDone(f"{place}: {said(answer)}")
-    return answer.offset
+    return answer

@@ -1,4 +1,4 @@
-"""What was found, as lines for people and as objects for machines."""
+"""Groups, lags, moves and events as lines for people and as objects for machines."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def event_json(event: Event, names: Mapping[bytes, str]) -> Json:
 
 
 def history_rows(history: History, hidden: int) -> list[str]:
-    """What to know about the lines of a history: how much of it there is."""
+    """The last lines of a history: how much of it there is."""
     lines = [f"{counted(hidden, 'earlier line')} not shown: --limit 0 shows all"] if hidden else []
     where = f"{history.place}, offsets {history.start} to {history.end - 1}"
     if not history.missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from storage.filesystem import DiskFilesystem
 from storage.identity import MetaProperties
 from storage.layout import META_PROPERTIES, METADATA_LOG
 from storage.metadata.loading import load
+from tools.errors import NotDone
 from tools.metadata.changes import Changes
 from tools.metadata.facts import facts, lines
 from tools.observer.effects import ObserverStopped
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 LOAD_TRIES = 5
 """A running broker may take a snapshot, and remove what it replaces, while its files are read."""
-
-
-class NotDone(Exception):
-    """Why a command could not be done, in one sentence for the user."""
 
 
 class Printed(Exception):
@@ -113,7 +109,7 @@ def run_follow(arguments: Arguments) -> None:
     printer = Printer(as_json=arguments.json, once=arguments.once)
     follower = Follower([(host, port)], kept, watcher=printer, timeout_s=arguments.timeout)
     try:
-        asyncio.run(follower.run())
+        follower.run()
     except Printed:
         return
     except ObserverStopped as stop:

@@ -67,7 +67,7 @@ class Changes:
         self._new: dict[bytes, str] = {}
 
     def line(self, record: MetadataRecord, image: MetadataImage) -> str | None:
-        """What the record changes of the image, which is that from before; None for nothing."""
+        """The change that the record makes to the image before it; None for none."""
         match record:
             case NoOpRecord():
                 return None

@@ -91,6 +91,7 @@ def add_commands(commands: Commands) -> None:
 def run_metadata(arguments: Arguments) -> int:
     """`triglot metadata`: what stops it becomes one sentence, or nothing if the reader has gone."""
     from storage.errors import DataDirectoryError
+    from tools.errors import NotDone
     from tools.metadata import actions
     from tools.printing import discard_output, say
 
@@ -103,7 +104,7 @@ def run_metadata(arguments: Arguments) -> int:
     except BrokenPipeError:
         discard_output()
         return NOT_DONE
-    except (actions.NotDone, DataDirectoryError) as error:
+    except (NotDone, DataDirectoryError) as error:
         say(f"triglot: {error}", sys.stderr)
         return NOT_DONE
     except OSError as error:

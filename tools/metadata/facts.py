@@ -231,7 +231,7 @@ def _topic_lines(topic: TopicState) -> Iterator[str]:
 
 
 def partition_text(state: PartitionState) -> str:
-    """Who leads and who follows. What is as one expects is left out."""
+    """Leader and replicas. The usual, all replicas in sync and none moving, is left out."""
     text = f"leader {leader_text(state.leader)}  replicas {ids(state.replicas)}"
     if sorted(state.isr) != sorted(state.replicas):
         text += f"  in sync {ids(state.isr)}"

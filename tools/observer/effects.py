@@ -1,4 +1,4 @@
-"""What an observer asks of the world, and what it is told about it.
+"""The effects of an observer's machine, and the state that it starts from.
 
 The machine writes nothing and waits for nothing: it returns effects, in the order in which they are
 to happen. Of two it must be told the outcome before it says what to ask next: of `LoadSnapshot`
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from protocol.logdata.metadata_names import SnapshotId
 
 
-class Held(NamedTuple):
-    """What an observer has already, from an earlier run.
+class StoredState(NamedTuple):
+    """The snapshot and log that an observer has from an earlier run.
 
     `start_offset` is the end of its snapshot, 0 without one; `end_offset` that of its log. `epochs`
     are (epoch, first offset), oldest first; after a snapshot the first one is the snapshot's epoch,
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     partial: tuple[SnapshotId, int] | None = None
 
 
-class KeepPiece(NamedTuple):
+class StoreChunk(NamedTuple):
     """Bytes of a snapshot, which has `size` in all, to be put at `position` of what there is of it;
     whatever is there from `position` on goes. `data` must be copied if it is kept."""
 
@@ -39,7 +39,7 @@ class KeepPiece(NamedTuple):
 
 
 class DropPartial(NamedTuple):
-    """What there is of a snapshot is of no use any more."""
+    """The downloaded part of a snapshot is of no use any more."""
 
     snapshot_id: SnapshotId
 
@@ -94,7 +94,7 @@ class GoTo(NamedTuple):
 
 
 Effect = (
-    KeepPiece
+    StoreChunk
     | DropPartial
     | LoadSnapshot
     | Append

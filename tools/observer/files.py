@@ -1,4 +1,4 @@
-"""What an observer keeps: the latest snapshot that it downloaded or wrote, and the log after it.
+"""The files of an observer: the latest snapshot that it downloaded or wrote, and the log after it.
 
     __cluster_metadata-0/
         <end offset>-<epoch>.checkpoint          as the controller has it, byte for byte
@@ -24,7 +24,7 @@ from storage.metadata.image_snapshot import write_image
 from storage.metadata.snapshot_names import PART, snapshot_id_of
 from storage.metadata.snapshots import DamagedSnapshot, read_snapshot
 from storage.scan import Scan
-from tools.observer.effects import Held
+from tools.observer.effects import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class Keeping(Protocol):
-    """Where snapshot and log are kept. Offsets are those of the log, positions bytes. All methods
+    """A store of snapshot and log. Offsets are those of the log, positions bytes. All methods
     but `begin` may raise OSError."""
 
     cluster_id: str | None
     log_bytes: int
 
-    def held(self) -> Held:
-        """What there is, for the machine."""
+    def held(self) -> StoredState:
+        """The stored state, for the machine."""
 
     def snapshot(self) -> Iterator[SnapshotBatch] | None:
         """The batches of the snapshot that is held; None if there is none."""
@@ -54,7 +54,7 @@ class Keeping(Protocol):
     def know(self, cluster_id: str) -> None:
         """Remember whose metadata these are."""
 
-    def keep_piece(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
+    def store_chunk(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
         """Put bytes in place; what is there from `position` on goes."""
 
     def drop_partial(self, snapshot_id: SnapshotId) -> None: ...
@@ -105,13 +105,13 @@ class MetadataFolder:
 
     # What is there
 
-    def held(self) -> Held:
+    def held(self) -> StoredState:
         start = self._snapshot_id.end_offset if self._snapshot_id else 0
         epochs = [(self._snapshot_id.epoch, start)] if self._snapshot_id else []
         for entry in self._entries:
             if not epochs or entry.epoch > epochs[-1][0]:
                 epochs.append((entry.epoch, entry.base_offset))
-        return Held(start, self._end_offset, tuple(epochs), self._partial)
+        return StoredState(start, self._end_offset, tuple(epochs), self._partial)
 
     def snapshot(self) -> Iterator[SnapshotBatch] | None:
         snapshot_id = self._snapshot_id
@@ -201,7 +201,7 @@ class MetadataFolder:
 
     # Snapshots
 
-    def keep_piece(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
+    def store_chunk(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
         if self._part_file is None:
             path = self._part_path(snapshot_id)
             self._part_file = self._files.open_file(path, create=True)
@@ -225,7 +225,7 @@ class MetadataFolder:
         file.sync()
         self._close_part()
         # Before the snapshot has its name: a log that ends below a snapshot does not belong to it.
-        self._let_go_of_log()
+        self._close_log()
         self._files.remove(self._log_path)
         path = f"{self.folder}/{snapshot_id.file_name}"
         self._files.rename(part, path)
@@ -252,7 +252,7 @@ class MetadataFolder:
 
     def _begin_after(self, snapshot_id: SnapshotId) -> None:
         """The log begins anew at the end of a snapshot that has just been published."""
-        self._let_go_of_log()
+        self._close_log()
         self._snapshot_id = snapshot_id
         wanted = {snapshot_id.file_name}
         if self._partial is not None:
@@ -285,12 +285,12 @@ class MetadataFolder:
         return self._end_offset
 
     def reset(self) -> None:
-        self._let_go_of_log()
+        self._close_log()
         self._close_part()
         self._partial = self._snapshot_id = None
         self._remove_all_but(set())
 
-    def _let_go_of_log(self) -> None:
+    def _close_log(self) -> None:
         if self._log_file is not None:
             self._log_file.close()
         self._log_file, self.log_bytes = None, 0

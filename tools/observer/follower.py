@@ -1,42 +1,44 @@
-"""Follows a controller: connects, asks what the machine says, and does what it asks for.
+"""The follower of a controller: connects, asks what the machine says, and does what it asks for.
 
     follower = Follower([("127.0.0.1", 9093)], InMemory(), watcher=watcher)
-    await follower.run()
+    follower.run()
 
-It goes on through lost connections and refusals, with growing waits, until it is cancelled. What
-ends it is ObserverStopped, for which the operator has to do something, and the OSError of a disk.
+It goes on through lost connections and refusals, with growing waits. It is ended by
+ObserverStopped, for which the operator has to do something, by the OSError of a disk, and by
+whatever its watcher raises.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from threading import Event
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from broker.clock import now_ms
+from client.connection import Connection
+from client.errors import ConnectionLost, NoVersion
 from protocol.logdata.metadata_names import SnapshotId
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from protocol.schema import Message
 from storage.metadata.snapshots import DamagedSnapshot
-from tools.observer.connection import ConnectionLost, ControllerConnection
 from tools.observer.effects import (
     Append,
     Commit,
     DropPartial,
     GoTo,
-    KeepPiece,
     LoadSnapshot,
     ObserverStopped,
     Reset,
     Retry,
+    StoreChunk,
     Truncate,
 )
 from tools.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
 from tools.observer.replay import Replay, State, state_of_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     Address = tuple[str, int]
 
 Answer = TypeVar("Answer", bound=Message)
-Result = TypeVar("Result")
 
+CLIENT_ID = b"triglot-observer"
 FETCH_BY_ID = 13
 """The metadata log is fetched by its topic id, so from this version of Fetch on."""
 CONTROLLERS_MAY_BE_ASKED_FOR = 1
@@ -64,8 +66,8 @@ SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024
 
 
 class Watcher:
-    """Told what happens, as it happens; this one does not care. Nothing may be kept of an image:
-    it changes."""
+    """Hears what happens, as it happens; this one does not care. Nothing may be kept of an image:
+    it changes. An exception that it raises ends the follower."""
 
     def connected(self, address: str) -> None:
         """A controller answers there."""
@@ -84,22 +86,26 @@ class Watcher:
         """Something went wrong and is tried again after so many seconds."""
 
 
-class Connection(Protocol):
-    """What is asked of a ControllerConnection."""
+class Line(Protocol):
+    """A connection to a controller, as far as a follower uses it."""
 
     address: str
 
-    def offers(self, request: type[Message], *, oldest: int = 0) -> bool: ...
+    def offers(self, kind: type[Message], oldest: int = 0) -> bool: ...
 
-    async def call(self, request: Message, answer: type[Answer], *, oldest: int = 0) -> Answer: ...
+    def call(self, request: Message, kind: type[Answer], *, oldest: int = 0) -> Answer: ...
 
     def close(self) -> None: ...
 
 
 class Connect(Protocol):
-    """Opens a connection."""
+    """Opens a connection. Raises ConnectionLost."""
 
-    def __call__(self, host: str, port: int, *, timeout_s: float) -> Awaitable[Connection]: ...
+    def __call__(self, host: str, port: int, *, timeout_s: float) -> Line: ...
+
+
+def _connect(host: str, port: int, *, timeout_s: float) -> Connection:
+    return Connection(host, port, timeout_s=timeout_s, client_id=CLIENT_ID, may_be_old=False)
 
 
 class Follower:
@@ -118,7 +124,7 @@ class Follower:
         piece_bytes: int = PIECE_BYTES,
         max_wait_ms: int = MAX_WAIT_MS,
         snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES,
-        connect: Connect = ControllerConnection.open,
+        connect: Connect = _connect,
     ) -> None:
         """`addresses` are tried in turn; a leader that is elsewhere is found by itself. `kept` has
         what an earlier run left, and stays open when `run` ends. The rest as in ObserverMachine; a
@@ -154,32 +160,34 @@ class Follower:
     def end_offset(self) -> int:
         return self._replay.state.end_offset
 
-    async def run(self) -> None:
-        """Follow, until cancelled. Raises ObserverStopped, OSError."""
-        await self._restore()
+    def run(self) -> NoReturn:
+        """Follow. Raises ObserverStopped, OSError, and what the watcher raises."""
+        self._restore()
         while True:
             try:
-                await self._follow()
+                self._follow()
             except ConnectionLost as error:
                 self.machine.disconnected()
-                await self._pause(str(error))
+                self._pause(str(error))
+            except NoVersion as error:
+                raise ObserverStopped(str(error)) from None
 
     # One connection
 
-    async def _follow(self) -> None:
+    def _follow(self) -> None:
         """Connect, and ask and answer until there is reason to connect anew."""
         host, port = self._next_address()
-        connection = await self._connect(host, port, timeout_s=self._timeout_s)
+        connection = self._connect(host, port, timeout_s=self._timeout_s)
         try:
-            await self._greet(connection)
+            self._greet(connection)
             self._elsewhere = False
             while not self._elsewhere:
-                await self._perform(await self._ask(connection))
+                self._perform(self._ask(connection))
                 if self._wait is None:
                     self._tries = 0
                 else:
                     retry, self._wait = self._wait, None
-                    await self._pause(retry.reason)
+                    self._pause(retry.reason)
         finally:
             connection.close()
 
@@ -190,12 +198,18 @@ class Follower:
         self._turn += 1
         return self._addresses[(self._turn - 1) % len(self._addresses)]
 
-    async def _greet(self, connection: Connection) -> None:
-        """Make sure that it is the cluster that is followed."""
+    def _greet(self, connection: Line) -> None:
+        """Make sure that it is a controller, and of the cluster that is followed."""
+        if not connection.offers(FetchSnapshotRequest):
+            raise ObserverStopped(
+                f"{connection.address} is not a controller's listener. Give the address of one; "
+                "triglot opens one with listeners=PLAINTEXT://:9092,CONTROLLER://:9093 and "
+                "controller.listener.names=CONTROLLER"
+            )
         self._watcher.connected(connection.address)
         if not connection.offers(DescribeClusterRequest, oldest=CONTROLLERS_MAY_BE_ASKED_FOR):
             return
-        answer = await connection.call(
+        answer = connection.call(
             DescribeClusterRequest(
                 include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS
             ),
@@ -214,39 +228,38 @@ class Follower:
         self.kept.know(answer.cluster_id)
         self.machine.cluster_id = answer.cluster_id
 
-    async def _ask(self, connection: Connection) -> list[Effect]:
+    def _ask(self, connection: Line) -> list[Effect]:
         request = self.machine.next_request()
         if isinstance(request, FetchSnapshotRequest):
-            return self.machine.received(await connection.call(request, FetchSnapshotResponse))
+            return self.machine.received(connection.call(request, FetchSnapshotResponse))
         assert isinstance(request, FetchRequest)
-        fetched = await connection.call(request, FetchResponse, oldest=FETCH_BY_ID)
-        return self.machine.received(fetched)
+        return self.machine.received(connection.call(request, FetchResponse, oldest=FETCH_BY_ID))
 
-    async def _pause(self, reason: str) -> None:
+    def _pause(self, reason: str) -> None:
         wait_s = min(self._backoff_s * 2 ** min(self._tries, 16), BACKOFF_MAX_S)
         self._tries += 1
         self._watcher.troubled(reason, wait_s)
-        await asyncio.sleep(wait_s)
+        Event().wait(wait_s)
 
     # Effects
 
-    async def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, LoadSnapshot):
-                await self._load(effect)
+                self._load(effect)
             else:
                 self._do(effect)
         if self.machine.caught_up and self._replay.changed is None:
             self._watcher.state(self.image, self.end_offset)
             self._replay.changed = self._watcher.changed
         if self.kept.log_bytes > self._snapshot_after_bytes:
-            await self._compact()
+            self._compact()
 
     def _do(self, effect: Effect) -> None:
         kept = self.kept
         match effect:
-            case KeepPiece(snapshot_id, position, data, size):
-                kept.keep_piece(snapshot_id, position, data)
+            case StoreChunk(snapshot_id, position, data, size):
+                kept.store_chunk(snapshot_id, position, data)
                 self._watcher.downloading(snapshot_id, position + len(data), size)
             case DropPartial(snapshot_id):
                 kept.drop_partial(snapshot_id)
@@ -271,20 +284,14 @@ class Follower:
         self._replay.replace(state)
         self._replay.changed = None
 
-    async def _load(self, effect: LoadSnapshot) -> None:
+    def _load(self, effect: LoadSnapshot) -> None:
         snapshot_id = effect.snapshot_id
-
-        def take() -> State:
-            batches = self.kept.read_partial(snapshot_id)
-            state = _state(batches, snapshot_id)
-            self.kept.publish(snapshot_id)
-            return state
-
         try:
-            state = await _in_thread(take)
+            state = _state(self.kept.read_partial(snapshot_id), snapshot_id)
         except DamagedSnapshot as error:
-            await self._perform(self.machine.damaged(f"position {error.position}: {error.reason}"))
+            self._perform(self.machine.damaged(f"position {error.position}: {error.reason}"))
             return
+        self.kept.publish(snapshot_id)
         self.machine.loaded()
         self._begin_with(state)
 
@@ -299,10 +306,10 @@ class Follower:
         self._replay.wait(self.kept.log())
         self._replay.commit(self.machine.committed_offset)
 
-    async def _restore(self) -> None:
+    def _restore(self) -> None:
         """Take what an earlier run left. How much of its log counts, the leader has to say."""
         if self.kept.held().end_offset:
-            self._replay.replace(await _in_thread(self._kept_state))
+            self._replay.replace(self._kept_state())
             self._replay.wait(self.kept.log())
 
     def _kept_state(self) -> State:
@@ -311,27 +318,14 @@ class Follower:
             return State()
         return _state(batches, SnapshotId(held.start_offset, held.epochs[0][0]))
 
-    async def _compact(self) -> None:
+    def _compact(self) -> None:
         """Let a snapshot of the state take the place of the log, if all of the log is in it."""
         state = self._replay.state
         if not self._replay.at_rest or state.end_offset != self.machine.end_offset:
             return
-        snapshot_id = await _in_thread(
-            lambda: self.kept.compact(state, unique="observer", now_ms=now_ms())
-        )
+        snapshot_id = self.kept.compact(state, unique="observer", now_ms=now_ms())
         if snapshot_id is not None:
             self.machine.compacted(snapshot_id)
-
-
-async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Have it done on a thread. Whoever is cancelled meanwhile waits for its end all the same: it
-    works on files that are closed next."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        raise
 
 
 def _state(batches: Iterable[SnapshotBatch], snapshot_id: SnapshotId) -> State:

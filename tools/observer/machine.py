@@ -36,12 +36,12 @@ from tools.observer.effects import (
     DropPartial,
     Effect,
     GoTo,
-    Held,
-    KeepPiece,
     LoadSnapshot,
     ObserverStopped,
     Reset,
     Retry,
+    StoreChunk,
+    StoredState,
     Truncate,
 )
 from tools.observer.requests import Asker, fetch_request, snapshot_request
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 MAX_WAIT_MS = 5000
-"""How long the leader may keep a fetch for which there is nothing yet."""
+"""The time that the leader may keep a fetch for which there is nothing yet."""
 PIECE_BYTES = 1024 * 1024
 """Asked of a snapshot at once; each cut halves it, so that a bad line gets through at last."""
 PIECE_BYTES_MIN = 16 * 1024
@@ -73,7 +73,7 @@ FetchedPartition = FetchResponse.Topic.Partition
 SnapshotPiece = FetchSnapshotResponse.Topic.Partition
 Leader = FetchedPartition.LeaderIdAndEpoch | SnapshotPiece.LeaderIdAndEpoch
 Endpoint = FetchResponse.NodeEndpoint | FetchSnapshotResponse.NodeEndpoint
-NOTHING = Held()
+NOTHING = StoredState()
 
 
 class Phase(Enum):
@@ -96,7 +96,7 @@ class ObserverMachine:
         self,
         *,
         cluster_id: str | None,
-        held: Held = NOTHING,
+        held: StoredState = NOTHING,
         replica_id: int = -1,
         directory_id: bytes = bytes(16),
         piece_bytes: int = PIECE_BYTES,
@@ -133,7 +133,7 @@ class ObserverMachine:
     # What to ask
 
     def next_request(self) -> FetchRequest | FetchSnapshotRequest:
-        """What goes to the leader next."""
+        """The next request to the leader."""
         assert self.phase is not Phase.LOADING, "it is not said whether the snapshot is good"
         assert not self._truncating, "it is not said where the log ends"
         return self._fetch() if self.phase is Phase.FETCHING else self._fetch_snapshot()
@@ -369,7 +369,7 @@ class ObserverMachine:
 
     def _take_piece(self, size: int, data: memoryview) -> list[Effect]:
         assert self._partial is not None
-        effects: list[Effect] = [KeepPiece(self._partial, self._position, data, size)]
+        effects: list[Effect] = [StoreChunk(self._partial, self._position, data, size)]
         self._size = size
         self._position += len(data)
         self._failed = self._behind = 0
@@ -384,7 +384,7 @@ class ObserverMachine:
     def _refused(
         self, code: int, leader: Leader | None, endpoints: Sequence[Endpoint]
     ) -> list[Effect]:
-        """What to do about an error that is not about a snapshot."""
+        """The effects of an error that is not about a snapshot."""
         if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             raise ObserverStopped(
                 f"the controller is not of cluster {self.cluster_id}, as what is here: give the "

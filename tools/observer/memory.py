@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from storage.metadata.snapshot_names import SnapshotId
 from storage.metadata.snapshots import read_snapshot
-from tools.observer.effects import Held
+from tools.observer.effects import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ class InMemory:
         self.log_bytes = 0
         self._part = bytearray()
 
-    def held(self) -> Held:
-        return Held()
+    def held(self) -> StoredState:
+        return StoredState()
 
     def snapshot(self) -> Iterator[SnapshotBatch] | None:
         return None
@@ -36,7 +36,7 @@ class InMemory:
     def know(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
 
-    def keep_piece(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
+    def store_chunk(self, snapshot_id: SnapshotId, position: int, data: memoryview) -> None:
         del self._part[position:]
         self._part += data
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class State:
-    """What the records below `end_offset` say. `epoch` and `last_timestamp_ms` are those of the
-    last batch; `controls` is what a snapshot of it has to say besides: version and voters."""
+    """The state below `end_offset`. `epoch` and `last_timestamp_ms` are those of the last batch;
+    `controls` is what a snapshot of it has to say besides: version and voters."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

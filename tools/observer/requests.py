@@ -16,8 +16,8 @@ FETCH_BYTES = 8 * 1024 * 1024
 
 
 class Asker(NamedTuple):
-    """Who follows. A mere looker-on has the replica id -1 and zeros as its directory's (16 bytes);
-    the cluster may be unknown."""
+    """The follower, as requests name it. An observer has the replica id -1 and zeros as its
+    directory's (16 bytes); the cluster may be unknown."""
 
     cluster_id: str | None
     replica_id: int

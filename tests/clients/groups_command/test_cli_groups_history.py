@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
+from client.connection import Connection
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.clients.groups_command.commands import (
     JOIN_TIMEOUT_S,
     asked,
@@ -23,7 +25,6 @@ from tests.clients.groups_command.commands import (
     run,
 )
 from tests.support.caller import Caller, batch
-from tools.groups.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.clients
-
-TXN_OFFSET_COMMIT = 28
 
 
 def events_of(bootstrap: str, group: str, *arguments: str) -> list[dict[str, Any]]:
@@ -100,7 +99,7 @@ def test_a_history_tells_the_generations_of_the_group(
 def transactions_are_served(bootstrap: str) -> bool:
     host, _, port = bootstrap.rpartition(":")
     with Connection(host, int(port), timeout_s=10) as connection:
-        return connection.newest(TXN_OFFSET_COMMIT) is not None
+        return connection.offers(TxnOffsetCommitRequest)
 
 
 def test_a_history_tells_what_became_of_transactions(

@@ -1,0 +1,87 @@
+"""`triglot serve`: the broker, from its arguments to its end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from tools.arguments import refuse
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+SERVE_HELP = """\
+Start the broker.
+
+  triglot serve                                   on 127.0.0.1:9092, data in ./data
+  triglot serve --listen 127.0.0.1:0              on any free port; the ready line names it
+  triglot serve --config server.properties        with the settings of an Apache Kafka broker
+  triglot serve --set log.retention.hours=24      one setting, over all others
+
+Settings come from the defaults, then the properties file, then TRIGLOT_ environment variables
+(TRIGLOT_LOG_RETENTION_HOURS=24), then --set. `triglot config keys` lists them. SIGTERM and Ctrl-C
+finish what is in flight and stop cleanly.
+"""
+
+
+def add_command(commands: Commands) -> None:
+    """Add `serve` to the command line's."""
+    serve = commands.add_parser(
+        "serve",
+        help="start the broker",
+        description=SERVE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("--config", metavar="FILE", help="a server.properties file")
+    serve.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="one setting; may be given several times",
+    )
+    serve.add_argument("--data", metavar="DIR", help="data directory (log.dirs); default ./data")
+    serve.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
+    )
+    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    serve.add_argument(
+        "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
+    )
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """Serve until a signal; 1 for a start that is refused, 2 for settings that are wrong."""
+    from broker import logs
+    from broker.server import StartRefused, serve
+    from config import ConfigError, load
+
+    logs.configure(level=arguments.log_level, as_json=arguments.json)
+    overrides: dict[str, str] = {}
+    for item in arguments.overrides:
+        key, separator, value = item.partition("=")
+        if not separator:
+            return refuse(f"--set wants KEY=VALUE, found '{item}'", code=2)
+        overrides[key.strip()] = value.strip()
+    if arguments.data is not None:
+        overrides["log.dirs"] = arguments.data
+    if arguments.listen is not None:
+        host, separator, port = arguments.listen.rpartition(":")
+        if not separator or not port.isdigit():
+            return refuse(f"--listen wants HOST:PORT, found '{arguments.listen}'", code=2)
+        overrides["listeners"] = f"PLAINTEXT://{host}:{port}"
+    try:
+        settings = load(properties_file=arguments.config, environ=os.environ, overrides=overrides)
+    except ConfigError as error:
+        return refuse(str(error), code=2)
+    except OSError as error:
+        return refuse(f"can't read {arguments.config}: {error.strerror}", code=2)
+    try:
+        serve(settings, as_json=arguments.json)
+    except StartRefused as refusal:
+        return refuse(str(refusal), code=1)
+    return 0
