@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.background import housekeeping
+from broker.background import checkpoints
 from protocol.messages.produce import ProduceResponse
 from storage.filesystem import DiskFile
 from tests.broker.test_connection import framed
@@ -225,7 +225,7 @@ def test_what_a_start_recovered_is_synced_though_nothing_more_is_written(tmp_pat
 def test_a_checkpoint_does_not_wait_for_its_time_when_much_was_written(
     begin: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(housekeeping, "CHECKPOINT_BYTES", 5_000)
+    monkeypatch.setattr(checkpoints, "WRITTEN_BYTES", 5_000)
     checkpoint = tmp_path / "data" / "recovery-point-offset-checkpoint"
     case = begin("ack", log_flush_offset_checkpoint_interval_ms="3600000")
     case.produce(bytes(4_000))
