@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -48,11 +49,16 @@ class HandDriven:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.delays: list[float] = []
 
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> Any:
+    def call_later(self, delay_s: float, action: Callable[..., None], *args: Any) -> Any:
         self.delays.append(delay_s)
-        timer = (delay_s, action)
+        timer = (delay_s, partial(action, *args))
         self.timers.append(timer)
-        return FakeTimer(lambda: timer in self.timers and self.timers.remove(timer))
+
+        def cancel() -> None:
+            if timer in self.timers:
+                self.timers.remove(timer)
+
+        return FakeTimer(cancel)
 
     def run(
         self,
