@@ -77,7 +77,8 @@ class Controller:
         self._new_uuid = new_uuid
         self._now_ms = now_ms
         self.store = store
-        self.leader_id: int = settings.current.node_id
+        self._node_id: int = settings.current.node_id
+        self.leader_id = self._node_id
         self.observers = Observers()
         log = store.log
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
@@ -101,7 +102,7 @@ class Controller:
     @property
     def voters(self) -> list[int]:
         """The voters of the metadata log: this node alone."""
-        return [self.leader_id]
+        return [self._node_id]
 
     def append(self, *operations: Sequence[MetadataRecord]) -> None:
         """Make changes, each operation whole or not at all; durable and in `image` afterwards.
@@ -115,7 +116,7 @@ class Controller:
 
     def register(self) -> None:
         """Say who this node is, and lead all partitions in a new epoch. Raises OSError."""
-        node_id, level = self.leader_id, self.image.metadata_version
+        node_id, level = self._node_id, self.image.metadata_version
         self.store.broker_epoch = self.store.log.end_offset
         records: list[MetadataRecord] = []
         features = [
@@ -150,7 +151,7 @@ class Controller:
 
     def _leave(self) -> None:
         """Say that this node has gone: Apache Kafka, started next, then need not wait for it."""
-        node_id, epoch = self.leader_id, self.store.broker_epoch
+        node_id, epoch = self._node_id, self.store.broker_epoch
         change = BrokerRegistrationChangeRecord(
             broker_id=node_id, broker_epoch=epoch, fenced=_FENCED
         )
