@@ -153,7 +153,7 @@ def _disk_families(sources: Sources) -> Iterator[Family]:
 
 
 def _cleaner_families(sources: Sources) -> Iterator[Family]:
-    """What was compacted."""
+    """Compaction."""
     done = sources.cleaner.counts
     for name, meaning, value in (
         ("cleanings_total", "Logs that were compacted.", done.cleanings),
@@ -194,7 +194,7 @@ def _group_families(sources: Sources) -> Iterator[Family]:
 
 
 def _client_metrics_families(sources: Sources) -> Iterator[Family]:
-    """What clients push of themselves."""
+    """Metrics that clients push."""
     told = sources.client_metrics()
     remembered = "Clients that have asked which metrics to push."
     yield "client_metrics_clients", "gauge", remembered, [("", len(told))]
@@ -206,7 +206,7 @@ def _client_metrics_families(sources: Sources) -> Iterator[Family]:
 
 
 def _conversion_families(sources: Sources) -> Iterator[Family]:
-    """What was converted for readers of older formats."""
+    """Conversions for readers of older formats."""
     made = sources.conversions
     for name, meaning, value in (
         (

@@ -1,7 +1,7 @@
 """The composition root: it makes the parts of a broker, starts and stops them in order.
 
 Start: lock and open the data directory, load the topics, listen, print one ready line. Stop: take
-no more connections, answer what is owed, write and sync every log, leave the clean marker.
+no more connections, answer what was asked, write and sync every log, leave the clean marker.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from storage.trusted_time import ClockState
 
 STOP_WITHIN_S = 10.0
-"""How long a stop waits for answers that are owed before it closes connections all the same."""
+"""Time that a stop gives connections to take their answers."""
 COLD_READERS = 2
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that runs Python code (a conversion without the compiled loops) may keep the
@@ -137,7 +137,7 @@ class Broker:
         self.side_by_side = SideBySide()
 
     def _make_storing(self, clock_state: ClockState | None) -> None:
-        """What stands between the requests and the disk."""
+        """The parts between the requests and the disk."""
         settings, loop, directory = self.settings.current, self.loop, self.directory
         self.deletion_clock = DeletionClock(
             clock_state,
@@ -336,7 +336,7 @@ class Broker:
         )
 
     def client_metrics(self) -> ClientMetrics:
-        """What clients push of themselves (KIP-714)."""
+        """The metrics that clients push of themselves (KIP-714)."""
         return self._client_metrics
 
     @cached_property
@@ -364,7 +364,7 @@ def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
 
 
 def _controller_routes(settings: BrokerSettings) -> Routes:
-    """What is served on the listeners of the controller, if there are any."""
+    """The APIs on the listeners of the controller, if there are any."""
     if not settings.controller_listeners:
         return Routes({})
     from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it

@@ -105,7 +105,7 @@ class ChildProcess:
     def kill(self) -> None:
         """End it at once, and forget it. `gone` tells when it has really ended."""
         self._process.send_signal(signal.SIGKILL)
-        self._let_go()
+        self._close_pipes()
 
     def gone(self) -> bool:
         """Whether the process has ended; it touches no file after that."""
@@ -153,7 +153,7 @@ class ChildProcess:
     def _ended(self) -> None:
         """Its output has ended, and so it has, or is about to."""
         self._complaint()
-        self._let_go()
+        self._close_pipes()
         try:
             status = self._process.wait(0.2)
         except subprocess.TimeoutExpired:
@@ -161,7 +161,7 @@ class ChildProcess:
             status = self._process.wait()
         self._on_end(status)
 
-    def _let_go(self) -> None:
+    def _close_pipes(self) -> None:
         for pipe in (self._output, self._complaints):
             if not pipe.closed:
                 self._loop.remove_reader(pipe)

@@ -1,4 +1,4 @@
-"""What of a log is to be compacted by its topic's settings, and when its active segment is sealed
+"""The part of a log to be compacted by its topic's settings, and when its active segment is sealed
 for that."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def roll_is_due(log: Log, settings: TopicSettings, *, now_ms: int) -> bool:
 def plan_of(
     log: Log, settings: TopicSettings, broker: BrokerSettings, *, now_ms: int
 ) -> CleaningPlan | None:
-    """What there is to compact, None if that is nothing or not worth it yet. Raises OSError."""
+    """A plan of what is to be compacted; None if that is nothing, or too little. Raises OSError."""
     rules = CleaningRules(
         segment_bytes=settings.segment_bytes,
         segment_index_bytes=settings.segment_index_bytes,

@@ -57,7 +57,7 @@ POLL_S = 0.01
 
 
 class Counts:
-    """What compaction has done since the start, for the metrics.
+    """Counters of compaction since the start, for the metrics.
 
     `dirtiest_ratio` is that of the log cleaned last, or 0 when none was eligible at the last look;
     `last_map_bytes` what the map of keys took at its largest, `last_duration_s` the time from the

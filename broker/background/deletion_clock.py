@@ -50,7 +50,7 @@ class DeletionClock:
 
     @property
     def jump_ms(self) -> int:
-        """How far the wall clock is ahead of the time that is believed; 0 while it is believed."""
+        """Lead of the wall clock over the time that is believed, in ms; 0 while it is believed."""
         return self._time.jump_ms
 
     def now_ms(self) -> int:

@@ -128,7 +128,7 @@ class Flushing:
         self._sync(due)
 
     def _sync_recovered(self, logs: list[Log]) -> None:
-        """What was read again counts as written anew: a checkpoint is to cover it soon."""
+        """Sync what recovery read. It counts as written anew: a checkpoint is to cover it soon."""
         appends = self._appends
 
         def synced(failed: dict[Log, str]) -> None:

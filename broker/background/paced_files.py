@@ -22,7 +22,7 @@ BURST_S = 0.05
 
 
 class Pace:
-    """How many bytes have passed since when. `None` is no limit."""
+    """A limit on bytes per second; `None` is no limit."""
 
     def __init__(
         self,

@@ -10,11 +10,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from broker import clock, logs
+from broker import logs
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.expiry import expired_groups
 from broker.coordinator.offsets.commit import Committed
+from broker.slicing import Slicer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import (
     GroupMetadataKey,
@@ -63,10 +64,9 @@ class OffsetCoordinator:
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self._loop = loop
         self._wall_ms = wall_ms
         self._deletion_ms = deletion_ms
-        self._running_sweep: Iterator[None] | None = None
+        self._slicer = Slicer(loop, "offsets", slice_s=SLICE_S, pause_s=PAUSE_S)
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
         self.commits = 0
@@ -260,31 +260,15 @@ class OffsetCoordinator:
         self._start_sweep(expiry=True)
 
     def _start_sweep(self, *, expiry: bool = False) -> None:
-        if self._running_sweep is None:
-            self._running_sweep = self._sweep(expiry=expiry)
-            self._run_sweep()
+        if not self._slicer.is_running:
+            self._slicer.run(self._sweep(expiry=expiry), self.look_for_deleted, self._not_swept)
 
-    def _run_sweep(self) -> None:
-        """Sweep for a while, then let others work."""
-        sweep = self._running_sweep
-        if sweep is None:
-            return
-        end_s = clock.monotonic_s() + SLICE_S
-        try:
-            for _ in sweep:
-                if clock.monotonic_s() > end_s:
-                    self._loop.call_later(PAUSE_S, self._run_sweep)
-                    return
-        except KafkaError as error:
+    def _not_swept(self, error: Exception) -> None:
+        """The next one begins anew."""
+        if isinstance(error, KafkaError):
             logs.error_once_a_minute("offsets not removed", str(error), "groups")
-            self._running_sweep = None
-            return  # the next one begins anew
-        except Exception as error:
+        else:
             logs.fault_once_a_minute("the expiration of offsets failed", error, "groups")
-            self._running_sweep = None
-            return
-        self._running_sweep = None
-        self.look_for_deleted()
 
     def look_for_deleted(self) -> None:
         """Let go of the offsets of deleted topics that are still there, once all are loaded."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.coordinator.loading.snapshots import ShardSnapshots
-from broker.partitions.disk_state import TOLD
+from broker.partitions.disk_state import DISK_FULL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import GroupMetadataValue, encode_record
 from protocol.records.builder import build_batch
@@ -119,7 +119,7 @@ class Shard:
 
     def _require_room(self) -> None:
         if self._disk.full:
-            raise StorageError(TOLD)
+            raise StorageError(DISK_FULL)
 
     def _refused(self, error: KafkaError) -> KafkaError:
         """The error for the client when storage says this."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.partitions.disk_state import TOLD
+from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Durable, Silent
 from broker.producing.failures import refuse_set, refuse_unsynced
 from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
@@ -215,7 +215,7 @@ def _append(
     ):
         return
     if ctx.disk.full:
-        raise StorageError(TOLD)
+        raise StorageError(DISK_FULL)
     if rules.log_append_time:
         entry.log_append_time_ms = now_ms
         header = Batch(view).stamp_log_append_time(now_ms)

@@ -1,1 +1,1 @@
-"""What the metadata log holds: its leader, settings that change, features, quotas, observers."""
+"""The metadata log: its leader, settings that change, features, quotas, observers."""

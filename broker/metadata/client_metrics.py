@@ -143,7 +143,7 @@ class ClientMetrics:
     def subscribe(
         self, instance_id: bytes, facts_of: Callable[[bytes], ClientFacts], now_ms: int
     ) -> tuple[bytes, Subscription]:
-        """What a client is asked for; one without an id is given one.
+        """Subscribe a client to what it is asked for; one without an id is given one.
 
         Raises KafkaError: THROTTLING_QUOTA_EXCEEDED before its interval is over, unless it was told
         that its subscription is not known, or its codec.
@@ -246,7 +246,7 @@ class ClientMetrics:
             self._forget(other)
 
     def _forget(self, client: Client) -> None:
-        """What it pushed."""
+        """Forget its last push."""
         if client.push is not None:
             self._kept_bytes -= len(client.push.payload)
             client.push = None

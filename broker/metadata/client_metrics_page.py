@@ -1,4 +1,4 @@
-"""What clients have pushed (KIP-714), as text that Prometheus and people can read.
+"""The metrics that clients have pushed (KIP-714), as text that Prometheus and people can read.
 
     org_apache_kafka_producer_record_send_total{client_id="till",client_instance_id="..."} 7
 

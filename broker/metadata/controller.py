@@ -283,7 +283,7 @@ class Controller:
 
 
 def _advertised(settings: BrokerSettings) -> list[EndPoint]:
-    """What clients are told; what they have dialled, where nothing is configured, is not known."""
+    """The configured addresses; what clients dial, where nothing is configured, is not known."""
     return _end_points(
         [settings.advertised_listener(one.name) or one for one in settings.client_listeners]
     )

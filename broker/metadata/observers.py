@@ -1,4 +1,4 @@
-"""Who follows the metadata log, as far as it has been told (KIP-595, KIP-630).
+"""Observers: replicas that follow the metadata log, as far as they are known (KIP-595, KIP-630).
 
 A follower shows itself by its fetches, and by nothing else: the offset that it asks for is the end
 of its log. One that is silent for a while is taken to be gone, as in Apache Kafka. Nobody votes
@@ -93,8 +93,8 @@ class Observers:
         one.last_fetch_ms = max(now_ms, one.last_fetch_ms)
 
     def live(self, now_ms: int) -> list[Observer]:
-        """Those who are not gone, by id. Their `replicated_offset` is what the log start waits for
-        (for max.replication.lag.ms at most)."""
+        """The observers that are not gone, by id. The log start waits for their `replicated_offset`,
+        for max.replication.lag.ms at most."""
         gone = [key for key, one in self._found.items() if one.last_fetch_ms < now_ms - SESSION_MS]
         for key in gone:
             del self._found[key]

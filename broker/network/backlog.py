@@ -3,7 +3,7 @@
 One connection is bounded by `read.ahead.max.bytes` and what it can have unsent: a burst of answers.
 A thousand of them would be a thousand times that, so there is a bound for the process
 (`connections.backlog.max.bytes`). From half of it on nobody is read ahead. Beyond it those that
-hold most are closed: what they are owed would have to stay in memory for as long as they like.
+hold most are closed: their answers would have to stay in memory for as long as they like.
 
 File slices count nothing, they are not in memory: a slow consumer of records is no burden.
 """
@@ -21,7 +21,7 @@ class BackloggedConnection(Protocol):
         """Memory of unsent answers, and of requests that wait behind them."""
 
     def cut_off(self, cause: str) -> None:
-        """Close it without sending what it is owed, and say why."""
+        """Close it without sending its answers, and say why."""
 
 
 class Backlog:

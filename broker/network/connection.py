@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handle()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; what it is owed is sent before the connection is closed."""
+        """The peer sends no more; its answers are sent before the connection is closed."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Nothing is owed to the peer and nothing of its next request has come."""
+        """Everything is answered and nothing of the next request has come."""
         return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
 
     @property
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._sender.held_bytes + self._wire.held_bytes
 
     def cut_off(self, cause: str) -> None:
-        """Close without sending what is owed, and say why."""
+        """Close without sending the answers that are left, and say why."""
         self._closing = True
         logs.warn_once_a_minute(
             "connection cut off", cause, self.address, client_id=self._context.client_id
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._handle)
 
     def close(self) -> None:
-        """Answer what is owed, then close. The waiting request, if any, is answered now."""
+        """Answer what has been asked, then close. The waiting request, if any, is answered now."""
         if self._waiting is not None:
             self._waiting.finish()
         self._closing = True
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         if idle_max_s <= 0:
             return
         if silent_s > idle_max_s and self._closing:
-            self.cut_off("it does not take what it is owed")
+            self.cut_off("it does not read its answers")
         elif silent_s > idle_max_s:
             self.close()
         elif now_s - self._whole_s > idle_max_s + self._wire.buffered / SLOWEST_BYTES_PER_S:
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _refuse(self, error: Malformed | CloseConnection) -> None:
-        """Close after what is owed has been sent, and say why once a minute per address."""
+        """Close after the answers that are due, and say why once a minute per address."""
         self._closing = True
         if self._reading:
             self._reading = False

@@ -78,7 +78,7 @@ class Connections:
                 connection.shrink()
 
     async def close(self, within_s: float) -> None:
-        """Answer what is owed and close all; those that take longer than this are cut off."""
+        """Answer and close all; those that take longer than this are cut off."""
         for connection in self:
             connection.close()
         if not self._open:

@@ -78,7 +78,7 @@ class Descriptors:
         self._spares.hold(0)
 
     def look(self) -> None:
-        """See whether there is a descriptor left besides the spares. A periodic duty."""
+        """See whether there is a descriptor left besides the spares. A periodic task."""
         short = not self._is_one_left()
         if short:
             self._open.close_half()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class CloseConnection(Exception):
-    """There is no place for an answer: the connection is closed after what is owed."""
+    """No answer is possible: the connection is closed when all before has been answered."""
 
     def __init__(self, why: str, *, quiet: bool = False) -> None:
         super().__init__(why)

@@ -238,9 +238,9 @@ class Sender:
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._own_socket().fileno())
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._waiting = False
         self._pump()
         if not self.busy:
@@ -280,7 +280,7 @@ class Sender:
                 return
             self._transport.write(data)
             self._sent(piece, len(data))
-            self._go_on()
+            self._resume()
 
         self._worker.run(read, done)
 

@@ -29,8 +29,8 @@ MARGIN_BYTES = 1024 * 1024
 """What must be free besides the reserve for records to be taken: a disk that is freed a block at
 a time must not come and go."""
 
-TOLD = "the disk is full"
-"""What clients are told. It never changes, so that the log says it once a minute."""
+DISK_FULL = "the disk is full"
+"""The message to clients. It never changes, so that the log says it once a minute."""
 
 
 class DiskState:
@@ -73,7 +73,7 @@ class DiskState:
 
     @property
     def free_bytes(self) -> int:
-        """What may still be written, without the reserve; -1 if the system does not say."""
+        """Room for writes, without the reserve; -1 if the system does not say."""
         try:
             return self._files.free_bytes(self._folder)
         except OSError:
@@ -81,7 +81,7 @@ class DiskState:
 
     @property
     def total_bytes(self) -> int:
-        """How large the disk is; -1 if the system does not say."""
+        """Size of the disk; -1 if the system does not say."""
         try:
             return self._files.total_bytes(self._folder)
         except OSError:
@@ -90,7 +90,7 @@ class DiskState:
     def require_room(self) -> None:
         """Raise OSError (ENOSPC) in the state: for what would make files."""
         if self.full:
-            raise OSError(errno.ENOSPC, TOLD, self._folder)
+            raise OSError(errno.ENOSPC, DISK_FULL, self._folder)
 
     def noticed(self, error: BaseException) -> bool:
         """Something failed. If for want of room, enter the state; whether that was it."""
@@ -116,7 +116,7 @@ class DiskState:
         return refused
 
     def look(self) -> None:
-        """See whether a reserve has to be made, or there is room again. A periodic duty."""
+        """See whether a reserve has to be made, or there is room again. A periodic task."""
         if self._looking or not (self.full or self._wants_reserve()):
             return
         self._looking = True

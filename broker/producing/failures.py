@@ -87,7 +87,7 @@ def refuse_unsynced(request: Request, durable: Durable, failed: Container[Log]) 
 
 
 def _names(partition: Partition) -> Iterator[tuple[str | bytes, int]]:
-    """How an answer may name a partition."""
+    """The names that an answer may have for a partition."""
     topic = partition.topic
     yield topic.name, partition.index
     yield topic.name.encode(), partition.index

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker import logs
-from broker.partitions.disk_state import TOLD
+from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Waiting
 from broker.workers import MOST_EXPAND_BYTES
 from protocol.errors import ErrorCode, KafkaError
@@ -85,14 +85,14 @@ def append_prepared(
     messages = prepared.messages
     if messages is not None:
         if disk.full:
-            raise StorageError(TOLD)
+            raise StorageError(DISK_FULL)
         entry.base_offset = log.append_messages(messages, now_ms=now_ms)
         size = messages.size
     else:
         if not is_new(partition, prepared.batches[0][1], entry, appends):
             return
         if disk.full:
-            raise StorageError(TOLD)
+            raise StorageError(DISK_FULL)
         entry.base_offset = log.append_batches(prepared.batches, now_ms=now_ms)
         size = sum(header[LENGTH] + 12 for _, header in prepared.batches)
     if partition.topic.rules.log_append_time:
@@ -225,8 +225,8 @@ class PrepareWait(Waiting):
     def _up_to_date(
         self, one: Deferred, expand_max: int | None
     ) -> Prepared | KafkaError | TooMuch | None:
-        """What was prepared, or once more. A compressed set of format 0 has its offsets inside, and
-        somebody may have appended meanwhile; nobody can while the loop stands still."""
+        """The prepared set, or prepared once more. A compressed set of format 0 has its offsets
+        inside, and somebody may have appended meanwhile; nobody can while the loop stands still."""
         prepared, next_offset = one.prepared, one.partition.log.next_offset
         if isinstance(prepared, Prepared) and prepared.built_for not in (None, next_offset):
             return self._prepare(one, next_offset, expand_max)
