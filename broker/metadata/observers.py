@@ -93,8 +93,8 @@ class Observers:
         one.last_fetch_ms = max(now_ms, one.last_fetch_ms)
 
     def live(self, now_ms: int) -> list[Observer]:
-        """The observers that are not gone, by id. The log start waits for their `replicated_offset`,
-        for max.replication.lag.ms at most."""
+        """The observers that are not gone, by id. The log start waits for their
+        `replicated_offset`, for max.replication.lag.ms at most."""
         gone = [key for key, one in self._found.items() if one.last_fetch_ms < now_ms - SESSION_MS]
         for key in gone:
             del self._found[key]
