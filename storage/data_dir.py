@@ -46,10 +46,10 @@ from storage.layout import (
 )
 from storage.log import Log
 from storage.noted import Noted
-from storage.open_segments import OPEN
 from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
+from storage.segment import OPEN
 from storage.start_offsets import StartOffsets
 from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
 from storage.unavailable import unavailable_log

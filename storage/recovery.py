@@ -350,7 +350,9 @@ class Opening:
         whether there are damaged records in it."""
         reading = SegmentRecovery(
             segment,
-            self.known,
+            recovery_point=self.known.recovery_point,
+            synced=self.known.synced,
+            gaps_below=self.known.gaps_below,
             epochs=self.epochs,
             leader_epoch=self.leader_epoch,
             next_base=next_base,

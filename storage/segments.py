@@ -21,8 +21,8 @@ from protocol.records.layout import (
 )
 from storage.errors import RecordsMissing
 from storage.layout import LARGEST_OFFSET
-from storage.open_segments import OPEN
 from storage.scan import PIECE_BYTES, Entry
+from storage.segment import OPEN
 from storage.transaction_index import NOTHING
 
 if TYPE_CHECKING:

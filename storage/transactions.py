@@ -19,8 +19,6 @@ from storage.transaction_index import (
     NOTHING,
     AbortedTransaction,
     TransactionIndex,
-    read_index,
-    replace_index,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +130,7 @@ class TransactionalLog(SyncedLog):
     def _aborted(self, segment: Segment) -> TransactionIndex:
         """A segment's index, made anew from the log if its file is damaged. Raises OSError."""
         is_news = segment.aborted is None
-        index = read_index(self.files, segment)
+        index = segment.aborted_index()
         if index is None:
             return self._made_anew(segment)
         if is_news and segment.verified.inherited != 0:
@@ -144,7 +142,7 @@ class TransactionalLog(SyncedLog):
     def _made_anew(self, segment: Segment) -> TransactionIndex:
         index = aborted_in(self.files, self.folder, list(self.segments), segment)
         with suppress(OSError):  # what is in memory serves; the next start makes it again
-            replace_index(self.files, segment, index)
+            segment.replace_aborted(index)
         return index
 
     def _borne_out(self, segment: Segment, offset: int, upper: int) -> TransactionIndex:

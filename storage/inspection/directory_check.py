@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from storage.errors import LockHeld
 from storage.filesystem import parent_of
 from storage.inspection import text_files
+from storage.inspection.context import Context
 from storage.inspection.findings import Report, no_progress
 from storage.inspection.folder_names import METADATA_SNAPSHOT
 from storage.inspection.metadata_rows import check_snapshot
-from storage.inspection.partition_check import Context, PartitionCheck
+from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
