@@ -47,7 +47,7 @@ OPENS_OR_CHANGES_FILES = {
 }
 PATH_METHODS = ("write_text", "write_bytes", "read_text", "touch", "unlink", "mkdir", "rmdir")
 
-WITHOUT_CIRCLES = ("broker", "client", "config", "protocol", "tools")
+WITHOUT_CIRCLES = ("broker", "client", "config", "protocol", "storage", "tools")
 """Packages in which no module imports itself by way of others, not even for its types."""
 
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "base", "misc"}
