@@ -78,7 +78,7 @@ def store_for_recovery(log: Log) -> list[Cover]:
     if len(segment.offsets) - covered < INDEX_LAG_ENTRIES:
         return []
     if log.recovery_point <= segment.base_offset:
-        return []  # the indexes of the segment before may still wait for the sync they are owed
+        return []  # the indexes of the segment before may still wait for their sync
     try:
         # This snapshot is of use once the recovery point has passed it. Until then the one before
         # it is, so that one stays.

@@ -210,11 +210,11 @@ class DataDirectory:
         elif made and (owner is Owner.OTHER or self._has_others_records(folder, owner)):
             reports.append(self._put_aside(folder))
             found = False
-        owed: list[SyncStep] = []
+        steps: list[SyncStep] = []
         if not found:
             self._files.make_dir(folder)
-            owed += [SyncFolder(self._files, self.path)]
-        owed += self._name_topic(folder, topic, reports, clean=known.clean is not None)
+            steps += [SyncFolder(self._files, self.path)]
+        steps += self._name_topic(folder, topic, reports, clean=known.clean is not None)
         log, more = open_log(
             self._files,
             folder,
@@ -223,7 +223,7 @@ class DataDirectory:
             leader_epoch=self._leader_epoch(topic, number),
             now_ms=now_ms,
         )
-        log.owe(*owed)
+        log.sync_next(*steps)
         if known.cleaned_to is not None and log.start_offset < known.cleaned_to <= log.next_offset:
             log.cleaned_to = known.cleaned_to
         self._add(topic, number, log)

@@ -481,7 +481,7 @@ class Log:
         steps.append(self.active)
         return steps, up_to
 
-    def owe(self, *steps: SyncStep) -> None:
+    def sync_next(self, *steps: SyncStep) -> None:
         """Add steps to the next sync; for whoever changed the log's files beside it."""
         self._syncs.add(*steps)
 

@@ -168,7 +168,7 @@ class Opening:
             log.clean_state = self.known.clean
         else:
             sealed = [segment for segment in self.scanned if segment is not log.active]
-            log.owe(*sealed, *self.stored, SyncFolder(self.files, self.folder))
+            log.sync_next(*sealed, *self.stored, SyncFolder(self.files, self.folder))
             if len(log.epochs) and not log.epochs_stored:
                 log.store_epochs()
             if self.damage is None:

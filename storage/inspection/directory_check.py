@@ -18,7 +18,6 @@ from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
-    EARLIER_TOPICS,
     LEADER_EPOCHS,
     LOCK,
     LOG,
@@ -61,7 +60,7 @@ def kind_of(files: Filesystem, path: str) -> str:
         raise NotCheckable(f"{path}: {error.strerror}") from error
     if PARTITION_METADATA in names or any(offset_of(name, LOG) is not None for name in names):
         return "partition"
-    tops = {META_PROPERTIES, EARLIER_TOPICS, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
+    tops = {META_PROPERTIES, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
     if tops & set(names) or any(
         partition_of(name) and files.is_dir(f"{path}/{name}") for name in names
     ):
