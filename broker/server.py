@@ -65,7 +65,7 @@ from storage.layout import RESERVE
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
-from storage.open_segments import OPEN
+from storage.segment import OPEN
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 
 from storage.clean_state import CleanState
 from storage.errors import StorageError
-from storage.layout import SNAPSHOT, TRANSACTION_INDEX, file_name, offset_of
-from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.rolling import store_snapshot, thin_snapshots
 from storage.syncing import SyncFolder
-from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +21,7 @@ INDEX_LAG_ENTRIES = 64
 is noted stays behind with them: about 256 KiB of a log may be read again after a crash."""
 
 TOGETHER_MAX = 256
-"""Logs that a stop brings to rest together; each holds some files open meanwhile."""
+"""Logs that a stop shuts down together; each holds some files open meanwhile."""
 
 
 class Cover:
@@ -81,7 +78,7 @@ def store_for_recovery(log: Log) -> list[Cover]:
     if len(segment.offsets) - covered < INDEX_LAG_ENTRIES:
         return []
     if log.recovery_point <= segment.base_offset:
-        return []  # the indexes of the segment before may still wait for the sync they are owed
+        return []  # the indexes of the segment before may still wait for their sync
     try:
         # This snapshot is of use once the recovery point has passed it. Until then the one before
         # it is, so that one stays.
@@ -94,23 +91,17 @@ def store_for_recovery(log: Log) -> list[Cover]:
     return [Cover(log, log.recovery_point, files)]
 
 
-def _with_aborted(log: Log) -> list[int]:
-    """The base offsets of the segments that have a transaction index."""
-    bases = (offset_of(name, TRANSACTION_INDEX) for name in log.files.list_dir(log.folder))
-    return sorted(base for base in bases if base is not None)
-
-
-class Rest:
-    """The way of one log to rest.
+class CleanShutdown:
+    """The clean shutdown of one log.
 
     Making it, and `state`, belong to the log's thread; `sync` may run in any, beside those of
-    other logs. A log that was not touched since it was opened after a clean stop is at rest.
+    other logs. A log that was not touched since it was opened after a clean stop has nothing to do.
     """
 
     __slots__ = ("_error", "_log", "_refused", "_state", "_steps", "_up_to")
 
     def __init__(self, log: Log) -> None:
-        """Write everything: queued batches, what the indexes lack, producers, epochs."""
+        """Write everything: see `Log.store_all`."""
         self._log = log
         self._state = log.clean_state
         self._steps: list[SyncStep] = []
@@ -120,7 +111,7 @@ class Rest:
         if self._state is not None:
             return
         try:
-            self._state = _written(log)
+            self._state = log.store_all()
             self._steps, self._up_to = log.unsynced()
         except (OSError, StorageError):
             self._refused = True
@@ -147,46 +138,18 @@ class Rest:
         return self._state
 
 
-def _written(log: Log) -> CleanState:
-    """Write what a start wants to find, and owe its sync. Raises OSError, StorageError."""
-    segment = log.active
-    log.write()
-    segment.load()
-    segment.finish_times()
-    log.owe(*segment.store_indexes())
-    aborted = _with_aborted(log)
-    thin_snapshots(log.files, log.folder, log.segments.base_offsets, keep=0)
-    snapshot = ""
-    if log.next_offset:  # an empty log has none, as with Kafka
-        snapshot = file_name(log.next_offset, SNAPSHOT)
-        log.owe(store_snapshot(log.files, log.folder, log.next_offset, log.producers))
-        log.owe(log.received.store(log, lasting=True))
-    if not log.epochs_stored:
-        log.epochs.assign(log.leader_epoch, log.next_offset)
-        log.store_epochs()
-    log.owe(SyncFolder(log.files, log.folder))
-    return CleanState(
-        log.next_offset,
-        segment.size,
-        len(segment.offsets) * INDEX_ENTRY_SIZE,
-        len(segment.times) * TIME_INDEX_ENTRY_SIZE,
-        snapshot,
-        aborted,
-    )
-
-
 def close_all(logs: Iterable[Log], run_all: RunAll) -> dict[str, CleanState | None]:
-    """Bring logs to rest and let go of their files. By name, what `Log.close` returns.
+    """Shut logs down cleanly and let go of their files. By name, what `Log.close` returns.
 
     Each needs half a dozen syncs, which cost least when those of many logs are under way at once.
     """
     states: dict[str, CleanState | None] = {}
     left = iter(logs)
     while some := list(islice(left, TOGETHER_MAX)):
-        resting = {log: Rest(log) for log in some if log.failed is None}
-        run_all([rest.sync for rest in resting.values()])
+        shutdowns = {log: CleanShutdown(log) for log in some if log.failed is None}
+        run_all([shutdown.sync for shutdown in shutdowns.values()])
         for log in some:
-            rest = resting.get(log)
-            states[log.name] = None if rest is None else rest.state()
+            shutdown = shutdowns.get(log)
+            states[log.name] = None if shutdown is None else shutdown.state()
             log.close(clean=False)
     return states

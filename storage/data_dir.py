@@ -46,10 +46,10 @@ from storage.layout import (
 )
 from storage.log import Log
 from storage.noted import Noted
-from storage.open_segments import OPEN
 from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
+from storage.segment import OPEN
 from storage.start_offsets import StartOffsets
 from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
 from storage.unavailable import unavailable_log
@@ -210,11 +210,11 @@ class DataDirectory:
         elif made and (owner is Owner.OTHER or self._has_others_records(folder, owner)):
             reports.append(self._put_aside(folder))
             found = False
-        owed: list[SyncStep] = []
+        steps: list[SyncStep] = []
         if not found:
             self._files.make_dir(folder)
-            owed += [SyncFolder(self._files, self.path)]
-        owed += self._name_topic(folder, topic, reports, clean=known.clean is not None)
+            steps += [SyncFolder(self._files, self.path)]
+        steps += self._name_topic(folder, topic, reports, clean=known.clean is not None)
         log, more = open_log(
             self._files,
             folder,
@@ -223,7 +223,7 @@ class DataDirectory:
             leader_epoch=self._leader_epoch(topic, number),
             now_ms=now_ms,
         )
-        log.owe(*owed)
+        log.sync_next(*steps)
         if known.cleaned_to is not None and log.start_offset < known.cleaned_to <= log.next_offset:
             log.cleaned_to = known.cleaned_to
         self._add(topic, number, log)

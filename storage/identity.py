@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from config.errors import ConfigError
 from config.properties import parse_properties
 from storage.errors import DataDirectoryError, MalformedFile
-from storage.layout import EARLIER_TOPICS, META_PROPERTIES, METADATA_LOG
+from storage.layout import META_PROPERTIES, METADATA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,12 +132,11 @@ def identify(
     try:
         data = files.read_bytes(properties_path)
     except FileNotFoundError:
-        for name in (METADATA_LOG, EARLIER_TOPICS):
-            if files.exists(f"{path}/{name}"):
-                raise DataDirectoryError(
-                    f"{properties_path} is missing, but {name} is there: restore the file, "
-                    f"or use an empty directory"
-                ) from None
+        if files.exists(f"{path}/{METADATA_LOG}"):
+            raise DataDirectoryError(
+                f"{properties_path} is missing, but {METADATA_LOG} is there: restore the file, "
+                f"or use an empty directory"
+            ) from None
         identity = MetaProperties(
             node_id=node_id,
             cluster_id=cluster_id or uuid_text(new_uuid()),

@@ -11,7 +11,6 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_STATE = ".pystate.json"
 META_PROPERTIES = "meta.properties"
 METADATA_LOG = "__cluster_metadata-0"
-EARLIER_TOPICS = "triglot-topics.json"  # until there was a metadata log
 RESERVE = ".triglot-reserve"  # nothing but room, given up when the disk is full
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SYNCED_POINTS = "synced-offset-checkpoint"  # batches alone, without their indexes; ours

@@ -1,12 +1,14 @@
 """A partition on disk: the sequence of segments and the offsets that bound it.
 
-    start_offset <= recovery_point <= written_offset <= next_offset
+    start_offset <= covered_point <= recovery_point <= written_offset <= next_offset
 
 `next_offset` is the one the next record will get. Batches are appended in two steps: `append`
 gives a batch its offsets, in the memory it was received in, and queues it (`append_batches` and
 `append_messages` do so with a set that must not be torn apart); `write` puts everything queued
 into the file with one call. Below `written_offset` all batches are in the file, so on a single node
-that is the high watermark; below `recovery_point` they are on the disk (`storage.synced`).
+that is the high watermark, and readers get no more. Below `recovery_point` all batches are on the
+disk; below `covered_point` so are the index files, which is what a checkpoint may call the recovery
+point.
 
 Positions are bytes in a file and are never called offsets.
 """
@@ -16,8 +18,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from protocol.records.batch import MAX_DECOMPRESSED_BYTES
+from protocol.records.errors import CorruptBatch
 from protocol.records.layout import (
     ENTRY_OVERHEAD,
+    HEADER,
     LAST_OFFSET_DELTA,
     LENGTH,
     MAX_TIMESTAMP,
@@ -25,13 +30,22 @@ from protocol.records.layout import (
     PRODUCER_ID,
     Header,
 )
+from protocol.records.markers import Marker, encode_marker
 from storage.clean_state import CleanState
-from storage.closing import Rest
 from storage.epochs import LeaderEpochs
-from storage.errors import BatchTooLarge, LogFailed, OffsetOutOfRange, StorageError
+from storage.errors import (
+    BROKEN,
+    NO_DESCRIPTORS,
+    BatchTooLarge,
+    LogFailed,
+    OffsetOutOfRange,
+    StorageError,
+)
 from storage.filesystem import IOV_MAX
-from storage.layout import LEADER_EPOCHS
+from storage.layout import LEADER_EPOCHS, SNAPSHOT, TRANSACTION_INDEX, file_name, offset_of
+from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from storage.offset_index import RELATIVE_OFFSET_MAX
+from storage.producer_scan import aborted_by
 from storage.producers import ProducerStates
 from storage.receive_times import ReceiveTimes
 from storage.rolling import (
@@ -41,16 +55,24 @@ from storage.rolling import (
     must_roll,
     remove_left_overs,
     store_snapshot,
+    thin_snapshots,
 )
+from storage.scan import Scan, read_headers
 from storage.segment import UNKNOWN, Segment
 from storage.segments import Segments
 from storage.settings import LogSettings
-from storage.syncing import PutFile, SyncFolder, SyncQueue
-from storage.transactions import TransactionalLog
+from storage.slices import EntrySlice, FileSlice
+from storage.syncing import NotPut, PutFile, SyncFolder, SyncQueue
+from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
+from storage.timestamps import TimestampOffset, first_at_or_after, largest, offsets_of_segments
+from storage.transactions import aborted_between, index_of
 
 if TYPE_CHECKING:
     from protocol.records.legacy import MessageSet
     from storage.filesystem import Filesystem
+    from storage.segments import Place
+    from storage.syncing import SyncStep
+    from storage.transaction_index import AbortedTransaction
 
 PLACE = Struct(">qii")
 """Base offset, length, leader epoch: the first 16 bytes of a batch, none under its checksum."""
@@ -67,17 +89,19 @@ ALWAYS = -(2**63)
 assert PLACE.size == 16
 
 
-class Log(TransactionalLog):
+class Log:
     """One partition. All methods belong to one thread; only the steps that `unsynced` returns may
-    be run elsewhere. What readers call is in `storage.reading`.
+    be run elsewhere.
 
     Made by `storage.recovery.open_log`.
     """
 
     __slots__ = (
-        "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms", "_room",
-        "clean_state", "cleaned_to", "epochs_stored", "files", "folder", "index_interval_bytes",
-        "received", "settings",
+        "_failure", "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms",
+        "_room", "_syncs", "active", "clean_state", "cleaned_to", "covered_point", "epochs",
+        "epochs_stored", "files", "folder", "index_interval_bytes", "leader_epoch", "name",
+        "next_offset", "producers", "received", "recovery_point", "segments", "settings",
+        "start_offset", "unavailable", "written_offset",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +134,7 @@ class Log(TransactionalLog):
         self.clean_state: CleanState | None = None
         self.cleaned_to: int | None = None  # compaction has been up to here
         self.unavailable: str | None = None
+        """Why nothing of the log may be read (`storage.unavailable`); None for any other."""
         self.files = files
         self.received = ReceiveTimes(files, folder, next_offset)
         self._queue: list[memoryview] = []
@@ -201,6 +226,35 @@ class Log(TransactionalLog):
         indexed = last_offset if messages.compressed else base_offset
         self._enter_set(size, last_offset, indexed, messages.max_timestamp, max_offset)
         return base_offset
+
+    def append_marker(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> int:
+        """Queue the marker that ends a producer's transaction. Returns its offset.
+
+        As with `append`, it is in the log when `write` has returned, and all of it is undone if
+        the disk refuses. If no transaction is open it is stored and changes no more than epochs.
+
+        Raises ProducerFenced or CoordinatorFenced for an epoch older than one seen already, and
+        what `append` raises.
+        """
+        self.producers.check_marker(producer_id, epoch, coordinator_epoch)
+        opened = self.producers.open_since(producer_id)
+        if opened >= 0 and not commit:
+            try:
+                self.active.load()
+                index_of(self, self.active)
+            except OSError as error:
+                raise self.refuse(f"{self.name}: reading aborted transactions", error) from error
+        batch = encode_marker(
+            producer_id, epoch, marker=Marker(commit, coordinator_epoch), timestamp_ms=now_ms
+        )
+        offset = self.append(memoryview(batch), HEADER.unpack_from(batch), now_ms=now_ms)
+        self.producers.led_by(producer_id, coordinator_epoch)
+        if opened >= 0 and not commit:
+            entry = aborted_by(self.producers, producer_id, opened=opened, marker_offset=offset)
+            self.segments.add_aborted(entry)
+        return offset
 
     def _enter_set(
         self, size: int, last_offset: int, indexed: int, max_timestamp: int, max_offset: int
@@ -413,7 +467,63 @@ class Log(TransactionalLog):
         self._mark = new.mark()
         self._set_room()
 
+    # Syncing
+
+    def unsynced(self) -> tuple[list[SyncStep], int]:
+        """What has to be synced so that everything below the returned offset is on the disk.
+
+        Call `sync()` on each, in order, in any thread, then `synced(offset)` here; appends and
+        rolls may go on meanwhile. After an OSError call `sync_failed`."""
+        up_to = self.written_offset
+        if up_to == self.recovery_point and not len(self._syncs):
+            return [], up_to
+        steps = self._syncs.begin(up_to)
+        steps.append(self.active)
+        return steps, up_to
+
+    def sync_next(self, *steps: SyncStep) -> None:
+        """Add steps to the next sync; for whoever changed the log's files beside it."""
+        self._syncs.add(*steps)
+
+    def synced(self, up_to: int) -> None:
+        """The steps that `unsynced` gave for this offset have been taken."""
+        if self._failure is None and self._syncs.confirm(up_to):
+            self.recovery_point = max(self.recovery_point, up_to)
+            base_offset = self.active.base_offset
+            if self.recovery_point > base_offset > self.covered_point:
+                # Only a round that began after the roll, and took its steps, can come so far.
+                self.covered_point = base_offset
+
+    def sync_failed(self, error: OSError) -> StorageError:
+        """A step could not be taken: what it covers is not on the disk, and may never be.
+
+        The kernel forgets what it could not write, so the next sync would report success for bytes
+        that are gone. The log fails, unless the step was one that starts afresh (`NotPut`), or was
+        not begun for want of a file descriptor.
+        Returns the error to answer with.
+        """
+        if isinstance(error, NotPut) or error.errno in NO_DESCRIPTORS:
+            return StorageError(f"{self.name}: {error}")
+        self.fail(f"{self.name}: sync failed: {error}")
+        return LogFailed(self._failure or "")
+
+    def sync(self) -> None:
+        """Write and sync everything, here and now. Raises StorageError."""
+        self.write()
+        steps, up_to = self.unsynced()
+        try:
+            for step in steps:
+                step.sync()
+        except OSError as error:
+            raise self.sync_failed(error) from error
+        self.synced(up_to)
+
     # Failing
+
+    @property
+    def failed(self) -> str | None:
+        """Why the log takes no more appends; None while it does."""
+        return self._failure
 
     def fail(self, reason: str) -> None:
         """Take no more appends. What is not written is forgotten, the rest can be read."""
@@ -423,9 +533,218 @@ class Log(TransactionalLog):
             self._forget_queued()
         self._room = -1
 
+    def refuse(self, where: str, error: OSError) -> StorageError:
+        """The disk did not do what was asked of it: the error to answer with.
+
+        A disk that is broken, and not merely full, stops the log.
+        """
+        text = f"{where}: {error}"
+        if error.errno not in BROKEN:
+            return StorageError(text)
+        self.fail(text)
+        return LogFailed(text)
+
+    def require_available(self) -> None:
+        """Raises LogFailed if nothing of the log may be read."""
+        if self.unavailable is not None:
+            raise LogFailed(self.unavailable)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int | None = None,
+        at_least_one: bool = True,
+    ) -> FileSlice | None:
+        """Whole batches, the first of which holds `offset` or the next offset there is.
+
+        At most `max_bytes`, except that a first batch larger than that is returned alone if
+        `at_least_one` (Fetch v3 and later, so that a consumer never gets stuck). Batches with
+        offsets at or above `end_offset` are left out. A slice lies in one segment; a short one
+        does not mean that there is no more. None if there is nothing (that fits).
+
+        Raises OffsetOutOfRange outside start_offset..written_offset, CorruptBatch if there is no
+        batch where one should be, LogFailed if nothing may be read.
+        """
+        place = self._place(offset, end_offset)
+        if place is None:
+            return None
+        segment, position = place
+        file = segment.file
+        stop, end = segment.written_size, self.written_offset
+        if end_offset is not None and end_offset < end:
+            beyond = segment.find(end_offset)
+            if beyond is not None:
+                stop = min(stop, beyond.position)
+        stop = self._readable(segment, position, stop, max_bytes)
+        if stop - position > max_bytes:
+            try:
+                stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
+            except CorruptBatch:
+                stop = self._looked_at_again(segment, position, stop, max_bytes)
+                stop = self.segments.cut(place, stop, max_bytes, at_least_one=at_least_one)
+        elif segment is self.active and stop == segment.written_size:
+            self.segments.remember(end, segment, stop)
+        if stop <= position:
+            return None
+        return FileSlice(file, position, stop - position)
+
+    def read_entries(
+        self, offset: int, max_bytes: int, *, end_offset: int | None = None
+    ) -> EntrySlice | None:
+        """The headers of whole entries from the one that holds `offset` on, for conversion.
+
+        An entry is a format 2 batch or a top-level message of format 0 or 1. They lie in one
+        segment and below `end_offset`, and make up at most `max_bytes`, but for the first one,
+        which is always there. To read on, past entries that a reader is not to see or into the
+        next segment, ask again from the slice's `next_offset`. None at the end of the log or of
+        what `end_offset` lets through.
+
+        Raises OffsetOutOfRange outside start_offset..written_offset, CorruptBatch if the first
+        entry is none; before a later one that is none the slice ends.
+        """
+        place = self._place(offset, end_offset)
+        if place is None:
+            return None
+        segment, position = place
+        end = self.written_offset
+        entries = read_headers(
+            segment.file,
+            position,
+            self._readable(segment, position, segment.written_size, max_bytes),
+            max_bytes=max_bytes,
+            end_offset=end if end_offset is None else min(end, end_offset),
+        )
+        if not entries:
+            self._looked_at_again(segment, position, segment.written_size, max_bytes)
+            self._expect_entry(segment, position)
+            return None
+        last = entries[-1]
+        if last.end < segment.written_size or segment is self.active:
+            self.segments.remember(last.last_offset + 1, segment, last.end)
+        return EntrySlice(segment.file, entries, segment.serial)
+
+    def _place(self, offset: int, end_offset: int | None) -> Place | None:
+        """Where the entry is that holds `offset`, or the next there is, below `end_offset`."""
+        end = self.written_offset
+        if self.unavailable is not None:
+            raise LogFailed(self.unavailable)
+        if offset >= end or offset < self.start_offset:
+            if offset == end:
+                return None
+            raise OffsetOutOfRange(offset, self.start_offset, end)
+        if end_offset is not None and offset >= end_offset:
+            return None
+        segments = self.segments
+        place = segments.places.get(offset) or segments.locate(offset)
+        if place is not None:
+            segments.keep_open(place[0])
+        return place
+
+    def _readable(self, segment: Segment, position: int, stop: int, max_bytes: int) -> int:
+        """Where to stop instead of at `stop`, if that is within `max_bytes`: before damage, or what
+        has not been looked at yet. Raises CorruptBatch for damage at `position`."""
+        wanted = min(stop, position + max(max_bytes, 1))
+        if position >= wanted:
+            return stop
+        was_loaded = segment.loaded
+        ahead = segment.verified.readable_to(position, wanted)
+        if segment.loaded and not was_loaded:
+            self.segments.keep_open(segment)  # its indexes count now
+        if ahead == wanted:
+            return stop
+        next_offset = segment.verified.next_offset_at(ahead)
+        if next_offset is not None:
+            self.segments.remember(next_offset, segment, ahead)
+        return ahead
+
+    def _looked_at_again(self, segment: Segment, position: int, stop: int, max_bytes: int) -> int:
+        """The same where no entry was found, though one was there when it was looked at."""
+        segment.verified.forget()
+        return self._readable(segment, position, stop, max_bytes)
+
+    def _expect_entry(self, segment: Segment, position: int) -> None:
+        scan = Scan(segment.file, position, segment.written_size)
+        if next(iter(scan), None) is None and scan.trouble is not None:
+            raise CorruptBatch(f"{segment.path()}, position {position}: {scan.trouble}")
+
+    def cut_before_zstd(self, piece: FileSlice) -> bool:
+        """Shorten a slice that `read` returned to what is known to hold no batch of codec zstd, for
+        Fetch below v10. False, and the slice as it was, if that is nothing.
+
+        Headers are looked at once, a bounded number at a time; a segment remembers the stretch.
+        """
+        segment = self.segments.of_file(piece.file)
+        if segment is None:
+            return False
+        stop = segment.end_without_zstd(piece.position, piece.end)
+        if stop == piece.position:
+            return False
+        piece.size = stop - piece.position
+        return True
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, limit: int = MAX_DECOMPRESSED_BYTES
+    ) -> TimestampOffset | None:
+        """Timestamp, offset and leader epoch of the first record at or after a time.
+
+        `limit` is what one batch or wrapper may expand to in bytes (max.decompressed.batch.bytes);
+        InvalidRecord is raised for one that goes beyond it.
+        """
+        return first_at_or_after(self, timestamp_ms, limit)
+
+    def max_timestamp(self, *, limit: int = MAX_DECOMPRESSED_BYTES) -> TimestampOffset | None:
+        """The same of the first record with the largest timestamp (ListOffsets -3)."""
+        return largest(self, limit)
+
+    def offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
+        """Offsets at which segments begin, newest first, at most `max_count` (ListOffsets v0).
+
+        Segments count by when their files were last written to, at or before `timestamp_ms`; -1
+        means all of them and the log's end, -2 the log's start alone. Raises OSError.
+        """
+        return offsets_of_segments(self, timestamp_ms, max_count, now_ms)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch at or below `epoch` and its end offset; (-1, -1) if there is none."""
+        start, end, leading = self.start_offset, self.written_offset, self.leader_epoch
+        return self.epochs.end_offset_for(epoch, log_start=start, log_end=end, leading=leading)
+
     @property
     def written_max_timestamp(self) -> int:
+        """The largest timestamp (ms) in the active segment's file; -1 for none."""
         return self._mark.max_timestamp if self._queue else self.active.max_timestamp
+
+    # Transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction; without any, the written offset.
+
+        Readers of committed records may not pass it. A marker counts when it is in the file. A
+        transaction that began below the log start counts from there.
+        """
+        opened = self.producers.oldest_unsettled
+        if opened < 0:
+            return self.written_offset
+        return min(max(opened, self.start_offset), self.written_offset)
+
+    def aborted_transactions(self, offset: int, upper: int) -> list[AbortedTransaction]:
+        """The transactions that a reader of the offsets from `offset` up to `upper` must leave out,
+        in the order of their markers, which may lie above. Raises OSError."""
+        return aborted_between(self, offset, upper)
+
+    def aborted_in(self, offset: int, piece: FileSlice) -> list[AbortedTransaction]:
+        """The same for a slice that `read` returned for `offset`. Raises OSError.
+
+        How far the slice reaches is taken from the index, and may be put a little too high; what
+        is listed too much does a reader no harm.
+        """
+        upper = self.segments.offset_after(piece, self.written_offset)
+        return aborted_between(self, offset, upper)
 
     # The start of the log
 
@@ -469,15 +788,51 @@ class Log(TransactionalLog):
         Returns what the last files look like, or None if the log must be looked through at the
         next start (not `clean`, or failed).
         """
-        state = None
-        if clean and self._failure is None:
-            rest = Rest(self)
-            rest.sync()
-            state = rest.state()
+        state = self._sync_all() if clean and self._failure is None else None
         self.segments.let_go()
         if self._failure is None:
             self.fail(f"{self.name} is closed")
         return state
+
+    def _sync_all(self) -> CleanState | None:
+        if self.clean_state is not None:
+            return self.clean_state
+        try:
+            state = self.store_all()
+            self.sync()
+        except (OSError, StorageError):
+            return None
+        self.covered_point = self.recovery_point
+        return state
+
+    def store_all(self) -> CleanState:
+        """Write what a start after a clean shutdown wants to find: queued batches, index entries,
+        producers, epochs. The next sync makes it last. Raises OSError, StorageError."""
+        files, folder, segment = self.files, self.folder, self.active
+        self.write()
+        segment.load()
+        segment.finish_times()
+        self._syncs.add(*segment.store_indexes())
+        indexed = (offset_of(name, TRANSACTION_INDEX) for name in files.list_dir(folder))
+        aborted = sorted(base for base in indexed if base is not None)
+        thin_snapshots(files, folder, self.segments.base_offsets, keep=0)
+        snapshot = ""
+        if self.next_offset:  # an empty log has none, as with Kafka
+            snapshot = file_name(self.next_offset, SNAPSHOT)
+            self._syncs.add(store_snapshot(files, folder, self.next_offset, self.producers))
+            self._syncs.add(self.received.store(self, lasting=True))
+        if not self.epochs_stored:
+            self.epochs.assign(self.leader_epoch, self.next_offset)
+            self.store_epochs()
+        self._syncs.add(SyncFolder(files, folder))
+        return CleanState(
+            self.next_offset,
+            segment.size,
+            len(segment.offsets) * INDEX_ENTRY_SIZE,
+            len(segment.times) * TIME_INDEX_ENTRY_SIZE,
+            snapshot,
+            aborted,
+        )
 
     def __repr__(self) -> str:
         return f"Log({self.name}, {self.start_offset}..{self.next_offset})"

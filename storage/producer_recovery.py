@@ -24,7 +24,6 @@ from storage.transaction_index import (
     ENTRY_SIZE,
     TransactionIndex,
     decode_whole,
-    replace_index,
 )
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ class Remade:
             self.start = segment.base_offset
         self.index.cut_from(self.start)
 
-    def store(self, files: Filesystem) -> None:
+    def store(self) -> None:
         if (self.index.encode() or None) != self._data:
-            replace_index(files, self.segment, self.index)
+            self.segment.replace_aborted(self.index)
 
 
 class ProducerRecovery:
@@ -130,7 +129,7 @@ class ProducerRecovery:
                 self._enter(aborted)
         producers.settle()
         for remade in self._remade.values():
-            remade.store(self._files)
+            remade.store()
             if remade.index:
                 self.unsynced.append(remade.segment.path(TRANSACTION_INDEX))
         return producers

@@ -26,7 +26,7 @@ from storage.layout import RECEIVE_TIMES
 
 if TYPE_CHECKING:
     from storage.filesystem import Filesystem
-    from storage.log import Log
+    from storage.segments import SegmentedLog
     from storage.syncing import SyncStep
 
 LEAST_MS = 1000
@@ -123,7 +123,7 @@ class ReceiveTimes:
         if stretches:
             stretches[0].offset = min(stretches[0].offset, offset)
 
-    def stretches(self, log: Log, *, now_ms: int) -> list[Stretch]:
+    def stretches(self, log: SegmentedLog, *, now_ms: int) -> list[Stretch]:
         """All of them, oldest first, from the log start on; empty for a log that always was."""
         self._load(log)
         if self._all and self._all[-1].last_ms > now_ms:
@@ -135,7 +135,7 @@ class ReceiveTimes:
         self._trim(log.start_offset)
         return self._all
 
-    def since_ms(self, log: Log, offset: int, *, now_ms: int) -> int:
+    def since_ms(self, log: SegmentedLog, offset: int, *, now_ms: int) -> int:
         """The earliest moment at which the record of this offset can have come in; `now_ms` where
         nothing is known of it."""
         for stretch in reversed(self.stretches(log, now_ms=now_ms)):
@@ -155,7 +155,7 @@ class ReceiveTimes:
         """Whether the file of a running log lags behind."""
         return self.last_ms - self._stored_ms >= STORED_EVERY_MS and self._stored_ms != NEVER
 
-    def store(self, log: Log, *, lasting: bool = False) -> SyncStep:
+    def store(self, log: SegmentedLog, *, lasting: bool = False) -> SyncStep:
         """A step that puts into the file what is known of all that is written to the log.
 
         It returns when that is on the disk if it is to be `lasting`: at a clean stop, which leaves
@@ -178,7 +178,7 @@ class ReceiveTimes:
         kept = [stretch for stretch in stored if stretch.offset < self._opened_at]
         self._files.write_atomic(self._path, _encode(kept, self._opened_at))
 
-    def _load(self, log: Log) -> None:
+    def _load(self, log: SegmentedLog) -> None:
         """Put what the file says, and what the segments' files say of the rest, before what was
         noted since the log was opened."""
         if self._loaded:
@@ -233,7 +233,7 @@ def decode(data: bytes, path: str) -> list[Stretch]:
     return found
 
 
-def _by_modification(log: Log, first: int, until: int, known_ms: int) -> list[Stretch]:
+def _by_modification(log: SegmentedLog, first: int, until: int, known_ms: int) -> list[Stretch]:
     """What the segments' files say of the offsets from `first` up to `until`, of which nothing else
     is known; what lies below was received by `known_ms`.
 

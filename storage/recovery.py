@@ -168,7 +168,7 @@ class Opening:
             log.clean_state = self.known.clean
         else:
             sealed = [segment for segment in self.scanned if segment is not log.active]
-            log.owe(*sealed, *self.stored, SyncFolder(self.files, self.folder))
+            log.sync_next(*sealed, *self.stored, SyncFolder(self.files, self.folder))
             if len(log.epochs) and not log.epochs_stored:
                 log.store_epochs()
             if self.damage is None:
@@ -350,7 +350,9 @@ class Opening:
         whether there are damaged records in it."""
         reading = SegmentRecovery(
             segment,
-            self.known,
+            recovery_point=self.known.recovery_point,
+            synced=self.known.synced,
+            gaps_below=self.known.gaps_below,
             epochs=self.epochs,
             leader_epoch=self.leader_epoch,
             next_base=next_base,

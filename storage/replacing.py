@@ -53,7 +53,7 @@ def cover_sealed(log: Log) -> None:
     Their files, indexes and names come before in that sync, if they are not on the disk already.
     """
     if log.covered_point < log.active.base_offset:
-        log.owe(Cover(log, log.active.base_offset, []))
+        log.sync_next(Cover(log, log.active.base_offset, []))
 
 
 def replace_segments(log: Log, group: CleanedGroup) -> bool:

@@ -28,7 +28,7 @@ from storage.layout import (
 )
 from storage.offset_index import DROPPED_MAX, DROPPED_SHARE, RELATIVE_OFFSET_MAX, OffsetIndex
 from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
-from storage.open_segments import OPEN
+from storage.open_segments import OpenSegments
 from storage.preallocated import read_entries
 from storage.resync import is_intact
 from storage.scan import Entry, first_entry, read_headers
@@ -129,7 +129,7 @@ class Segment:
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
         self.aborted: TransactionIndex | None = None
-        """None until it is read (`transaction_index.read_index`)."""
+        """None until it is read: see `aborted_index`."""
         self.indexed_position = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -474,6 +474,35 @@ class Segment:
             self._files.write_atomic(self.path(suffix), index.encode())
             index.stored = len(index)
 
+    def aborted_index(self) -> TransactionIndex | None:
+        """The aborted transactions, from their file if need be. None if that is damaged: then the
+        index has to be made anew, and given to `replace_aborted`. Raises OSError.
+
+        It stays in memory as long as the other indexes do.
+        """
+        if self.aborted is not None:
+            return self.aborted
+        try:
+            data = self._files.read_bytes(self.path(TRANSACTION_INDEX))
+        except FileNotFoundError:
+            self.aborted = NOTHING
+            return NOTHING
+        index = TransactionIndex.decode(data, self.base_offset)
+        if self.loaded:
+            self.aborted = index
+        return index
+
+    def replace_aborted(self, index: TransactionIndex) -> None:
+        """Put a transaction index that was made anew in place, as a whole; an empty one has no
+        file. Raises OSError; what is in memory serves even so.
+        """
+        self.aborted = index if index else NOTHING
+        if index:
+            self._files.write_atomic(self.path(TRANSACTION_INDEX), index.encode())
+        else:
+            self._files.remove(self.path(TRANSACTION_INDEX))
+        index.stored = len(index)
+
     # Lookups
 
     def find(self, offset: int) -> Entry | Damage | None:
@@ -547,3 +576,7 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"
+
+
+OPEN: OpenSegments[Segment] = OpenSegments()
+"""Those of this process."""

@@ -8,7 +8,7 @@ beside it, is one of two things:
 - What the disk has done to records that were there. That costs them, and nothing else: the log
   goes on behind them.
 
-It is the latter where a sync had passed it (`LastKnown.synced`), and where one wrong bit, or one
+It is the latter where a sync had passed it (`synced`), and where one wrong bit, or one
 wrong field of the header, explains all of it, with whole entries behind.
 """
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from storage.epochs import LeaderEpochs
-    from storage.recovery import LastKnown
     from storage.scan import Entry
     from storage.segment import Segment
 
@@ -52,22 +51,24 @@ class SegmentRecovery:
     def __init__(
         self,
         segment: Segment,
-        known: LastKnown,
         *,
+        recovery_point: int,
+        synced: int,
+        gaps_below: int,
         epochs: LeaderEpochs,
         leader_epoch: int,
         next_base: int | None,
     ) -> None:
-        """`next_base` is where the next segment begins, None for the last one."""
+        """The first three are as in `storage.recovery.LastKnown`. `next_base` is where the next
+        segment begins, None for the last one."""
         self.damages: list[Damage] = []
         self.end: End | None = None
         self.is_closed = False
         self.next_offset = segment.base_offset
         self._segment = segment
-        self._known = known
-        self._synced = max(known.synced, known.recovery_point)
+        self._synced = max(synced, recovery_point)
         self._next_base = next_base
-        position = segment.trust_below(known.recovery_point)
+        position = segment.trust_below(recovery_point)
         size = segment.written_size
         first = first_entry(segment.file, position, size) if position else None
         self._begun_at = position if first is not None else 0
@@ -80,7 +81,7 @@ class SegmentRecovery:
                 epochs,
                 segment.offsets,
                 segment.times,
-                known.gaps_below,
+                gaps_below,
                 # The checkpoint is on the disk before a batch of a new epoch counts as synced.
                 self._synced,
                 leader_epoch or NEVER,
@@ -88,7 +89,7 @@ class SegmentRecovery:
             position=self._begun_at,
             last_offset=None if first is None else offset_before(first, segment.base_offset),
             after_damage=first is not None and first.magic < 2,
-            checked_from=known.recovery_point,
+            checked_from=recovery_point,
         )
 
     def __iter__(self) -> Iterator[Entry]:

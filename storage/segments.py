@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import (
@@ -21,9 +21,9 @@ from protocol.records.layout import (
 )
 from storage.errors import RecordsMissing
 from storage.layout import LARGEST_OFFSET
-from storage.open_segments import OPEN
 from storage.scan import PIECE_BYTES, Entry
-from storage.transaction_index import NOTHING
+from storage.segment import OPEN
+from storage.transaction_index import NOTHING, TransactionIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from storage.filesystem import File
     from storage.segment import Segment
     from storage.slices import FileSlice
+    from storage.transaction_index import AbortedTransaction
 
 PLACES_MAX = 64
 """Remembered (offset, position) pairs of a log: one for each consumer that reads in sequence."""
@@ -229,9 +230,14 @@ class Segments:
         base = self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
         return [segment for segment in aborting if segment.base_offset >= base]
 
-    def aborted_in_active(self) -> None:
-        """The active segment has its first aborted transaction."""
-        self._aborting = None
+    def add_aborted(self, entry: AbortedTransaction) -> None:
+        """Enter a transaction whose marker is the last batch of the active segment."""
+        segment = self.active
+        if segment.aborted is NOTHING:
+            segment.aborted = TransactionIndex()
+            self._aborting = None
+        assert segment.aborted is not None
+        segment.aborted.add(entry)
 
     def offset_after(self, piece: FileSlice, end_offset: int) -> int:
         """An offset above all of a slice, by the index of its segment and not far above it; the
@@ -286,3 +292,11 @@ class Segments:
             head = window[at : at + 8] if len(window) - at >= 8 else segment.file.pread(8, cut)
             self.remember(INT64.unpack(head)[0], segment, cut)
         return min(cut, stop)
+
+
+class SegmentedLog(Protocol):
+    """A log (`storage.log.Log`) as far as its segments and its bounds go."""
+
+    segments: Segments
+    start_offset: int
+    written_offset: int

@@ -103,7 +103,7 @@ def take_all(steps: Iterable[SyncStep]) -> list[tuple[SyncStep, OSError]]:
 
 
 class SyncQueue:
-    """The steps a log owes, in the order in which they arose.
+    """The steps that a log waits for, in the order in which they arose.
 
     A step stays until a round that contained it is confirmed, so a round that failed or was
     abandoned loses nothing.

@@ -11,7 +11,7 @@ is ever the answer.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.records.batch import Batch
 from protocol.records.errors import CorruptBatch
@@ -25,10 +25,10 @@ from protocol.records.transcode import (
 )
 from protocol.records.walk import walk
 from storage.resync import is_right_sum
+from storage.segments import SegmentedLog
 
 if TYPE_CHECKING:
     from protocol.records.transcode import MessageScan
-    from storage.reading import ReadableLog
     from storage.scan import Entry
     from storage.segment import Segment
 
@@ -39,7 +39,15 @@ LATEST = -1
 EARLIEST = -2
 
 
-def first_at_or_after(log: ReadableLog, timestamp_ms: int, limit: int) -> TimestampOffset | None:
+class TimedLog(SegmentedLog, Protocol):
+    """A log (`storage.log.Log`) as far as this module needs it."""
+
+    @property
+    def written_max_timestamp(self) -> int:
+        """The largest timestamp (ms) in the active segment's file; -1 for none."""
+
+
+def first_at_or_after(log: TimedLog, timestamp_ms: int, limit: int) -> TimestampOffset | None:
     """The first record with this timestamp or a later one; None if there is none.
 
     Entries whose checksum is wrong are passed over: what they say of their times may be what is
@@ -58,7 +66,7 @@ def first_at_or_after(log: ReadableLog, timestamp_ms: int, limit: int) -> Timest
 
 
 def _first_in(
-    log: ReadableLog,
+    log: TimedLog,
     segment: Segment,
     timestamp_ms: int,
     limit: int,
@@ -165,7 +173,7 @@ def _message_at(run: bytes, index: int) -> tuple[int, int]:
     return timestamp, offset
 
 
-def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
+def largest(log: TimedLog, limit: int) -> TimestampOffset | None:
     """The first record that has the log's largest timestamp; None if there are no timestamps."""
     best = _largest_of_all(log, limit)
     for segment in log.segments:
@@ -175,19 +183,21 @@ def largest(log: ReadableLog, limit: int) -> TimestampOffset | None:
     return None if best == NO_TIMESTAMP else first_at_or_after(log, best, limit)
 
 
-def _largest_of_all(log: ReadableLog, limit: int) -> int:
+def _largest_of_all(log: TimedLog, limit: int) -> int:
     best = NO_TIMESTAMP
     for segment in log.segments:
-        if segment is not log.active and log.start_offset <= segment.base_offset:
+        if segment is not log.segments.active and log.start_offset <= segment.base_offset:
             best = max(best, segment.latest_ms())
         else:
             best = max(best, _largest_in(log, log.segments.loaded_one(segment), limit))
     return best
 
 
-def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
+def _largest_in(log: TimedLog, segment: Segment, limit: int) -> int:
     if log.start_offset <= segment.base_offset:
-        return log.written_max_timestamp if segment is log.active else segment.max_timestamp
+        return (
+            log.written_max_timestamp if segment is log.segments.active else segment.max_timestamp
+        )
     # The log starts inside this segment: what it holds below that does not count.
     best = NO_TIMESTAMP
     reached = False
@@ -203,9 +213,7 @@ def _largest_in(log: ReadableLog, segment: Segment, limit: int) -> int:
     return best
 
 
-def offsets_of_segments(
-    log: ReadableLog, timestamp_ms: int, max_count: int, now_ms: int
-) -> list[int]:
+def offsets_of_segments(log: TimedLog, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:
     """What ListOffsets v0 answers: beginnings of segments, and the end, newest first.
 
     As Kafka does it: every segment stands for the time at which its file was last written to, and

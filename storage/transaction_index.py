@@ -21,13 +21,8 @@ from bisect import bisect_left
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.layout import TRANSACTION_INDEX
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from storage.filesystem import Filesystem
-    from storage.segment import Segment
 
 VERSION = 0
 ENTRY = Struct(">hqqqq")
@@ -92,38 +87,6 @@ class TransactionIndex:
 
 NOTHING = TransactionIndex()
 """The index of every segment that is known to have no aborted transactions. Never added to."""
-
-
-def read_index(files: Filesystem, segment: Segment) -> TransactionIndex | None:
-    """The index of a segment, from its file if need be. None if that is damaged: then it has to
-    be made anew, and given to `replace_index`. Raises OSError.
-
-    It stays in memory as long as the segment's other indexes do.
-    """
-    if segment.aborted is not None:
-        return segment.aborted
-    try:
-        data = files.read_bytes(segment.path(TRANSACTION_INDEX))
-    except FileNotFoundError:
-        segment.aborted = NOTHING
-        return NOTHING
-    index = TransactionIndex.decode(data, segment.base_offset)
-    if segment.loaded:
-        segment.aborted = index
-    return index
-
-
-def replace_index(files: Filesystem, segment: Segment, index: TransactionIndex) -> None:
-    """Put an index that was made anew in place, as a whole; an empty one has no file.
-
-    Raises OSError; what is in memory serves even so.
-    """
-    segment.aborted = index if index else NOTHING
-    if index:
-        files.write_atomic(segment.path(TRANSACTION_INDEX), index.encode())
-    else:
-        files.remove(segment.path(TRANSACTION_INDEX))
-    index.stored = len(index)
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:

@@ -11,7 +11,7 @@ tells that by the time of the last change (ctime), which nobody can set (docs/de
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.records.errors import CorruptBatch
 from storage.chain import UNKNOWN_EPOCH, Chain, Damage, Segmented, offset_before
@@ -22,7 +22,9 @@ from storage.scan import Entry, Scan
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.segment import Segment
+    from storage.filesystem import File
+    from storage.offset_index import OffsetIndex
+    from storage.time_index import TimeIndex
 
 SETTLED_NS = 10_000_000
 """For so long after a write of our own nobody is asked whether the file was changed: the clock of
@@ -41,6 +43,32 @@ AHEAD_BYTES = 65_536
 """How far ahead a search walks at a time."""
 
 NO_EPOCHS = LeaderEpochs()
+
+
+class SegmentFile(Protocol):
+    """A segment (`storage.segment.Segment`) as far as a walk over its file needs it."""
+
+    base_offset: int
+    loaded: bool
+    offsets: OffsetIndex
+    times: TimeIndex
+    written_size: int
+
+    @property
+    def file(self) -> File:
+        """The log file, open."""
+
+    def byte_size(self) -> int:
+        """Bytes of the log file."""
+
+    def load(self) -> None:
+        """Have the indexes in memory."""
+
+    def now_ns(self) -> int:
+        """The time by the clock of the file system."""
+
+    def path(self) -> str:
+        """The log file's path."""
 
 
 class Stretch:
@@ -82,7 +110,7 @@ class Verified:
         "next_base",
     )
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: SegmentFile) -> None:
         self._segment = segment
         self._stretches: list[Stretch] = []
         self._changed_ns: int | None = None

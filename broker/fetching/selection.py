@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from broker.fetching.conversion import Outcome
     from protocol.records.convert import Converted
-    from storage.reading import ReadableLog
+    from storage.log import Log
     from storage.scan import Entry
     from storage.slices import EntrySlice, FileSlice
 
@@ -154,7 +154,7 @@ class Selection:
 
     def __init__(
         self,
-        log: ReadableLog,
+        log: Log,
         offset: int,
         reader: Reader,
         limits: Limits,
@@ -192,7 +192,7 @@ class Selection:
         if self._found:
             self.passed = offset
 
-    def _window(self, log: ReadableLog, end_offset: int) -> EntrySlice | None:
+    def _window(self, log: Log, end_offset: int) -> EntrySlice | None:
         """The next entries; None at the end, and before damage where there is something to send:
         the next fetch, which begins there, is told of it."""
         try:

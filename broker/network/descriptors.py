@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.network.listening import Listening
     from storage.filesystem import SpareDescriptors
     from storage.open_segments import OpenSegments
+    from storage.segment import Segment
 
 LOOK_EVERY_S = 1.0
 
@@ -48,7 +49,11 @@ class Descriptors:
     __slots__ = ("_limit", "_listening", "_open", "_spares", "connections_max", "short")
 
     def __init__(
-        self, limit: int, files: OpenSegments, spares: SpareDescriptors, listening: Listening
+        self,
+        limit: int,
+        files: OpenSegments[Segment],
+        spares: SpareDescriptors,
+        listening: Listening,
     ) -> None:
         """`listening` rests while there is no descriptor left."""
         self._limit = limit

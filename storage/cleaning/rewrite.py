@@ -52,12 +52,12 @@ from storage.cleaning.merge import KeptBatch, KeptWrapper, max_timestamp_of_entr
 if TYPE_CHECKING:
     from protocol.records.compact import Keys
     from protocol.records.layout import Header
-    from storage.cleaning.cleaning import CleaningStats
     from storage.cleaning.entries import Found
     from storage.cleaning.merge import Joiner
     from storage.cleaning.offset_map import OffsetMap
     from storage.cleaning.output import Output
     from storage.cleaning.plan import CleaningPlan, CleaningRules
+    from storage.cleaning.stats import CleaningStats
     from storage.cleaning.transactions import Transactions
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from storage.errors import LockHeld
 from storage.filesystem import parent_of
 from storage.inspection import text_files
+from storage.inspection.context import Context
 from storage.inspection.findings import Report, no_progress
 from storage.inspection.folder_names import METADATA_SNAPSHOT
 from storage.inspection.metadata_rows import check_snapshot
-from storage.inspection.partition_check import Context, PartitionCheck
+from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
-    EARLIER_TOPICS,
     LEADER_EPOCHS,
     LOCK,
     LOG,
@@ -60,7 +60,7 @@ def kind_of(files: Filesystem, path: str) -> str:
         raise NotCheckable(f"{path}: {error.strerror}") from error
     if PARTITION_METADATA in names or any(offset_of(name, LOG) is not None for name in names):
         return "partition"
-    tops = {META_PROPERTIES, EARLIER_TOPICS, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
+    tops = {META_PROPERTIES, CLEAN_SHUTDOWN, BOOTSTRAP, *CHECKPOINTS}
     if tops & set(names) or any(
         partition_of(name) and files.is_dir(f"{path}/{name}") for name in names
     ):

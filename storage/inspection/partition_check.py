@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from protocol.logdata.metadata_names import METADATA_TOPIC
 from storage.errors import MalformedFile
 from storage.inspection import text_files
+from storage.inspection.context import Context
 from storage.inspection.facts import (
     OPENED_BYTES_MAX,
     faults,
@@ -30,7 +31,6 @@ from storage.inspection.producer_watch import (
 )
 from storage.inspection.segment_check import SegmentCheck
 from storage.layout import (
-    LARGEST_OFFSET,
     LOG,
     METADATA_LOG,
     SNAPSHOT,
@@ -53,52 +53,6 @@ DAMAGES_MAX = 10_000
 """Damaged places of one segment that are remembered; a repair of more is not tried."""
 
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
-
-
-class Context:
-    """What the top of the data directory says of a partition.
-
-    `clean` tells that the last stop promised whole files. `recovery_point` is None where nobody
-    knows. `cleaned_to` is how far compaction has been; `compacted` tells that it may have been
-    anywhere. Below `gaps_below` a start believes that offsets are missing between segments.
-    `epoch_max` is the highest leader epoch that there has been, -1 where nobody knows. `ours` tells
-    that triglot may have written it, and `old` that it is of an Apache Kafka with ZooKeeper:
-    `partition.metadata` came late there, and time indexes with 0.10.1.
-    """
-
-    __slots__ = (
-        "clean", "cleaned_to", "compacted", "epoch_max", "gaps_below", "log_start", "old", "ours",
-        "recovery_point",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        clean: bool = False,
-        recovery_point: int | None = None,
-        log_start: int = -1,
-        cleaned_to: int = -1,
-        compacted: bool = False,
-        gaps_below: int = LARGEST_OFFSET,
-        epoch_max: int = -1,
-        old: bool = False,
-        ours: bool = False,
-    ) -> None:
-        self.old = old
-        self.ours = ours
-        self.epoch_max = epoch_max
-        self.clean = clean
-        self.recovery_point = recovery_point
-        self.log_start = log_start
-        self.cleaned_to = cleaned_to
-        self.compacted = compacted
-        self.gaps_below = gaps_below
-
-    def excused_from(self) -> int:
-        """The offset from which files beside the log may lag behind it. Apache Kafka's do not."""
-        if self.clean or not self.ours or self.recovery_point is None:
-            return NOWHERE
-        return self.recovery_point
 
 
 class PartitionCheck:
@@ -308,7 +262,7 @@ class PartitionCheck:
             self.too_much_damage = True
 
     def follow(self, entry: Entry, walk: LogWalk, file: str) -> None:
-        """What is known of an entry beside its indexes; `SegmentCheck` calls it for each."""
+        """Compare an entry with all but its segment's indexes; `SegmentCheck` calls it for each."""
         if entry.first_offset >= self._next_snapshot:
             self.next_offset = max(self.next_offset, entry.first_offset)
             while entry.first_offset >= self._next_snapshot:

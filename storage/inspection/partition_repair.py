@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from protocol.records.layout import INT32, LEADER_EPOCH_POSITION
 from storage.identity import encode_partition_metadata, uuid_text
+from storage.inspection.context import Context
 from storage.inspection.findings import ERROR, NOTE, no_progress
 from storage.inspection.folder_names import QUORUM_STATE
 from storage.inspection.log_walk import Damage, LogWalk
-from storage.inspection.partition_check import Context, PartitionCheck
+from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.producer_watch import write_snapshot
 from storage.inspection.setting_aside import (
     DAMAGED,

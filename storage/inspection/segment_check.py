@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.records.layout import PRODUCER_ID
 from storage.inspection.index_files import OffsetIndexCheck, TimeIndexCheck
@@ -16,19 +16,36 @@ from storage.inspection.producer_watch import (
 from storage.layout import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 
 if TYPE_CHECKING:
-    from storage.filesystem import File
+    from storage.filesystem import File, Filesystem
+    from storage.inspection.context import Context
+    from storage.inspection.findings import Report
+    from storage.inspection.folder_names import FolderNames
     from storage.inspection.log_walk import Damage, LogWalk
-    from storage.inspection.partition_check import PartitionCheck
+    from storage.inspection.producer_watch import ProducerWatch
     from storage.scan import Entry
     from storage.transaction_index import AbortedTransaction
+
+
+class Partition(Protocol):
+    """The partition that is being checked (`PartitionCheck`), as far as its segments go."""
+
+    after_damage: bool
+    context: Context
+    files: Filesystem
+    folder: str
+    log_start: int
+    names: FolderNames
+    report: Report
+    watch: ProducerWatch
+
+    def follow(self, entry: Entry, walk: LogWalk, file: str) -> None:
+        """Compare an entry with all but the indexes of its segment."""
 
 
 class SegmentCheck:
     """Compares a segment's files with each other while the partition is gone through."""
 
-    def __init__(
-        self, partition: PartitionCheck, base_offset: int, file: File, *, active: bool
-    ) -> None:
+    def __init__(self, partition: Partition, base_offset: int, file: File, *, active: bool) -> None:
         self.partition = partition
         self.file_name = file_name(base_offset, LOG)
         self.active = active

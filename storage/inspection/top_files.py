@@ -8,9 +8,9 @@ from storage import clean_state
 from storage.checkpoints import as_written, decode_rows
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.identity import MetaProperties, decode_properties, uuid_text
+from storage.inspection.context import Context
 from storage.inspection.findings import no_progress
 from storage.inspection.metadata_rows import check_snapshot
-from storage.inspection.partition_check import Context
 from storage.inspection.text_files import read_small, reason_of
 from storage.layout import (
     CLEAN_SHUTDOWN,

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.logdata.metadata import AbortTransactionRecord, FeatureLevelRecord, TopicRecord
+from protocol.logdata.metadata import AbortTransactionRecord, FeatureLevelRecord
 from storage.errors import DataDirectoryError
-from storage.identity import uuid_of
-from storage.layout import EARLIER_TOPICS, METADATA_LOG, PARTITION_METADATA, partition_of
+from storage.layout import METADATA_LOG, PARTITION_METADATA, partition_of
 from storage.metadata.bootstrap import (
     TRANSACTIONS_SINCE,
     encode_bootstrap,
     in_transaction,
     read_bootstrap,
 )
-from storage.metadata.earlier_topics import read_earlier_topics, set_aside
 from storage.metadata.elsewhere import require_all_here
 from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.loading import load
@@ -61,18 +59,12 @@ def open_metadata(
     _require_no_migration(loaded)
     require_all_here(files, path, loaded.image, identity)
     _require_mine(image, identity.node_id)
-    earlier = read_earlier_topics(
-        files, path, node_id=identity.node_id, directory_id=uuid_of(identity.directory_id)
-    )
     beginning: list[MetadataRecord] = []
     if not image.features and not image.topics and not image.brokers:
-        if earlier is None:
-            _require_no_partitions(files, path)
-        beginning = _bootstrap(files, path, now_ms()) + (earlier or [])
+        _require_no_partitions(files, path)
+        beginning = _bootstrap(files, path, now_ms())
     else:
         require_none_lost(files, path, image)
-        if earlier is not None:
-            _require_migrated(image, earlier, path)
     log, reports = MetadataLog.open(
         files, path, loaded, settings or MetadataLogSettings(), now_ms=now_ms()
     )
@@ -100,8 +92,6 @@ def open_metadata(
         )
     if beginning:
         _begin(log, beginning, now_ms())
-    if earlier is not None:
-        set_aside(files, path)
     return MetadataStore(log, identity.node_id, identity.directory_id, now_ms), reports
 
 
@@ -175,18 +165,6 @@ def _is_complete(state: PartitionState, node_id: int) -> bool:
     replicas in sync, and been noted as one that may lead all the same (KIP-966)."""
     mine = (node_id,)
     return state.isr == mine or (not state.isr and mine in (state.replicas, state.elr))
-
-
-def _require_migrated(image: MetadataImage, earlier: list[MetadataRecord], path: str) -> None:
-    """A crash may leave the file of an earlier version after the log took over what it says."""
-    for record in earlier:
-        if isinstance(record, TopicRecord) and not (
-            record.topic_id in image.topics_by_id or record.topic_id in image.removed
-        ):
-            raise DataDirectoryError(
-                f"{path}/{EARLIER_TOPICS} has a topic '{record.name}' that {path}/{METADATA_LOG} "
-                f"does not know: they are not of the same time; move the one away that is older"
-            )
 
 
 def _require_no_partitions(files: Filesystem, path: str) -> None:

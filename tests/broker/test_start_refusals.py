@@ -208,20 +208,6 @@ def test_metadata_of_another_node(used: Path) -> None:
     assert "this node is 7" in line
 
 
-def test_a_list_of_topics_of_an_earlier_version_that_can_not_be_read(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    path = data / "triglot-topics.json"
-    for spoiled in (b"", b"{", b"[]", b'{"version": 2}'):
-        path.write_bytes(spoiled)
-        shutil.copyfile(KAFKAS_PROPERTIES, data / "meta.properties")
-
-        line = refusal(data)
-
-        assert "triglot-topics.json" in line
-        assert path.read_bytes() == spoiled, "the evidence is left alone"
-
-
 def test_a_partition_that_the_metadata_log_does_not_know(used: Path) -> None:
     shutil.copytree(used / "t-0", used / "lost-0")
     (used / "lost-0/partition.metadata").write_text("version: 0\ntopic_id: nRMOekHIQQeeynIFtdFb-Q")

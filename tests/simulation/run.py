@@ -37,7 +37,7 @@ OPERATIONS, CRASH_POINTS = 1_000_000, 10_000
 @contextmanager
 def small_limits() -> Iterator[None]:
     """Bounds at which things happen in logs of a few kilobytes."""
-    fresh = open_segments.OpenSegments()
+    fresh: open_segments.OpenSegments[segment.Segment] = open_segments.OpenSegments()
     fresh.files_max = OPEN_FILES
     with (
         patch.object(closing, "INDEX_LAG_ENTRIES", 1),
@@ -45,7 +45,6 @@ def small_limits() -> Iterator[None]:
         patch.object(segments, "PLACES_MAX", 3),
         patch.object(segments, "PIECE_BYTES", 300),
         patch.object(segments, "OPEN", fresh),
-        patch.object(open_segments, "OPEN", fresh),
         patch.object(segment, "OPEN", fresh),
         patch.object(scan, "PIECE_BYTES", 700),
         patch.object(scan, "LARGE_ENTRY_BYTES", 150),

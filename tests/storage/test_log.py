@@ -11,6 +11,7 @@ from storage import open_segments
 from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, OffsetOutOfRange
 from storage.filesystem import DiskFilesystem
+from storage.segment import OPEN
 from storage.segments import PLACES_MAX
 from tests.storage.logs import (
     FOLDER,
@@ -238,7 +239,7 @@ def test_indexes_of_sealed_segments_take_bounded_memory(monkeypatch: pytest.Monk
 
     loaded = [segment for segment in log.segments if segment.loaded and segment is not log.active]
     assert 1 < len(loaded) < len(log.segments) / 2
-    assert open_segments.OPEN.index_bytes <= 1000
+    assert OPEN.index_bytes <= 1000
 
 
 def test_a_segment_is_full_when_the_next_batch_would_not_fit() -> None:

@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from storage.log import Log
+    from storage.segment import Segment
 
 FILES_MAX = 3
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> OpenSegments:
+def few(monkeypatch: pytest.MonkeyPatch) -> OpenSegments[Segment]:
     """Three files of logs may be open."""
-    fresh = OpenSegments()
+    fresh: OpenSegments[Segment] = OpenSegments()
     fresh.files_max = FILES_MAX
-    for module in ("open_segments", "segment", "segments"):
+    for module in ("segment", "segments"):
         monkeypatch.setattr(f"storage.{module}.OPEN", fresh)
     return fresh
 
 
 @pytest.fixture
-def logs(tmp_path: Path, few: OpenSegments) -> list[Log]:
+def logs(tmp_path: Path, few: OpenSegments[Segment]) -> list[Log]:
     """Twenty logs on a disk, of two segments each."""
     files = DiskFilesystem()
     size = len(batch(bytes(80)))
@@ -52,7 +53,7 @@ def descriptors() -> int:
 
 
 def test_active_segments_are_closed_and_opened_again_when_needed(
-    logs: list[Log], few: OpenSegments
+    logs: list[Log], few: OpenSegments[Segment]
 ) -> None:
     before = descriptors()
 
@@ -85,7 +86,9 @@ def test_what_waits_for_a_sync_holds_no_file_open(logs: list[Log]) -> None:
     assert [log.recovery_point for log in logs] == [3] * len(logs)
 
 
-def test_a_file_that_was_closed_before_its_sync_is_synced_all_the_same(few: OpenSegments) -> None:
+def test_a_file_that_was_closed_before_its_sync_is_synced_all_the_same(
+    few: OpenSegments[Segment],
+) -> None:
     files = MemoryFilesystem()
     logs = [opened(files, folder=f"/data/orders-{number}") for number in range(10)]
     for log in logs:
@@ -131,7 +134,7 @@ def spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareDescriptors]:
 
 
 def test_without_a_descriptor_a_spare_one_is_given_up_and_taken_back_for_another_file(
-    tmp_path: Path, few: OpenSegments, spares: SpareDescriptors
+    tmp_path: Path, few: OpenSegments[Segment], spares: SpareDescriptors
 ) -> None:
     logs = [opened(DiskFilesystem(), folder=f"{tmp_path}/orders-{n}") for n in range(5)]
 

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,9 @@ from tests.style.sources import (
     python_files,
     tree,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import KeysView
 
 # Besides the file system's own door: the configuration reads a file that the user names, its
 # command reads our own sources, and the clock asks the system when this process began.
@@ -43,6 +47,9 @@ OPENS_OR_CHANGES_FILES = {
 }
 PATH_METHODS = ("write_text", "write_bytes", "read_text", "touch", "unlink", "mkdir", "rmdir")
 
+WITHOUT_CIRCLES = ("broker", "client", "config", "protocol", "storage", "tools")
+"""Packages in which no module imports itself by way of others, not even for its types."""
+
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "base", "misc"}
 
 
@@ -52,6 +59,75 @@ def test_the_import_contracts_hold() -> None:
         [linter, "--no-cache"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_imports_go_round_in_a_circle(package: str) -> None:
+    """Imports under `if TYPE_CHECKING` and inside functions count as well."""
+    circles = [
+        circle for circle in circles_of(imports_between(*FLOORS)) if package in first_words(circle)
+    ]
+    assert not circles
+
+
+def first_words(modules: list[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+def imports_between(*folders: str) -> dict[str, set[str]]:
+    """The modules that each module of these folders imports, of these folders."""
+    files = {module_of(path): path for path in python_files(*folders)}
+    return {module: imported_of(path, files.keys()) - {module} for module, path in files.items()}
+
+
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported_of(path: str, modules: KeysView[str]) -> set[str]:
+    """`from a import b` is an import of `a.b` where that is a module, and else of `a`."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            within = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= within & modules
+            if within - modules:
+                found.add(node.module)
+    return found & modules
+
+
+def circles_of(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components with more than one member (Tarjan's algorithm)."""
+    circles: list[list[str]] = []
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(node: str) -> None:
+        number[node] = lowest[node] = len(number)
+        stack.append(node)
+        for following in sorted(graph[node]):
+            if following not in number:
+                visit(following)
+            if following in stack:
+                lowest[node] = min(lowest[node], lowest[following])
+        if lowest[node] == number[node]:
+            first = stack.index(node)
+            if len(stack) - first > 1:
+                circles.append(sorted(stack[first:]))
+            del stack[first:]
+
+    for node in graph:
+        if node not in number:
+            visit(node)
+    return circles
+
+
+def test_a_circle_is_found_by_its_members() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"f", "a"}, "f": {"e"}}
+    assert circles_of(graph) == [["b", "c"], ["e", "f"]]
 
 
 def test_only_the_file_system_opens_and_changes_files() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ import pytest
 from protocol.logdata.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
     KRaftVersionRecord,
     PartitionChangeRecord,
@@ -50,7 +53,7 @@ from tests.storage.metadata.opening_metadata import (
     stored_batches,
 )
 from tests.storage.metadata.snapshot_files import FOLDER, NOW_MS
-from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
 from tests.support.topic_store import IDENTITY, open_topics
 
 if TYPE_CHECKING:
@@ -144,6 +147,58 @@ def test_a_bootstrap_file_that_can_not_be_used_is_refused(content: bytes, told: 
     files = blank()
     files.write_bytes(BOOTSTRAP, content)
     assert told in refusal(files)
+
+
+LONG = bootstrap(
+    LEVEL,
+    *(
+        ConfigRecord(resource_type=2, resource_name=f"t{n}", name="retention.ms", value=f"{n:0250}")
+        for n in range(500)
+    ),
+)
+
+
+def with_long_bootstrap() -> MemoryFilesystem:
+    files = blank()
+    files.write_bytes(BOOTSTRAP, LONG)
+    files.sync_all()
+    return files
+
+
+def test_a_long_bootstrap_file_is_taken_over_whole_in_one_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("storage.metadata.metadata_log.BATCH_BYTES", 40_000)
+    monkeypatch.setattr("storage.metadata.opening.RECORDS_OF_A_BATCH", 100)
+    files = with_long_bootstrap()
+
+    store, _ = opened(files)
+
+    assert len(store.image.configs) == 500
+    batches = stored_batches(files)
+    assert len(batches) > 3, "no batch is larger than allowed"
+    ends = [one for b in batches for one in b.records if isinstance(one, EndTransactionRecord)]
+    assert len(ends) == 1
+    assert load(files, PATH).image.configs == store.image.configs
+
+
+def test_a_power_cut_amid_a_long_bootstrap_file_takes_all_of_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("storage.metadata.metadata_log.BATCH_BYTES", 20_000)
+    monkeypatch.setattr("storage.metadata.opening.RECORDS_OF_A_BATCH", 50)
+    files = with_long_bootstrap()
+    files.count = 0
+    opened(files)
+    calls = files.count
+    assert calls > 10
+    for cut in range(calls):
+        files = with_long_bootstrap()
+        files.count, files.cut_at = 0, cut
+        with pytest.raises(PowerCut):
+            opened(files)
+        survivor = files.power_cut(random.Random(cut))
+        assert len(opened(survivor)[0].image.configs) == 500
 
 
 def test_a_bootstrap_file_is_not_looked_at_once_the_log_has_begun() -> None:
