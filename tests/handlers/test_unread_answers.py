@@ -13,7 +13,7 @@ import pytest
 from broker.network.connection import SLOWEST_BYTES_PER_S
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
-from tests.broker.test_connection import framed
+from tests.broker.network.test_connection import framed
 from tests.support.caller import Caller, Wanted, batch, fetch_request
 from tests.support.fake_connection import InProcessBroker
 

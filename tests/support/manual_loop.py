@@ -17,7 +17,8 @@ class ManualTimer:
         self.call = call
 
     def cancel(self) -> None:
-        self._loop.timers.remove(self)
+        if self in self._loop.timers:
+            self._loop.timers.remove(self)
 
 
 class ManualLoop:

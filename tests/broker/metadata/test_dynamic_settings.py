@@ -23,7 +23,7 @@ from protocol.records.builder import build_batch
 from protocol.records.crc import crc32c
 from protocol.records.validate import ProduceRules
 from storage.layout import RESERVE
-from tests.broker.test_connection import framed
+from tests.broker.network.test_connection import framed
 from tests.support.caller import Wanted, batch, fetch_request, produce_request
 from tests.support.compacted import keyed
 from tests.support.fake_connection import InProcessBroker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from protocol.errors import ErrorCode
-from tests.broker.test_failing_disk import ACKS_LEADER, answers, fetch, produce
+from tests.broker.producing.test_failing_disk import ACKS_LEADER, answers, fetch, produce
 from tests.support.fake_connection import InProcessBroker
 
 if TYPE_CHECKING:

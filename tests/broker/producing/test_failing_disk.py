@@ -18,7 +18,7 @@ from protocol.messages.produce import ProduceResponse
 from storage import closing
 from storage.checkpoints import CheckpointFile
 from storage.filesystem import DiskFile, DiskFilesystem
-from tests.broker.test_connection import framed
+from tests.broker.network.test_connection import framed
 from tests.support.caller import Wanted, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 

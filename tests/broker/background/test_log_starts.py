@@ -11,8 +11,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from storage.checkpoints import decode_offsets
 from storage.filesystem import DiskFilesystem
-from tests.broker.test_connection import framed
-from tests.broker.test_failing_disk import ACKS_LEADER, BAD, GOOD, fetch, produce
+from tests.broker.network.test_connection import framed
+from tests.broker.producing.test_failing_disk import ACKS_LEADER, BAD, GOOD, fetch, produce
 from tests.support.fake_connection import InProcessBroker
 
 if TYPE_CHECKING:

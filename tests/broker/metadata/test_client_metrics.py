@@ -13,7 +13,7 @@ from broker.metadata.client_metrics_page import page
 from protocol.errors import ErrorCode, KafkaError
 
 SUBSCRIPTIONS = 16
-JAVA = (Path(__file__).parents[1] / "protocol" / "otlp" / "java-3.9.1.zst").read_bytes()
+JAVA = (Path(__file__).parents[2] / "protocol" / "otlp" / "java-3.9.1.zst").read_bytes()
 NONE, GZIP, ZSTD = 0, 1, 4
 GZIP_WRAPPER = 31
 

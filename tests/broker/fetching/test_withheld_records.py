@@ -10,8 +10,9 @@ from broker import logs
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from storage.identity import encode_partition_metadata
-from tests.broker.test_connection import framed
-from tests.broker.test_failing_disk import (
+from tests.broker.background.test_log_starts import delete_records
+from tests.broker.network.test_connection import framed
+from tests.broker.producing.test_failing_disk import (
     ACKS_ALL,
     ACKS_LEADER,
     BAD,
@@ -20,7 +21,6 @@ from tests.broker.test_failing_disk import (
     fetch,
     produce,
 )
-from tests.broker.test_log_starts import delete_records
 from tests.support.fake_connection import InProcessBroker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from broker.background import checkpoints
 from protocol.messages.produce import ProduceResponse
 from storage.filesystem import DiskFile
-from tests.broker.test_connection import framed
+from tests.broker.network.test_connection import framed
 from tests.support.caller import batch, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 
