@@ -46,9 +46,7 @@ def slicer(loop: SteppedLoop) -> Slicer:
     )
 
 
-def test_each_slice_ends_with_its_time_and_a_pause_follows(
-    loop: SteppedLoop, slicer: Slicer
-) -> None:
+def test_a_slice_ends_with_its_time_and_a_pause_follows(loop: SteppedLoop, slicer: Slicer) -> None:
     ended: list[float] = []
 
     slicer.run(loop.work(5), lambda: ended.append(loop.now_s))
@@ -97,9 +95,7 @@ def test_work_that_was_stopped_neither_goes_on_nor_ends(loop: SteppedLoop, slice
     assert (loop.timers, ended, slicer.is_running) == ([], [], False)
 
 
-def test_what_work_raises_is_given_to_the_one_who_began_it(
-    loop: SteppedLoop, slicer: Slicer
-) -> None:
+def test_what_work_raises_is_given_to_its_owner(loop: SteppedLoop, slicer: Slicer) -> None:
     failures: list[str] = []
 
     def work() -> Iterator[None]:

@@ -46,4 +46,4 @@ class ManualLoop:
             self.timers.remove(timer)
             self.now_s = max(self.now_s, timer.when_s)
             timer.call()
-        self.now_s = until
+        self.now_s = max(self.now_s, until)
