@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-SLICE_S, PAUSE_S = 0.002, 0.01
+SLICE_S, PAUSE_S = 0.25, 1.0
 
 
 class SteppedLoop(ManualLoop):
