@@ -11,14 +11,13 @@ from config.broker import BrokerSettings
 from config.errors import ConfigError
 from config.listeners import Listener
 from config.sources import load
-from config.topic import TopicSettings, check_topic_override, is_list
+from config.topic import TopicSettings, is_list
 
 __all__ = [
     "BrokerSettings",
     "ConfigError",
     "Listener",
     "TopicSettings",
-    "check_topic_override",
     "is_list",
     "load",
 ]

@@ -400,11 +400,6 @@ class TopicSettings(Settings):
 SOURCE = "topic configuration"
 
 
-def check_topic_override(name: str, text: str) -> None:
-    """ConfigError unless there is such a topic key and it can have this text."""
-    _parsed(name, text)
-
-
 def is_list(name: str) -> bool:
     """Whether values can be appended to and subtracted from this key of a topic or broker."""
     from config.keys import known_key

@@ -104,18 +104,6 @@ def write_uvarint(out: bytearray, value: int) -> None:
     _write_groups(out, value)
 
 
-def write_varint(out: bytearray, value: int) -> None:
-    if not -(1 << 31) <= value < 1 << 31:
-        raise ValueError(f"{value} does not fit a varint of 32 bits")
-    _write_groups(out, value << 1 ^ value >> 31)
-
-
-def write_varlong(out: bytearray, value: int) -> None:
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{value} does not fit a varint of 64 bits")
-    _write_groups(out, value << 1 ^ value >> 63)
-
-
 # Lengths, strings and bytes. `None` is null; whether null is allowed is the caller's to say.
 
 
@@ -177,20 +165,6 @@ def read_bytes(
 def write_bytes(out: bytearray, data: bytes | None, *, compact: bool) -> None:
     write_length(out, None if data is None else len(data), compact=compact)
     out += data or b""
-
-
-def read_tags(buffer: Buffer, position: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
-    """A tag section: each tag with its bytes, in the order of the wire, duplicates and all."""
-    count, position = read_uvarint(buffer, position, end)
-    if count > MAX_TAGS:
-        raise Malformed(f"a tag section of {count} entries; {MAX_TAGS} are allowed")
-    entries = []
-    for _ in range(count):
-        tag, position = read_uvarint(buffer, position, end)
-        size, position = read_uvarint(buffer, position, end)
-        data, position = take(buffer, position, end, size)
-        entries.append((tag, data))
-    return entries, position
 
 
 def skip_tags(buffer: Buffer, position: int, end: int) -> int:

@@ -338,7 +338,7 @@ class DataDirectory:
         """Have no checkpoint name a deleted topic; to be called before its name is stored again.
         Raises OSError."""
         if self._names_deleted:
-            self._write_offsets()
+            self.write_offsets()
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Close and rename the folders of a topic that is out of the store.
@@ -363,7 +363,7 @@ class DataDirectory:
         self._files.sync_dir(self.path)
         self._names_deleted = True
         with suppress(OSError):  # a full disk; to free it is what the deletion may be for
-            self._write_offsets()
+            self.write_offsets()
         return renamed
 
     def _rename_deleted(self, topic: Topic) -> list[str]:
@@ -469,20 +469,8 @@ class DataDirectory:
         cleaned = {key: offset for key, offset in known.items() if offset is not None}
         return [self._cleaner_offsets.holding(encode_offsets(cleaned))]
 
-    def write_checkpoints(self) -> None:
-        """Cover all logs, and note how far they are and where they start, here and now.
-
-        Raises OSError.
-        """
-        for log in self.logs.values():
-            for cover in store_for_recovery(log):
-                try:
-                    cover.sync()
-                except OSError as error:
-                    cover.failed(error)
-        self._write_offsets()
-
-    def _write_offsets(self) -> None:
+    def write_offsets(self) -> None:
+        """Note how far all logs are covered and where they start, here and now. Raises OSError."""
         every = [
             *self.checkpoint_offsets(),
             self.starts.checkpoint(),
@@ -510,7 +498,7 @@ class DataDirectory:
         whole = {name: state for name, state in states.items() if state is not None}
         clean = len(whole) == len(states)
         try:
-            self._write_offsets()
+            self.write_offsets()
             if clean:
                 path = f"{self.path}/{CLEAN_STATE}"
                 self._files.write_atomic(path, clean_state.encode(whole))

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage.closing import Cover
-from storage.errors import LogFailed, StorageError
+from storage.errors import LogFailed
 from storage.layout import (
     CLEANED,
     DELETED,
@@ -54,27 +54,6 @@ def cover_sealed(log: Log) -> None:
     """
     if log.covered_point < log.active.base_offset:
         log.sync_next(Cover(log, log.active.base_offset, []))
-
-
-def replace_segments(log: Log, group: CleanedGroup) -> bool:
-    """Put a finished group in the place of its sources, here and now, with all syncs.
-
-    False, with the group's `.cleaned` files removed, if a source is gone: retention, DeleteRecords,
-    or the topic was deleted. Raises OSError or StorageError if the disk refuses; then the log is
-    what it was, unless that could not be undone and it has failed.
-    """
-    replacing = Replacing(log, group)
-    if not replacing.is_possible():
-        replacing.retract()
-        return False
-    try:
-        replacing.commit()
-        replacing.swap()
-    except (OSError, StorageError):
-        replacing.retract()
-        raise
-    replacing.finish()
-    return True
 
 
 class Replacing:

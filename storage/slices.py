@@ -13,15 +13,13 @@ class FileSlice:
     """`size` bytes of `file` from `position`: one or more whole batches.
 
     The slice holds its file open, whatever happens to the segment meanwhile: rolled, deleted,
-    its topic gone. It starts with one holder; each `retain` adds one, and when the last has
-    called `release` the file is let go. A slice that is simply dropped lets go as well.
+    its topic gone. `release` gives it back; so does dropping the slice.
     """
 
-    __slots__ = ("_file", "_holders", "position", "size")
+    __slots__ = ("_file", "position", "size")
 
     def __init__(self, file: File, position: int, size: int) -> None:
         self._file: File | None = file
-        self._holders = 1
         self.position = position
         self.size = size
 
@@ -42,14 +40,8 @@ class FileSlice:
         kernel."""
         return self.file.pread(self.size, self.position)
 
-    def retain(self) -> FileSlice:
-        self._holders += 1
-        return self
-
     def release(self) -> None:
-        self._holders -= 1
-        if self._holders <= 0:
-            self._file = None
+        self._file = None
 
     def __len__(self) -> int:
         return self.size

@@ -61,19 +61,6 @@ class Assignment(NamedTuple):
     user_data: bytes | None = None
 
 
-def encode_subscription(subscription: Subscription, version: int = NEWEST) -> bytes:
-    """The bytes of `version`; what it has no field for is left out."""
-    pair = ConsumerProtocolSubscription.TopicPartition
-    body = ConsumerProtocolSubscription(
-        topics=subscription.topics,
-        user_data=subscription.user_data,
-        owned_partitions=[pair(topic=t, partitions=list(p)) for t, p in subscription.owned],
-        generation_id=subscription.generation_id,
-        rack_id=subscription.rack_id,
-    )
-    return _VERSION.pack(version) + body.encode(version)
-
-
 def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
     """The bytes of `version`; all versions have the same fields."""
     pair = ConsumerProtocolAssignment.TopicPartition

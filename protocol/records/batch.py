@@ -15,7 +15,6 @@ from protocol.records.layout import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_POSITION,
-    DELETE_HORIZON_BIT,
     ENTRY_OVERHEAD,
     HEADER,
     HEADER_SIZE,
@@ -117,11 +116,6 @@ class Batch:
     def is_control(self) -> bool:
         """Whether the batch holds a marker that clients step over."""
         return bool(self.view[ATTRIBUTES_POSITION + 1] & CONTROL_BIT)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp is the time from which tombstones may go."""
-        return bool(self.view[ATTRIBUTES_POSITION + 1] & DELETE_HORIZON_BIT)
 
     @property
     def last_offset_delta(self) -> int:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from storage.segment import Segment
     from storage.segments import Segments
 
-NEVER_MS = 2**63 - 1
-"""max.compaction.lag.ms when there is no such limit."""
-
 
 class CleaningRules(NamedTuple):
     """A topic's settings, and the broker's, as far as they matter here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config import ConfigError, TopicSettings, check_topic_override, is_list, load
+from config import ConfigError, TopicSettings, is_list, load
 from config.kinds import LONG_MAX
 
 
@@ -128,13 +128,13 @@ def test_all_wrong_settings_are_reported() -> None:
     ]
 
 
-def test_a_single_setting_can_be_checked_alone() -> None:
-    check_topic_override("retention.ms", "-1")
+def test_a_single_setting_is_checked() -> None:
+    assert topic(retention_ms="-1").retention_ms == -1
     with pytest.raises(ConfigError) as caught:
-        check_topic_override("retention.ms", "-2")
+        topic(retention_ms="-2")
     assert (caught.value.key, caught.value.value) == ("retention.ms", "-2")
     with pytest.raises(ConfigError, match="no such key"):
-        check_topic_override("num.partitions", "1")
+        topic(num_partitions="1")
 
 
 def test_only_lists_can_be_appended_to() -> None:

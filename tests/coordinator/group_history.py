@@ -17,7 +17,7 @@ from broker.coordinator.effects import Caller
 from broker.coordinator.loading.replaying import ShardLoader
 from broker.coordinator.shard_state import ShardState
 from protocol.errors import KafkaError
-from protocol.logdata.membership import Subscription, encode_subscription
+from protocol.logdata.membership import Subscription
 from protocol.logdata.offsets import encode_record
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
@@ -25,6 +25,7 @@ from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.storage.logs import Settings
 from tests.support.offset_store import NamedTopics, OffsetStore
+from tests.support.subscriptions import encode_subscription
 
 if TYPE_CHECKING:
     from storage.log import Log

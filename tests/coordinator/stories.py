@@ -30,13 +30,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ErrorCode
-from protocol.logdata.membership import Subscription, encode_subscription, subscription_of
+from protocol.logdata.membership import Subscription, subscription_of
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.support.subscriptions import encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

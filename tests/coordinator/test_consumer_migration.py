@@ -19,7 +19,6 @@ from protocol.logdata.membership import (
     Subscription,
     assignment_of,
     encode_assignment,
-    encode_subscription,
 )
 from protocol.logdata.offsets import GroupMetadataValue
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -28,6 +27,7 @@ from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.consumer_world import CALLER, ConsumerWorld, FakeTopics, key_versions
 from tests.coordinator.consumer_world import assignment_of as given_to
+from tests.support.subscriptions import encode_subscription
 
 OLD = Caller("old", "/127.0.0.1", 5)
 Owned = dict[str, list[int]]

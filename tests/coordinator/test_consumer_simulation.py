@@ -21,13 +21,14 @@ from broker.coordinator.consumer.classic_members import (
 )
 from broker.coordinator.effects import ConsumerTimes, GroupRules
 from protocol.errors import ErrorCode, KafkaError
-from protocol.logdata.membership import Subscription, encode_subscription
+from protocol.logdata.membership import Subscription
 from protocol.logdata.membership import assignment_of as embedded_assignment
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.consumer_world import CALLER, ConsumerWorld, FakeTopics, assignment_of
+from tests.support.subscriptions import encode_subscription
 
 if TYPE_CHECKING:
     from broker.coordinator.consumer.assignors import Partitions

@@ -10,12 +10,13 @@ from broker.coordinator.effects import GroupRules
 from broker.coordinator.expiry import STEP, expired_groups
 from broker.coordinator.offsets.commit import Committed
 from broker.coordinator.shard_state import ShardState
-from protocol.logdata.membership import Subscription, encode_subscription
+from protocol.logdata.membership import Subscription
 from protocol.logdata.offsets import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     GroupMetadataValue,
 )
+from tests.support.subscriptions import encode_subscription
 
 HOUR_MS = 3_600_000
 COMMIT_MS = 1_700_000_000_000

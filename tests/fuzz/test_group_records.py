@@ -15,7 +15,7 @@ from broker.coordinator.effects import GroupRules
 from broker.coordinator.loading.replaying import ShardLoader
 from broker.coordinator.shard_state import ShardState
 from protocol.logdata.commits import commit_batch
-from protocol.logdata.membership import Subscription, encode_subscription
+from protocol.logdata.membership import Subscription
 from protocol.logdata.offsets import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -31,6 +31,7 @@ from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
 from tests.coordinator.test_replay import classic, consumer
+from tests.support.subscriptions import encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

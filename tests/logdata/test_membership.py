@@ -12,9 +12,9 @@ from protocol.logdata.membership import (
     Subscription,
     assignment_of,
     encode_assignment,
-    encode_subscription,
     subscription_of,
 )
+from tests.support.subscriptions import encode_subscription
 
 FULL = Subscription(["a", "b"], b"data", [("a", [0, 2]), ("b", [])], 7, "rack")
 

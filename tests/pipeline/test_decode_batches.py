@@ -13,7 +13,7 @@ from pipeline.schemas import BATCHES
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.compression import NAMES
-from protocol.records.layout import HEADER, INT16, INT32, INT64, UINT32
+from protocol.records.layout import DELETE_HORIZON_BIT, HEADER, INT16, INT32, INT64, UINT32
 from protocol.records.legacy import Message, build_messages
 from protocol.records.markers import Marker, encode_marker
 from protocol.records.walk import walk
@@ -62,13 +62,14 @@ def expected(entries: bytes) -> list[dict[str, Any]]:
 
 def _of_batch(batch: Batch) -> dict[str, Any]:
     with_producer = batch.producer_id != -1
+    has_horizon = batch.attributes & DELETE_HORIZON_BIT
     return {
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
         "records": batch.record_count,
         "codec": NAMES[batch.codec],
         "timestamp_type": batch.timestamp_type,
-        "first_timestamp": _known(-1 if batch.has_delete_horizon else batch.base_timestamp),
+        "first_timestamp": _known(-1 if has_horizon else batch.base_timestamp),
         "max_timestamp": _known(batch.max_timestamp),
         "producer_id": batch.producer_id if with_producer else None,
         "producer_epoch": batch.producer_epoch if with_producer else None,

@@ -13,7 +13,13 @@ from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.compact import changed, made_batch, with_horizon
 from protocol.records.compression import DEFAULT_RATIO, GZIP, LZ4, NONE, SNAPPY, ZSTD
-from protocol.records.layout import BASE_OFFSET, HEADER, HEADER_SIZE, RECORD_COUNT
+from protocol.records.layout import (
+    BASE_OFFSET,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_SIZE,
+    RECORD_COUNT,
+)
 from protocol.records.legacy import Message, build_messages, read_messages
 from protocol.records.markers import Marker, encode_marker
 
@@ -148,7 +154,7 @@ def test_a_delete_horizon_is_not_passed_on() -> None:
     batch = build_batch(ROWS, base_offset=70)
     header, moved = with_horizon(HEADER.unpack_from(batch), batch[HEADER_SIZE:], NOW_MS + 10**6)
     stored = made_batch(moved, header)
-    assert Batch(memoryview(stored)).has_delete_horizon
+    assert Batch(memoryview(stored)).attributes & DELETE_HORIZON_BIT
     (made,) = sets_of(stored)
     sound([made])
     assert rows(records([made])) == rows(list(Batch(memoryview(batch)).records()))

@@ -5,7 +5,7 @@ import pytest
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.errors import InvalidRecord
-from protocol.records.layout import HEADER
+from protocol.records.layout import DELETE_HORIZON_BIT, HEADER
 from tests.records.corpus import reference_crc32c
 
 # Two records at 1500000000000 and 3 ms before it; the first has a header without a value.
@@ -32,7 +32,7 @@ def test_every_field_is_read_where_it_stands() -> None:
     assert (batch.base_timestamp, batch.max_timestamp) == (-5, 77)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (1 << 40, 8, 2**31 - 3)
     assert batch.record_count == 7
-    assert not batch.has_delete_horizon
+    assert not batch.attributes & DELETE_HORIZON_BIT
 
 
 def test_sequences_go_on_at_zero_after_the_largest() -> None:

@@ -20,6 +20,7 @@ from storage.layout import CLEAN_SHUTDOWN, CLEAN_STATE, is_deleted_directory
 from storage.reports import RecoveryReport
 from storage.topics import Topic
 from tests.storage.logs import NOW_MS, Settings, batches_in, everything, produce
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -437,7 +438,7 @@ def test_no_checkpoint_notes_a_log_start_that_a_power_cut_could_put_above_the_en
     log.delete_records(-1)
     assert log.start_offset > before
 
-    start.directory.write_checkpoints()
+    write_checkpoints(start.directory)
     for seed in range(10):
         again = Start(files.power_cut(random.Random(seed)))
         assert "above" not in " ".join(reasons(again.reports)), f"seed {seed}"

@@ -12,6 +12,7 @@ from storage import closing
 from storage.data_dir import DataDirectory
 from storage.layout import RECEIVE_TIMES
 from tests.storage.logs import NOW_MS, Settings, produce
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -127,7 +128,7 @@ def test_a_checkpoint_notes_no_point_above_names_that_may_go(
     used.create("orders")
     used.fill("orders", 5)
 
-    used.directory.write_checkpoints()
+    write_checkpoints(used.directory)
 
     assert unsettled(used.files) == set()
 

@@ -20,6 +20,7 @@ from tests.storage.logs import (
     opened,
     produce,
 )
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -76,7 +77,7 @@ def test_a_log_starts_where_it_was_told_to_wherever_the_power_fails(
         produce(log, value)
         produce(log, value)
         log.roll(now_ms=NOW_MS)
-    directory.write_checkpoints()
+    write_checkpoints(directory)
     for step in directory.checkpoint_gaps(log, log.active.base_offset):
         step.sync()
     files.sync_all()
@@ -92,7 +93,7 @@ def test_a_log_starts_where_it_was_told_to_wherever_the_power_fails(
         if is_swapped:
             replacing.swap()
         directory.delete_records("a", 0, new_start)
-        directory.write_checkpoints()  # it need not tell of the new start any more
+        write_checkpoints(directory)  # it need not tell of the new start any more
         if is_swapped:
             replacing.finish()
         else:

@@ -12,6 +12,7 @@ from storage.identity import decode_partition_metadata, encode_partition_metadat
 from storage.metadata.loading import load
 from tests.storage.logs import produce
 from tests.storage.test_data_dir import SIX, Start, offsets, reasons, used
+from tests.support.checkpoints import write_checkpoints
 
 OTHER_ID = bytes(15) + b"\x07"
 ID_FILE = "/data/orders-0/partition.metadata"
@@ -42,7 +43,7 @@ def test_d3_a_folder_with_another_id_is_not_served_and_not_touched(known: bool) 
         log.start_after_deletion(5)
     with pytest.raises(LogFailed):
         produce(log, b"new")
-    start.directory.write_checkpoints()
+    write_checkpoints(start.directory)
     assert not start.directory.close(), "the next start looks through it"
     after = {name: files.read_bytes(f"/data/orders-0/{name}") for name in before}
     assert after == before

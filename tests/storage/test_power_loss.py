@@ -25,6 +25,7 @@ from tests.storage.logs import (
     taken,
 )
 from tests.storage.message_sets import message_set, records_in
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -247,7 +248,7 @@ def life(files: MemoryFilesystem, promises: Promises, seed: int) -> None:
         promises.producer_ids.append(broker.topics.next_producer_id())
         log.sync()
         promises.history.promised = log.recovery_point
-        broker.directory.write_checkpoints()
+        write_checkpoints(broker.directory)
         work(log, promises.history, count=4, rng=broker.rng)
         if turn == 1:
             log.sync()

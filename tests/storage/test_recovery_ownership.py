@@ -26,6 +26,7 @@ from storage.layout import (
 from storage.metadata.quorum_state import SINCE
 from storage.noted import METADATA
 from tests.storage.logs import NOW_MS, Settings, batches_in, everything, produce
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -138,7 +139,7 @@ def test_what_kafka_wrote_after_us_is_believed() -> None:
     run = Run(MemoryFilesystem())
     run.fill()
     run.log.sync()
-    run.directory.write_checkpoints()
+    write_checkpoints(run.directory)
     run = Run(run.die(without=999))
     run.log.roll(now_ms=NOW_MS)
     run.fill(3)

@@ -9,6 +9,7 @@ import pytest
 
 from storage.checkpoints import encode_offsets
 from tests.storage.test_data_dir import SIX, Start, offsets, used
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
 
 LOG_STARTS = "/data/log-start-offset-checkpoint"
@@ -25,11 +26,11 @@ def drop(start: Start, told: list[str]) -> None:
     told.append("dropped")
     removal = start.directory.starts.take_out(KEY)
     assert removal is not None
-    start.directory.write_checkpoints()
+    write_checkpoints(start.directory)
     removal.set_aside()
-    start.directory.write_checkpoints()
+    write_checkpoints(start.directory)
     start.directory.starts.has_left(removal)
-    start.directory.write_checkpoints()
+    write_checkpoints(start.directory)
     removal.remove()
     start.fill(count=1)
     told.append("filled")

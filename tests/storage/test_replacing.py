@@ -19,10 +19,12 @@ from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 from storage.data_dir import DataDirectory
 from storage.errors import StorageError
 from storage.layout import CLEANED, DELETED, REPLACEMENT, SWAP
-from storage.replacing import Replacing, cover_sealed, discard_all, replace_segments
+from storage.replacing import Replacing, cover_sealed, discard_all
 from tests.storage.logs import NOW_MS, Settings, header_of, taken
 from tests.storage.message_sets import message_set, records_in
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.replacement import replace_segments
 from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ def life(files: MemoryFilesystem, model: Model, seed: int, *, until: int = 3) ->
             model.allowed.append(survivors(log))
         clean(directory, log, model, files)
         if rng.random() < 0.3:
-            directory.write_checkpoints()
+            write_checkpoints(directory)
 
 
 def expect_what_was_promised(log: Log, model: Model, seed: str) -> None:

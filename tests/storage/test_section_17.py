@@ -17,6 +17,7 @@ from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from tests.storage.logs import NOW_MS, Settings, append, batch, everything
 from tests.storage.message_sets import records_in
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -54,7 +55,7 @@ def used(*, clean: bool) -> MemoryFilesystem:
         producer = (7, 0, number // 2) if number % 2 else (-1, -1, -1)
         append(log, batch(value, timestamp_ms=NOW_MS + number, producer=producer))
         log.sync()
-    directory.write_checkpoints()
+    write_checkpoints(directory)
     if clean:
         assert directory.close()
     files.sync_all()

@@ -18,7 +18,6 @@ from protocol.logdata.membership import (
     Assignment,
     Subscription,
     encode_assignment,
-    encode_subscription,
 )
 from protocol.logdata.offsets import decode_key, decode_value, shard_of
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -32,6 +31,7 @@ from protocol.records.batch import Batch
 from protocol.records.walk import walk
 from protocol.registry import APIS
 from tests.support.caller import Caller
+from tests.support.subscriptions import encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

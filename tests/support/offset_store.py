@@ -27,10 +27,11 @@ from config import BrokerSettings, load
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 from storage.recovery import LastKnown, open_log
-from storage.replacing import cover_sealed, replace_segments
+from storage.replacing import cover_sealed
 from tests.storage.logs import Settings
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.replacement import replace_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

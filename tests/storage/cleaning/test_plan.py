@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.cleaning.cleaning import Cleaning
-from storage.cleaning.plan import NEVER_MS, CleaningLag, CleaningPlan, plan_cleaning
+from storage.cleaning.plan import CleaningLag, CleaningPlan, plan_cleaning
 from storage.transaction_index import AbortedTransaction
 from tests.storage.cleaning.partition import NOW_MS, rules
 from tests.storage.logs import Settings, append, batch, new_log, produce
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from storage.log import Log
     from tests.support.memory_filesystem import MemoryFilesystem
 
-ALWAYS = CleaningLag(0, NEVER_MS, 0.0)
+NO_LAG_LIMIT_MS = 2**63 - 1
+ALWAYS = CleaningLag(0, NO_LAG_LIMIT_MS, 0.0)
 
 
 def rolled(count: int = 4) -> tuple[MemoryFilesystem, Log]:
@@ -104,9 +105,9 @@ def test_the_plan_knows_of_transactions_that_were_aborted_later() -> None:
 
 def test_what_is_younger_than_the_minimum_lag_is_left_alone() -> None:
     _, log = rolled()
-    assert span(planned(log, CleaningLag(2500, NEVER_MS, 0.0))) == (0, 20)
-    assert span(planned(log, CleaningLag(2000, NEVER_MS, 0.0))) == (0, 30)
-    assert planned(log, CleaningLag(5000, NEVER_MS, 0.0)) is None
+    assert span(planned(log, CleaningLag(2500, NO_LAG_LIMIT_MS, 0.0))) == (0, 20)
+    assert span(planned(log, CleaningLag(2000, NO_LAG_LIMIT_MS, 0.0))) == (0, 30)
+    assert planned(log, CleaningLag(5000, NO_LAG_LIMIT_MS, 0.0)) is None
 
 
 def test_a_log_is_worth_it_from_its_share_of_dirty_bytes_on() -> None:
@@ -115,8 +116,8 @@ def test_a_log_is_worth_it_from_its_share_of_dirty_bytes_on() -> None:
     plan = planned(log)
     assert plan is not None
     assert plan.dirty_ratio == pytest.approx(1 / 3)
-    assert planned(log, CleaningLag(0, NEVER_MS, plan.dirty_ratio)) is None
-    assert planned(log, CleaningLag(0, NEVER_MS, 0.33)) == plan
+    assert planned(log, CleaningLag(0, NO_LAG_LIMIT_MS, plan.dirty_ratio)) is None
+    assert planned(log, CleaningLag(0, NO_LAG_LIMIT_MS, 0.33)) == plan
 
 
 def test_a_log_is_worth_it_when_something_waits_longer_than_the_maximum_lag() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
-from protocol.records.layout import MAX_TIMESTAMP, NO_TIMESTAMP
+from protocol.records.layout import DELETE_HORIZON_BIT, MAX_TIMESTAMP, NO_TIMESTAMP
 from protocol.records.legacy import Message, build_messages, read_messages
 from protocol.records.walk import walk
 from storage.offset_index import OffsetIndex
@@ -103,7 +103,7 @@ def test_run_a_again_after_the_horizon_the_tombstones_are_gone() -> None:
     assert partition.rows() == {4: (b"d", b"1"), 5: (b"b", b"2"), 8: (b"c", b"2")}
     kept = Batch(memoryview(last))
     assert (kept.base_offset, kept.last_offset, kept.base_timestamp) == (7, 8, HORIZON_MS)
-    assert kept.has_delete_horizon
+    assert kept.attributes & DELETE_HORIZON_BIT
     assert next(iter(kept.records())).timestamp_ms == time_of(TOMBSTONE_AND_VALUE, 1)
 
 

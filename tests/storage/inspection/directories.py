@@ -11,6 +11,7 @@ from storage.inspection.directory_check import check
 from storage.inspection.repair import repair
 from storage.layout import LOG, offset_of
 from tests.storage.logs import NOW_MS, Settings, append, batch
+from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -119,7 +120,7 @@ def ten_batches(*, clean: bool, segment_bytes: int = 1 << 30, producer: bool = F
         append(log, sent)
         log.write()
     log.sync()
-    directory.write_checkpoints()
+    write_checkpoints(directory)
     if clean:
         assert directory.close()
     files.sync_all()

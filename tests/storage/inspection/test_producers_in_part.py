@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from protocol.records.builder import build_batch
 from storage.cleaning.cleaning import Cleaning
-from storage.cleaning.plan import NEVER_MS, CleaningLag, CleaningRules, plan_cleaning
+from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 from storage.data_dir import DataDirectory
 from storage.inspection.producer_watch import Known, read_snapshot, write_snapshot
 from storage.layout import LOG_STARTS, SNAPSHOT, file_name
-from storage.replacing import cover_sealed, replace_segments
+from storage.replacing import cover_sealed
 from tests.storage.inspection.directories import (
     ORDERS,
     TOP,
@@ -23,11 +23,13 @@ from tests.storage.inspection.directories import (
 )
 from tests.storage.logs import NOW_MS, Settings, append, batch, drop_below_start
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.replacement import replace_segments
 from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
     from storage.log import Log
 
+NO_LAG_LIMIT_MS = 2**63 - 1
 PRODUCER = 0
 RULES = CleaningRules(
     segment_bytes=1 << 20,
@@ -105,7 +107,7 @@ def test_batches_that_an_unfinished_compaction_joined_are_not_missed() -> None:
     assert PRODUCER not in log.producers
 
     # When compaction joins its batches and ends before it notes how far it has been
-    plan = plan_cleaning(log, RULES, CleaningLag(0, NEVER_MS, 0.0), now_ms=NOW_MS + 1000)
+    plan = plan_cleaning(log, RULES, CleaningLag(0, NO_LAG_LIMIT_MS, 0.0), now_ms=NOW_MS + 1000)
     assert plan is not None
     cover_sealed(log)
     log.sync()
