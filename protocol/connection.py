@@ -1,8 +1,8 @@
 """One client's conversation, without any I/O: bytes in, requests out; responses in, buffers out.
 
 Kafka promises responses in the order of the requests. Handlers may finish in any order; a response
-that is early is kept until those before it have gone. What is owed is kept in one queue, so the
-order can't be lost.
+that is early is kept until those before it have gone. Unanswered requests are kept in
+one queue, so the order can't be lost.
 
 What closes a connection is raised, never returned: `Malformed` when the bytes are not Kafka's, and
 its subclass `UnservedRequest` for a key or a version that is not served, which no layout of an
@@ -151,7 +151,7 @@ class ServerConnection:
     """The server's side of one connection.
 
     max_frame_bytes bounds a request (`socket.request.max.bytes`); what has been received and not
-    handed out is bounded by the caller, who stops reading (see `buffered` and `owed`).
+    handed out is bounded by the caller, who stops reading (see `buffered` and `unanswered`).
     """
 
     __slots__ = (
@@ -159,9 +159,9 @@ class ServerConnection:
         "_client_id_bytes",
         "_frames",
         "_out",
-        "_owed",
         "_ready",
         "_routes",
+        "_unanswered",
         "received",
         "room",
         "trailing_bytes",
@@ -170,7 +170,7 @@ class ServerConnection:
     def __init__(self, routes: Routes, *, max_frame_bytes: int) -> None:
         self._routes = routes
         self._frames = FrameBuffer(max_frame_bytes)
-        self._owed: deque[Request] = deque()
+        self._unanswered: deque[Request] = deque()
         self._out = bytearray()
         self._ready: list[Any] = []
         self._client_id: str | None = None
@@ -187,9 +187,9 @@ class ServerConnection:
         return self._frames.buffered
 
     @property
-    def owed(self) -> int:
+    def unanswered(self) -> int:
         """Requests handed out whose responses have not been put out yet."""
-        return len(self._owed)
+        return len(self._unanswered)
 
     def shrink(self) -> None:
         """Give back memory that a busy time left behind."""
@@ -269,16 +269,16 @@ class ServerConnection:
             ):
                 self.trailing_bytes += end - stop
         request = Request(route, correlation_id, client_id, message)
-        self._owed.append(request)
+        self._unanswered.append(request)
         return request
 
     def respond(self, request: Request, response: Message | SingleAnswer | None) -> None:
         """Answer a request. None means that there is no answer (Produce with acks=0)."""
         request.response = response
         request.answered = True
-        owed = self._owed
-        while owed and owed[0].answered:
-            head = owed.popleft()
+        unanswered = self._unanswered
+        while unanswered and unanswered[0].answered:
+            head = unanswered.popleft()
             if head.response is not None:
                 self._encode(head, head.response)
                 head.response = None
@@ -336,5 +336,5 @@ class ServerConnection:
         key_and_version = API_VERSIONS_KEY << 16
         route = self._routes.get(key_and_version) or self._routes.find(API_VERSIONS_KEY, 0)
         request = Request(route, correlation_id, None, None)
-        self._owed.append(request)
+        self._unanswered.append(request)
         return request

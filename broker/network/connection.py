@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     def configure(self, settings: BrokerSettings) -> None:
         """Read ahead as far as these say, from the next request on."""
         self._read_ahead_bytes: int = settings.read_ahead_max_bytes
-        self._max_owed: int = settings.read_ahead_max_requests
+        self._max_unanswered: int = settings.read_ahead_max_requests
 
     # The transport calls these.
 
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Everything is answered and nothing of the next request has come."""
-        return self._wire.owed == 0 and self._wire.buffered == 0 and not self._sender.busy
+        return self._wire.unanswered == 0 and self._wire.buffered == 0 and not self._sender.busy
 
     @property
     def held_bytes(self) -> int:
@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting is None
             and not self._closing
             and not self._sender.busy
-            and self._wire.owed < self._max_owed
+            and self._wire.unanswered < self._max_unanswered
         )
 
     def _burst(self) -> bool:
@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         handled: list[tuple[Request, Any]] = []
         more = all_written = True
         try:
-            for _ in range(self._max_owed):
+            for _ in range(self._max_unanswered):
                 request = wire.next_request()
                 if request is None:
                     more = False
@@ -340,7 +340,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         backlog = self._backlog
         self._held_back = (
-            self._waiting is not None or self._sender.busy or self._wire.owed >= self._max_owed
+            self._waiting is not None
+            or self._sender.busy
+            or self._wire.unanswered >= self._max_unanswered
         )
         if self._held_back:
             backlog.note(self)
@@ -371,5 +373,5 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def _close_when_done(self) -> None:
-        if self._wire.owed == 0 and not self._sender.busy:
+        if self._wire.unanswered == 0 and not self._sender.busy:
             self._transport.close()

@@ -64,7 +64,7 @@ def feed(pieces: Iterable[bytes]) -> Outcome:
         # Not its text: a decoder may step into the next frame before it sees that it was cut.
         return found, False
     finally:
-        assert connection.owed == len(found)
+        assert connection.unanswered == len(found)
     return found, True
 
 

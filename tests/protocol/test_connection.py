@@ -115,7 +115,7 @@ def test_answers_leave_in_the_order_of_the_requests_whatever_the_order_they_are_
     ]
     assert ids == [7, -3, 7]
     assert int.from_bytes(sent(connection)[4:8], "big") == 9
-    assert connection.owed == 0
+    assert connection.unanswered == 0
 
 
 def test_no_answer_is_no_bytes_and_holds_nothing_back() -> None:
