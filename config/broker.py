@@ -29,7 +29,7 @@ class Given(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """What was given, by key: at the start, at run time for all brokers, and for this one."""
+    """The given texts by key: at the start, at run time for all brokers, and for this one."""
 
     static: dict[str, Given]
     all_brokers: dict[str, Given]

@@ -7,7 +7,7 @@ from config.kinds import LONG_MAX, boolean, double, int64
 
 
 class CleanerSettings(Settings):
-    """When logs are compacted, and what that may take."""
+    """The settings of compaction."""
 
     log_cleaner_enable: bool = key(
         "log.cleaner.enable",

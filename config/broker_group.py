@@ -15,7 +15,7 @@ _POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 class GroupSettings(Settings):
-    """How groups form, how long they wait, and what is kept of them."""
+    """The settings of groups and of their coordinator."""
 
     group_min_session_timeout_ms: int = key(
         "group.min.session.timeout.ms",

@@ -28,7 +28,7 @@ POLICIES: Check[tuple[str, ...]] = Check(
 
 
 class LogSettings(Settings):
-    """Where logs are kept, when they are cut, flushed, dropped and compacted."""
+    """The settings of logs: folders, segments, flushes, retention and compaction."""
 
     log_dirs: str | None = key(
         "log.dirs",

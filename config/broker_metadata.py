@@ -7,7 +7,7 @@ from config.kinds import int32, int64, string
 
 
 class MetadataSettings(Settings):
-    """How `__cluster_metadata` is cut, how often it is summed up in a snapshot, what is kept.
+    """The settings of the metadata log: segments, snapshots and retention.
 
     A snapshot is due when any one of three rules says so: bytes of records, time, and (a rule of
     KIP-630's text that Kafka did not ship) a count of records.

@@ -21,7 +21,7 @@ SAME_NAMES = (
 
 
 class NetworkSettings(Settings):
-    """How clients reach the broker, and how much each of them may ask at a time."""
+    """The settings of the network: listeners, connections and the limits of requests."""
 
     listeners: tuple[Listener, ...] = key(
         "listeners",

@@ -1,4 +1,4 @@
-"""How a key is declared, and what a class of declared keys can do.
+"""The declaration of keys, and the class of settings that is made of them.
 
 A declaration is one call of `key()` in the body of a `Settings` class::
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs answers about topics and the broker, from the declarations.
+"""The answers of DescribeConfigs on topics and the broker, from the declarations.
 
 Sources and types have Kafka's numbers. Synonyms are in the order in which they would hold:
 the topic's own value, what was set at run time for this broker, for all brokers, what was

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that it can be put right without a search."""
+"""The errors of a configuration, worded so that they can be put right without a search."""
 
 from __future__ import annotations
 

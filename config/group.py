@@ -22,7 +22,7 @@ SOURCE = "group settings"
 
 
 class GroupConfig(Settings):
-    """What holds for one consumer group (KIP-848); times in ms."""
+    """The settings of one consumer group (KIP-848); times in ms."""
 
     consumer_session_timeout_ms: int = key(
         "consumer.session.timeout.ms",

@@ -33,7 +33,7 @@ MS_PER_UNIT = {"hours": 3_600_000, "minutes": 60_000}
 
 
 class TopicSettings(Settings):
-    """What holds for one topic: its own settings, and the broker's where it has none.
+    """The settings of one topic: its own, and the broker's where it has none.
 
     The two timestamp limits have `message.timestamp.difference.max.ms` worked in already:
     it stands in for whichever of them is unlimited. `record_format` is the magic that

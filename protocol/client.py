@@ -65,7 +65,7 @@ IMPOSSIBLE_VERSION = 32767
 
 
 class WrongAnswer(Exception):
-    """What came cannot be the answer. The text goes on from the name of who sent it."""
+    """No answer to the request. The text goes on from the name of who sent it."""
 
 
 class OutOfStep(WrongAnswer):

@@ -1,4 +1,4 @@
-"""Which error code a client of a given age is told.
+"""The error codes that clients of each age know.
 
 A client takes a code that is younger than itself for "unknown", which is fatal to it. So where a
 younger code would be the right one, an older client gets the nearest that it knows.

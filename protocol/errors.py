@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the broker, in two families.
+"""The errors between a client and the broker, in two families.
 
 `KafkaError` is told to the client: it carries one of Kafka's numbered codes. `Malformed` is
 told to nobody: the bytes are not Kafka's, so the connection is closed and the log says why.

@@ -45,7 +45,7 @@ _NAMED_RELEASE = re.compile(r"rdkafka-v?(\d+)\.(\d+)\.(\d+)")
 
 
 class OldEntries(Enum):
-    """How a client reads entries of format 0 and 1 in answers to Fetch v12 and later.
+    """The ways in which clients read entries of format 0 and 1 in answers to Fetch v12 and later.
 
     UNKNOWN is for programs around librdkafka that tell a name and a version of their own
     (ClickHouse is one), and for whatever nobody has looked at.

@@ -76,7 +76,7 @@ class Damage(NamedTuple):
 
 
 class Segmented(NamedTuple):
-    """What is known of the segment that a walk goes through.
+    """The segment that a walk goes through, with what is known of it.
 
     `end` is the position up to which it goes, and `end_offset` the offset after what lies below
     that: the next segment's base, or the log's end; None if that is what is to be found out.

@@ -1,4 +1,4 @@
-"""What the files of each log looked like when the broker stopped in good order.
+"""The sizes of each log's last files at a clean shutdown.
 
 File (`.pystate.json`), our own: `{"version": 2, "crc": <CRC-32C of the value of "partitions", as it
 stands there>, "partitions": {"<topic>-<partition>": [next offset, size of the last .log, of its
@@ -23,7 +23,7 @@ WITHOUT_CHECKSUM = 1
 
 
 class CleanState:
-    """What a log's last files looked like when it was closed, to be compared at the next start."""
+    """The sizes of a log's last files when it was closed, to be compared at the next start."""
 
     __slots__ = (
         "aborted", "index_size", "log_size", "next_offset", "snapshot", "time_index_size",

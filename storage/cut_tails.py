@@ -1,4 +1,4 @@
-"""What recovery takes off the end of a log is kept beside it.
+"""The bytes that recovery takes off the end of a log, kept beside it.
 
 File (`<base offset>.log.cut-<offset>`, with `.2`, `.3` after it if there is one of that name):
 bytes as they stood in the `.log`, where the record of that offset would have been, or the whole

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset, and its checkpoint file.
+"""The leader epochs of a log with the offsets at which they began, and their checkpoint file.
 
 A client that remembers the epoch of the last record it read can ask where that epoch ended; an
 answer below its own position tells it that the log was cut (KIP-101, KIP-320).

@@ -1,4 +1,4 @@
-"""What storage tells a client, and what stops a start.
+"""The errors of storage: those a client is told, and those that stop a start.
 
 The first family carries an error code (`KafkaError`); the second, `DataDirectoryError`, is for
 the operator: its text is one sentence that names the file and says what was wanted.

@@ -53,7 +53,7 @@ class File(Protocol):
     def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
         """All bytes of all buffers, one after the other, or OSError.
 
-        After an error part of them may be in the file; cutting it back is the caller's duty.
+        After an error part of them may be in the file; cutting it back is up to the caller.
         """
 
     def truncate(self, size: int) -> None: ...

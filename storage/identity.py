@@ -1,4 +1,4 @@
-"""Who a data directory and a partition are: `meta.properties` and `partition.metadata`.
+"""The identity of a data directory and of a partition: `meta.properties` and `partition.metadata`.
 
 `meta.properties`: Java properties with node id, cluster id and directory id.
 What if it is lost: the directory would be taken for a new one; the broker does not start on a

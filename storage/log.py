@@ -789,7 +789,7 @@ class Log:
         next start (not `clean`, or failed).
         """
         state = self._sync_all() if clean and self._failure is None else None
-        self.segments.let_go()
+        self.segments.release_files()
         if self._failure is None:
             self.fail(f"{self.name} is closed")
         return state

@@ -1,4 +1,4 @@
-"""What the files at the top of a data directory say of its partitions when it is opened.
+"""The checkpoints at the top of a data directory, as they are read when it is opened.
 
 They are the offset checkpoints, the state at a clean stop, and one of our own:
 

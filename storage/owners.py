@@ -1,4 +1,4 @@
-"""Whose records the folder of a partition holds, by its `partition.metadata`.
+"""The owner of a partition's folder, by its `partition.metadata`.
 
 A topic that was deleted and made again has the same folder names and another id. So the id decides;
 but a damaged file is not to part a topic from its records, nor are another's records to be served

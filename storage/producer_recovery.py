@@ -1,4 +1,4 @@
-"""What a start makes of producer snapshots and transaction indexes.
+"""The recovery of producers and aborted transactions, from snapshots, indexes and batches.
 
 Of the producers the newest snapshot tells, and the batches after it. No snapshot means that the
 whole log is read, never that there are no producers: a transaction that is still open would be

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent producers, and the files that keep it.
+"""The idempotent producers of a partition: their state, and the files that keep it.
 
 A producer numbers its records. Per producer id the log remembers the epoch, the last sequence
 and the last five batches, five being the client's limit of requests in flight: a batch that

@@ -1,4 +1,4 @@
-"""When the records of a log came in, by our own clock.
+"""The times at which the records of a log came in, by our own clock.
 
 Retention by time must not believe producers' clocks alone: one that is ahead would pin data for
 ever, one that is behind would have it deleted at once. So a log remembers, for stretches of its

@@ -52,7 +52,7 @@ QUARANTINED = ".damaged"
 
 
 class LastKnown(NamedTuple):
-    """What the checkpoints say of one partition.
+    """The state of one partition as the checkpoints noted it.
 
     `recovery_point`, below which batches and indexes were synced, `synced`, below which batches
     were, and `high_watermark`; `start_offset`, if the log does not start at its first segment;

@@ -1,4 +1,4 @@
-"""What storage found out that an operator should hear; the broker decides how to say it."""
+"""Findings of storage for the operator; the broker decides how to word them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the next whole entry is in a log file, behind bytes that are none; and what such bytes are.
+"""The search for the next whole entry of a log file behind bytes that are none.
 
 A length that is wrong leads nowhere, so the way on is searched for: something that looks like a
 header with offsets that may follow, and whose checksum is right.

@@ -45,7 +45,7 @@ OPENED_RECORDS_MAX = 4096
 
 
 class RetentionRules(NamedTuple):
-    """What a topic says. -1 is no limit.
+    """The limits of one topic. -1 is no limit.
 
     `deletes`: cleanup.policy has "delete"; without it nothing goes by time or size.
     `retention_min_timestamp`: whatever is older than this moment goes.

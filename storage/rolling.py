@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and the producer snapshots that go with it."""
+"""The rules by which a log begins a new segment, and the producer snapshots that go with it."""
 
 from __future__ import annotations
 

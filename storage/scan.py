@@ -44,7 +44,7 @@ MIN_LENGTHS = (*MIN_MESSAGE_LENGTHS, MIN_BATCH_LENGTH)
 
 
 class Entry:
-    """What one header says. `first_offset` is the batch's base offset; in formats 0 and 1 the
+    """The facts of one header. `first_offset` is the batch's base offset; in formats 0 and 1 the
     first offset is unknown without decompressing, and the entry's own (last) offset stands in.
     `header` is the whole one of a format 2 batch, None for a message."""
 

@@ -34,7 +34,7 @@ SECTOR_BYTES = 512
 
 
 class End(NamedTuple):
-    """Where a log has to end, by position in a segment, and why."""
+    """The end that a log has to have, by position in a segment, and the reason."""
 
     position: int
     reason: str

@@ -172,7 +172,7 @@ class Segments:
         self._changed()
         return replaced
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Give back all files: the log is closed."""
         for segment in self._all:
             segment.release_file()

@@ -1,4 +1,4 @@
-"""What a log is told about its segments."""
+"""The settings of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the logs of a directory start: noted on the disk before a log starts there.
+"""The start offsets of a directory's logs, noted on the disk before a log starts there.
 
     1  new starts are announced: from now on the checkpoint has them, whoever writes it
     2  the checkpoint is on the disk
@@ -55,7 +55,7 @@ class StartOffsets:
     def settle(self, starts: Mapping[Log, int], *, stored: bool) -> None:
         """Have logs start where it was announced, or not (`stored` is whether the step was taken).
 
-        A checkpoint that another duty wrote in between may have them all the same: the next one,
+        A checkpoint that somebody else wrote in between may have them all the same: the next one,
         at the latest at the next round of the housekeeping, takes that back.
         """
         for log, start in starts.items():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Replacement:
-    """What takes whose place: the new segment has the first of `sources` for its base offset, and
+    """A replacement of segments by one, which has the first of `sources` for its base offset and
     files of these sizes, which are on the disk under their `.cleaned` or later names."""
 
     __slots__ = ("sizes", "sources")

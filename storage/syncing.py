@@ -1,4 +1,4 @@
-"""What has to reach the disk before an acknowledgement, as steps that any thread may take.
+"""The syncs that an acknowledgement waits for, as steps that any thread may take.
 
 The loop's thread collects the steps of a log (`Log.unsynced`), a worker runs them, and the loop's
 thread reports back (`Log.synced`). Each step holds what it needs, a path or the bytes, and no file

@@ -1,4 +1,4 @@
-"""Which topics there are: the part of a cluster's metadata that the data directory needs.
+"""The topics: the part of a cluster's metadata that the data directory needs.
 
 `TopicStore` is what it sees; `storage.metadata.store` keeps topics as records of the metadata log.
 """

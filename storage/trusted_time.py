@@ -1,4 +1,4 @@
-"""How far the wall clock is believed when something is deleted for its age.
+"""The limits within which the wall clock is believed when something is deleted for its age.
 
 A clock that jumps ten years ahead makes every record old enough to go. So the wall clock is
 believed as far as two others agree with it: a clock that only counts, while the broker runs, and
@@ -44,7 +44,7 @@ STAMPS = (CLEAN_SHUTDOWN, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, META_PRO
 
 
 class ClockState(NamedTuple):
-    """What the file holds. All are ms since 1970."""
+    """The content of the file. All are ms since 1970."""
 
     trusted_ms: int
     wall_ms: int

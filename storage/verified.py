@@ -1,4 +1,4 @@
-"""What of a segment's file is known to be right, and the walk over the rest before it is sent.
+"""The parts of a segment's file that are known to be right, and the walk over the rest.
 
 Bytes are sent to readers without being looked at, so they have been looked at before: their
 headers, once, by a `storage.chain.Chain`. What this process wrote itself needs no look. The file of

@@ -166,10 +166,10 @@ def _check(arguments: Arguments) -> int:
 
 
 def _dump(arguments: Arguments) -> int:
-    from storage.inspection.dump import Wanted, dump
+    from storage.inspection.dump import DumpOptions, dump
 
     files = _filesystem()
-    wanted = Wanted(
+    wanted = DumpOptions(
         records=arguments.records,
         values=arguments.values,
         first=arguments.first,

@@ -83,7 +83,7 @@ class StoredLog:
     def let_go(self) -> None:
         """Close all files. Who reads on opens them again."""
         segments = self.log.segments
-        segments.let_go()
+        segments.release_files()
         for segment in segments.sealed():
             segment.unload()
         self._last = None

@@ -1,4 +1,4 @@
-"""What is inside the records of the logs that the broker keeps for itself, and inside the bytes
+"""The content of the records of the logs that the broker keeps for itself, and of the bytes
 that classic groups of consumers leave with it.
 
 offsets      keys and values of `__consumer_offsets`

@@ -1,4 +1,4 @@
-"""What the consumers of a classic group say to each other, through a broker that only carries it.
+"""The embedded consumer protocol: what members of a classic group exchange through the broker.
 
     int16 version, then the fields; all versions of a later Kafka only append fields
     subscription   what a member wants to read; from version 1 on what it has, 2 since which
@@ -45,7 +45,7 @@ class ConsumerProtocolAssignment(Struct, versions="0-3"):
 
 
 class Subscription(NamedTuple):
-    """What a member wants. `owned` are (topic, partitions) that it has; -1 is no generation."""
+    """A member's subscription. `owned` are (topic, partitions) that it has; -1 is no generation."""
 
     topics: list[str]
     user_data: bytes | None = None
@@ -55,7 +55,7 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a member is given: (topic, partitions)."""
+    """The assignment of a member: (topic, partitions)."""
 
     partitions: list[tuple[str, list[int]]]
     user_data: bytes | None = None

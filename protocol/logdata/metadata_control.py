@@ -66,7 +66,7 @@ class KRaftVersionRecord(Struct, versions="0", flexible="0+"):
 
 
 class VotersRecord(Struct, versions="0", flexible="0+"):
-    """Who votes, where `kraft.version` is 1."""
+    """The voters, where `kraft.version` is 1."""
 
     class Voter(Struct):
         class Endpoint(Struct):

@@ -1,4 +1,4 @@
-"""What the metadata log is called, and what its snapshots are called by.
+"""The names of the metadata log and of its snapshots.
 
 The log has one partition, and a fixed id (KIP-516, KIP-595).
 """
@@ -15,7 +15,7 @@ CHECKPOINT = ".checkpoint"
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot holds: all records below `end_offset`, the last of them of this epoch."""
+    """A snapshot by its content: all records below `end_offset`, the last of them of this epoch."""
 
     end_offset: int
     epoch: int

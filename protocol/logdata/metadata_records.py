@@ -30,7 +30,7 @@ NO_LEADER_CHANGE = -2
 
 
 class EndPoint(Struct):
-    """Where a broker or controller listens, by the name of the listener.
+    """The address of a broker or controller, by the name of the listener.
 
     Security protocols: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
     """
@@ -120,7 +120,7 @@ class ConfigRecord(Struct, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Struct, versions="0-2", flexible="0+"):
-    """What is different of a partition; None, -2 for the leader, -1 for the recovery: the same.
+    """The changed fields of a partition; None, -2 for the leader, -1 for the recovery: the same.
 
     Each one adds 1 to the partition's epoch, and to that of its leader where there is a leader,
     be it the same as before. Versions as of PartitionRecord.
@@ -174,7 +174,7 @@ class DelegationTokenRecord(Struct, versions="0", flexible="0+"):
 
 
 class UserScramCredentialRecord(Struct, versions="0", flexible="0+"):
-    """What a user's password is checked against. Mechanisms: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """The SCRAM credential of a user. Mechanisms: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
     name: str = string()
     mechanism: int = int8()
@@ -213,7 +213,7 @@ class ProducerIdsRecord(Struct, versions="0", flexible="0+"):
 
 
 class BrokerRegistrationChangeRecord(Struct, versions="0-3", flexible="0+"):
-    """What is different of a broker.
+    """The changed fields of a broker.
 
     `fenced` 1 shuts it out and -1 lets it in, 0 is no change; 1 of `in_controlled_shutdown` begins
     one, 0 is no change. No directories, or None for those that are cordoned, are no change.
@@ -264,17 +264,17 @@ class RemoveUserScramCredentialRecord(Struct, versions="0", flexible="0+"):
 
 
 class BeginTransactionRecord(Struct, versions="0", flexible="0+"):
-    """What follows counts all together or not at all (KIP-868)."""
+    """The begin of a transaction: what follows counts all together or not at all (KIP-868)."""
 
     name: str | None = string(nullable="", default=None, tag=0)
 
 
 class EndTransactionRecord(Struct, versions="0", flexible="0+"):
-    """What began counts."""
+    """The end of a transaction, which counts."""
 
 
 class AbortTransactionRecord(Struct, versions="0", flexible="0+"):
-    """What began does not count."""
+    """The end of a transaction, which does not count."""
 
     reason: str | None = string(nullable="", default=None, tag=0)
 

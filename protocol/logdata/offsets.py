@@ -38,7 +38,7 @@ class OffsetCommitKey(Struct, versions="0-1"):
 
 
 class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
-    """Where a group is. 1 has a time of its own to expire at, 2 dropped it, 3 has the leader epoch.
+    """A committed offset. 1 has a time of its own to expire at, 2 dropped it, 3 has the epoch.
 
     Times in ms since 1970. `metadata` is what the consumer wants to remember, seldom anything.
     """
@@ -116,7 +116,7 @@ class ConsumerGroupPartitionMetadataValue(Struct, versions="0", flexible="0+"):
 
 
 class ConsumerGroupMemberMetadataKey(Struct, versions="5"):
-    """What a member of a consumer group said of itself."""
+    """The metadata of a member of a consumer group, as it stated them."""
 
     group_id: str = string()
     member_id: str = string()
@@ -179,7 +179,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Struct, versions="0", flexible="0
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Struct, versions="8"):
-    """What a member holds now."""
+    """The current assignment of a member."""
 
     group_id: str = string()
     member_id: str = string()

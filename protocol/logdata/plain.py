@@ -1,4 +1,4 @@
-"""What a record says, as values that people and JSON can read."""
+"""The content of a record as values that people and JSON can read."""
 
 from __future__ import annotations
 

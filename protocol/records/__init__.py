@@ -1,4 +1,4 @@
-"""What is inside the `records` field of Produce and Fetch, and inside the files of a log.
+"""The content of the `records` field of Produce and Fetch, and of the files of a log.
 
 Kafka has written records in three formats. The number of a format is called its magic.
 

@@ -79,7 +79,7 @@ else:
 
 
 class Keys:
-    """What compaction asks of the records in `data`, one row for each.
+    """The records in `data` as compaction needs them, one row for each.
 
     starts      where it begins, and in one more row where the last one ends
     digests     16 bytes of its key, as the tables of `enter_keys` have them

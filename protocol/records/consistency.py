@@ -1,4 +1,4 @@
-"""Whether a batch of format 2 holds what its header says, as far as it need not be expanded.
+"""The checks of a batch of format 2 against its header, as far as it need not be expanded.
 
 A batch that is not compressed is gone through record by record: nothing is left to be seen but keys
 and windows of time. Of a compressed one the frames of its codec are looked at:

@@ -1,4 +1,4 @@
-"""What is stored, in a format that its reader knows (records.md 8.2, 8.3).
+"""The conversion of stored entries to a format that their reader knows (records.md 8.2, 8.3).
 
 Stored                 Becomes
 batch, no codec        plain messages
@@ -70,7 +70,7 @@ INT32_MAX = 2**31 - 1
 
 
 class Form(IntEnum):
-    """What stored entries are converted to. Plain: without wrappers, for small fetch sizes."""
+    """The target of a conversion. Plain: without wrappers, for small fetch sizes."""
 
     FORMAT_0 = 0
     FORMAT_1 = 1
@@ -95,8 +95,8 @@ class Form(IntEnum):
 
 
 class ExpansionLimits(NamedTuple):
-    """What one entry may expand to: bytes (max.decompressed.batch.bytes), and times its size
-    (max.decompression.ratio)."""
+    """The limits of what one entry may expand to: bytes (max.decompressed.batch.bytes), and times
+    its size (max.decompression.ratio)."""
 
     bytes: int
     ratio: int

@@ -1,4 +1,4 @@
-"""Where each field of the record formats is. All numbers are big-endian.
+"""The positions of the fields of the record formats. All numbers are big-endian.
 
 Any format
     0..7    base offset          formats 0 and 1: the entry's own offset, of its last record

@@ -72,7 +72,7 @@ DATA_LIMIT = (1 << 31) - 64
 
 
 class MessageScan(NamedTuple):
-    """What `scan_messages` saw. An index counts messages from 0; -1 is for "there is none"."""
+    """The result of `scan_messages`. An index counts messages from 0; -1 is for "there is none"."""
 
     count: int  # type: ignore[assignment]  # tuples have a method of this name
     end: int
@@ -96,7 +96,7 @@ class MessageScan(NamedTuple):
 
 
 class RecordScan(NamedTuple):
-    """What `scan_records` saw, in the terms of `MessageScan`."""
+    """The result of `scan_records`, in the terms of `MessageScan`."""
 
     contiguous: bool
     """The offset deltas are 0, 1, 2, ..."""

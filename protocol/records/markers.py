@@ -23,7 +23,7 @@ MARKER_SIZE = 78
 
 
 class Marker(NamedTuple):
-    """What a marker says, besides whose transaction it ends."""
+    """The content of a marker, besides the producer whose transaction it ends."""
 
     commit: bool
     coordinator_epoch: int

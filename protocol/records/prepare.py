@@ -117,7 +117,7 @@ class Prepared:
 
 
 class _Terms(NamedTuple):
-    """What holds for one set, beside the set itself."""
+    """The conditions for one set, beside the set itself."""
 
     rules: ProduceRules
     now_ms: int

@@ -70,7 +70,7 @@ class BatchRecords(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What the set is to become: a topic's rules, the codec, and the place and time of the append.
+    """The target of a rebuild: a topic's rules, the codec, and the place and time of the append.
 
     `next_offset` is the end of the log; `append_time_ms` is None where CreateTime counts.
     """

@@ -1,4 +1,4 @@
-"""Where the records of decompressed format 2 payloads begin: all that must be found one by one.
+"""The search for the beginnings of records in decompressed payloads of format 2.
 
 A record's length is at its start, so that each start is known only from the one before. Everything
 else of many records can be read at once. `_loops.c` has the twin of this loop, which gives up where

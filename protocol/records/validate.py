@@ -1,4 +1,4 @@
-"""What a topic asks of produced records, and the checks of a batch of format 2.
+"""The rules of a topic for produced records, and the checks of a batch of format 2.
 
 The order of checks, and the code of each, is Kafka's (records.md 6.2, 6.6), with these differences:
 an unknown codec and a payload that does not decompress are refused as invalid (87) where Kafka
@@ -77,7 +77,7 @@ _unpack_header = HEADER.unpack_from
 
 
 class Validation(IntEnum):
-    """How much is checked of a batch of format 2 that could be stored as it was sent."""
+    """The level of checks for a batch of format 2 that could be stored as it was sent."""
 
     HEADER = 0
     """Lengths, checksum and all facts of the header."""
@@ -93,7 +93,7 @@ a microsecond a record: many times as long as the rest of the request."""
 
 
 class ProduceRules:
-    """What one topic asks of the records produced to it.
+    """The rules of one topic for the records produced to it.
 
     Made once per change of the topic's settings, and used for every set.
 

@@ -32,7 +32,7 @@ from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.cleaning.entries import Found
+    from storage.cleaning.entries import SourceEntry
     from storage.cleaning.plan import CleaningPlan, Source
     from storage.filesystem import Filesystem
 
@@ -108,7 +108,7 @@ class Cleaning:
                 self.stats.bytes_mapped += entries[-1].end
         return plan.end
 
-    def _map(self, found: Found, transactions: Transactions) -> int | None:
+    def _map(self, found: SourceEntry, transactions: Transactions) -> int | None:
         """Enter the records of an entry. Returns the offset of the first that was not taken."""
         header, rules = found.header, self._plan.rules
         try:

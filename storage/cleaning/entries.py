@@ -46,7 +46,7 @@ PIECE_BYTES = 1 << 20
 """Read at once. An entry that is larger is read alone."""
 
 
-class Found:
+class SourceEntry:
     """data[start:end] is one batch (`header`), a run of plain messages (`run`), or else a message
     of format `magic` by itself: a wrapper, or one whose fields do not fit."""
 
@@ -71,7 +71,7 @@ class SourceReader:
         self._path = ""
         self._base_offset = self._last_offset = 0
 
-    def pieces(self, source: Source) -> Iterator[list[Found]]:
+    def pieces(self, source: Source) -> Iterator[list[SourceEntry]]:
         """The entries of a source, those of one piece of the file together."""
         self._path = f"{self._folder}/{file_name(source.base_offset, LOG)}"
         self._base_offset = source.base_offset
@@ -107,8 +107,8 @@ class SourceReader:
             raise self._damaged(position, f"the file has {position + len(data)} bytes, not {end}")
         return data
 
-    def _entries(self, data: bytes, position: int) -> list[Found]:
-        entries: list[Found] = []
+    def _entries(self, data: bytes, position: int) -> list[SourceEntry]:
+        entries: list[SourceEntry] = []
         at, total, view = 0, len(data), memoryview(data)
         last, largest = self._last_offset, self._base_offset + RELATIVE_OFFSET_MAX
         while total - at >= HEADER_SIZE or (total > at and self._is_whole(data, at)):
@@ -126,7 +126,7 @@ class SourceReader:
             end = at + size
             if end > total:
                 break
-            found = Found(data, at, end, magic)
+            found = SourceEntry(data, at, end, magic)
             if magic == 2:
                 found.header = header
                 if crc32c(view[at + CHECKED_POSITION : end]) != header[CRC]:
@@ -148,7 +148,7 @@ class SourceReader:
         size = entry_size(data, at)
         return isinstance(size, int) and at + size <= len(data)
 
-    def _message(self, found: Found, position: int) -> int:
+    def _message(self, found: SourceEntry, position: int) -> int:
         """A message and the plain ones that follow it. Returns the first offset."""
         data, at, magic = found.data, found.start, found.magic
         offset, _, crc, _, attributes = MESSAGE_0.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""Which part of a log is to be cleaned, and all that the cleaning has to know.
+"""The plan of a cleaning: the part of the log, and all that the cleaning has to know.
 
     start ... first_dirty ... end ... active segment
       | clean |     dirty     | not yet |
@@ -37,7 +37,7 @@ class CleaningRules(NamedTuple):
 
 
 class CleaningLag(NamedTuple):
-    """When a log is worth it (min.compaction.lag.ms, max.compaction.lag.ms,
+    """The conditions under which a log is cleaned (min.compaction.lag.ms, max.compaction.lag.ms,
     min.cleanable.dirty.ratio)."""
 
     min_ms: int
@@ -54,7 +54,7 @@ class Source(NamedTuple):
 
 
 class CleaningPlan(NamedTuple):
-    """What `Cleaning` is to do. Offsets as in the module."""
+    """The input of `Cleaning`. Offsets as in the module."""
 
     folder: str
     sources: list[Source]

@@ -1,4 +1,4 @@
-"""What stays of an entry, by the rules of compaction.
+"""The rules of compaction, applied to one entry after the other.
 
 A record stays if it has a key and no newer record of the dirty part has the same. Without a value
 it deletes its key, and goes itself once a reader has had `delete.retention.ms` to see it: in format
@@ -52,7 +52,7 @@ from storage.cleaning.merge import KeptBatch, KeptWrapper, max_timestamp_of_entr
 if TYPE_CHECKING:
     from protocol.records.compact import Keys
     from protocol.records.layout import Header
-    from storage.cleaning.entries import Found
+    from storage.cleaning.entries import SourceEntry
     from storage.cleaning.merge import Joiner
     from storage.cleaning.offset_map import OffsetMap
     from storage.cleaning.output import Output
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from storage.cleaning.transactions import Transactions
 
 
-def records_of_batch(found: Found, header: Header, rules: CleaningRules) -> bytes:
+def records_of_batch(found: SourceEntry, header: Header, rules: CleaningRules) -> bytes:
     """The decompressed records. Raises InvalidRecord."""
     body = found.data[found.start + HEADER_SIZE : found.end]
     codec = header[ATTRIBUTES] & CODEC_MASK
@@ -72,7 +72,7 @@ def records_of_batch(found: Found, header: Header, rules: CleaningRules) -> byte
     )
 
 
-def keys_in(found: Found, rules: CleaningRules) -> Keys:
+def keys_in(found: SourceEntry, rules: CleaningRules) -> Keys:
     """The records of a data batch or wrapper, or the run of messages as it is.
 
     Raises InvalidRecord or CorruptBatch for what cannot be read.
@@ -118,7 +118,7 @@ class Rewriter:
         self._latest = latest
         self._last_entry = last_entry
 
-    def take(self, found: Found, joiner: Joiner, output: Output) -> None:
+    def take(self, found: SourceEntry, joiner: Joiner, output: Output) -> None:
         """Pass on what stays of an entry, or of a run of messages. Raises OSError."""
         self._stats.batches_read += 1 if found.run is None else len(found.run)
         try:
@@ -133,7 +133,7 @@ class Rewriter:
             joiner.flush()
             self._copy(found, output)
 
-    def _copy(self, found: Found, output: Output) -> None:
+    def _copy(self, found: SourceEntry, output: Output) -> None:
         time = max_timestamp_of_entry(found.data, found.start)
         output.copy(found.data, found.start, found.end, found.last_offset, time)
 
@@ -161,7 +161,7 @@ class Rewriter:
 
     # Batches
 
-    def _batch(self, found: Found, header: Header, joiner: Joiner) -> None:
+    def _batch(self, found: SourceEntry, header: Header, joiner: Joiner) -> None:
         aborted = self._transactions.is_aborted(header)
         if aborted or found.last_offset < self._plan.start_offset or header[RECORD_COUNT] < 1:
             self._stats.records_read += max(header[RECORD_COUNT], 0)
@@ -188,7 +188,7 @@ class Rewriter:
             header, records = with_horizon(header, records, now_ms + rules.delete_retention_ms)
         joiner.batch(KeptBatch(header, records, entry))
 
-    def _nothing(self, found: Found, header: Header, joiner: Joiner) -> None:
+    def _nothing(self, found: SourceEntry, header: Header, joiner: Joiner) -> None:
         """No record stays; perhaps the header has to."""
         if found.last_offset == self._last_entry or self._is_last_of_producer(header):
             joiner.batch(KeptBatch(emptied(header), b"", None))
@@ -202,7 +202,7 @@ class Rewriter:
             return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == last_offset
         return bool(header[ATTRIBUTES] & CONTROL_BIT) and header[PRODUCER_EPOCH] == epoch
 
-    def _marker(self, found: Found, header: Header, joiner: Joiner, output: Output) -> None:
+    def _marker(self, found: SourceEntry, header: Header, joiner: Joiner, output: Output) -> None:
         self._stats.records_read += max(header[RECORD_COUNT], 0)
         plan, count = self._plan, header[RECORD_COUNT]
         records = b"" if count < 1 else records_of_batch(found, header, plan.rules)
@@ -226,7 +226,7 @@ class Rewriter:
 
     # Messages
 
-    def _messages(self, found: Found, joiner: Joiner, output: Output) -> None:
+    def _messages(self, found: SourceEntry, joiner: Joiner, output: Output) -> None:
         if found.last_offset < self._plan.start_offset:
             return
         run = keys_in(found, self._plan.rules)
@@ -249,7 +249,9 @@ class Rewriter:
             time = max_timestamp_of_entry(found.data, start)
             output.copy(found.data, start, start + size, offset, time)
 
-    def _wrapper(self, found: Found, run: Keys, kept: list[int] | None, joiner: Joiner) -> None:
+    def _wrapper(
+        self, found: SourceEntry, run: Keys, kept: list[int] | None, joiner: Joiner
+    ) -> None:
         message = Message(memoryview(found.data)[found.start : found.end])
         terms = {"magic": found.magic, "codec": message.codec}
         stamped_ms = message.timestamp_ms if message.timestamp_type else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CleaningStats:
-    """What a cleaning has done so far. Bytes are those of log files, on the disk.
+    """The work that a cleaning has done so far. Bytes are those of log files, on the disk.
 
     A message of format 0 or 1 counts as a batch, a wrapper as one. `keys` and `map_bytes` are those
     of the map at its largest. `without_key` records were dropped because they have no key,

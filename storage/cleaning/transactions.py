@@ -1,4 +1,4 @@
-"""What a cleaning knows of transactions while it goes through a log.
+"""The transactions that a cleaning meets while it goes through a log.
 
 Which ones were aborted is in the `.txnindex` files: a batch is aborted if its producer is between
 the first offset of such a transaction and the marker. The data of aborted transactions goes at

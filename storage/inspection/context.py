@@ -1,4 +1,4 @@
-"""What the files at the top of a data directory say of one partition."""
+"""The facts on one partition from the files at the top of its data directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from storage.layout import LARGEST_OFFSET
 
 
 class Context:
-    """What the top of the data directory says of a partition.
+    """The facts that a partition is checked against.
 
     `clean` tells that the last stop promised whole files. `recovery_point` is None where nobody
     knows. `cleaned_to` is how far compaction has been; `compacted` tells that it may have been

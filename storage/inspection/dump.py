@@ -1,4 +1,4 @@
-"""What is in a file, line by line, for people who have no tools of Apache Kafka at hand.
+"""The content of a file, line by line, for people who have no tools of Apache Kafka at hand.
 
 A `Row` is one line: what it is, and its fields by name. Damage is a row as well, so a spoilt file
 is shown as far as there is anything in it.
@@ -95,8 +95,8 @@ def _shown(value: Value) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-class Wanted:
-    """What to show: records of batches, values of records, and offsets first..last."""
+class DumpOptions:
+    """The options of a dump: records of batches, values of records, offsets first..last."""
 
     __slots__ = ("first", "last", "records", "values")
 
@@ -114,11 +114,11 @@ class Wanted:
         self.last = last
 
 
-def dump(files: Filesystem, path: str, wanted: Wanted) -> Iterator[Row]:
+def dump(files: Filesystem, path: str, options: DumpOptions) -> Iterator[Row]:
     """The rows of a file, or of all files of a partition's folder. Raises OSError."""
     if not files.is_dir(path):
         files.size_of(path)  # raises if there is no such file
-        yield from dump_file(files, path, wanted)
+        yield from dump_file(files, path, options)
         return
     names = sorted(files.list_dir(path))
     bases = sorted(base for name in names if (base := offset_of(name, LOG)) is not None)
@@ -126,11 +126,11 @@ def dump(files: Filesystem, path: str, wanted: Wanted) -> Iterator[Row]:
         base = _base_of(name)
         if base is not None:
             following = [other for other in bases if other > base]
-            if base > wanted.last or (following and following[0] <= wanted.first):
+            if base > options.last or (following and following[0] <= options.first):
                 continue
         if not files.is_dir(f"{path}/{name}"):
             yield Row("file", {"name": name, "size": files.size_of(f"{path}/{name}")})
-            yield from dump_file(files, f"{path}/{name}", wanted)
+            yield from dump_file(files, f"{path}/{name}", options)
 
 
 def _base_of(name: str) -> int | None:
@@ -141,18 +141,18 @@ def _base_of(name: str) -> int | None:
     return None
 
 
-def dump_file(files: Filesystem, path: str, wanted: Wanted) -> Iterator[Row]:
+def dump_file(files: Filesystem, path: str, options: DumpOptions) -> Iterator[Row]:
     """The rows of one file, by its name. Raises OSError."""
     name = bare_name(path.rpartition("/")[2])
     if name.endswith((LOG, CHECKPOINT)) and not name.endswith("-checkpoint"):
-        yield from _log(files, path, name, wanted)
+        yield from _log(files, path, name, options)
     elif name.endswith(INDEX):
         for base, position, (relative, at) in _entries(files, path, name, INDEX):
-            if wanted.first <= base + relative <= wanted.last:
+            if options.first <= base + relative <= options.last:
                 yield Row("index", {"entry": position // 8, "offset": base + relative, "to": at})
     elif name.endswith(TIME_INDEX):
         for base, position, (timestamp, relative) in _entries(files, path, name, TIME_INDEX):
-            if wanted.first <= base + relative <= wanted.last:
+            if options.first <= base + relative <= options.last:
                 fields: dict[str, Value] = {"entry": position // 12, "timestamp": timestamp}
                 yield Row("time", {**fields, "offset": base + relative})
     elif name.endswith(TRANSACTION_INDEX):
@@ -177,7 +177,7 @@ def bare_name(name: str) -> str:
 # Logs
 
 
-def _log(files: Filesystem, path: str, name: str, wanted: Wanted) -> Iterator[Row]:
+def _log(files: Filesystem, path: str, name: str, options: DumpOptions) -> Iterator[Row]:
     file = files.open_to_read(path)
     base = offset_of(name, LOG)
     if base is None:
@@ -190,17 +190,19 @@ def _log(files: Filesystem, path: str, name: str, wanted: Wanted) -> Iterator[Ro
             yield Row("damage", {**where, "after_offset": found.last_offset, "why": found.reason})
             entry = first_entry(file, found.position, found.end)
             if found.kind in (CHECKSUM, ORDER) and entry is not None:
-                yield from _shown_entry(entry, walk, wanted, metadata=metadata)
+                yield from _shown_entry(entry, walk, options, metadata=metadata)
             continue
-        if found.last_offset < wanted.first:
+        if found.last_offset < options.first:
             continue
-        if found.first_offset > wanted.last:
+        if found.first_offset > options.last:
             break
-        yield from _shown_entry(found, walk, wanted, metadata=metadata)
+        yield from _shown_entry(found, walk, options, metadata=metadata)
     file.close()
 
 
-def _shown_entry(entry: Entry, walk: LogWalk, wanted: Wanted, *, metadata: bool) -> Iterator[Row]:
+def _shown_entry(
+    entry: Entry, walk: LogWalk, options: DumpOptions, *, metadata: bool
+) -> Iterator[Row]:
     yield Row("batch" if entry.magic == 2 else "message", _entry(entry))
     control = entry.header is not None and entry.header[ATTRIBUTES] & CONTROL_BIT
     if control and entry.size <= MARKER_BYTES_MAX:
@@ -210,16 +212,16 @@ def _shown_entry(entry: Entry, walk: LogWalk, wanted: Wanted, *, metadata: bool)
             epoch = marker.coordinator_epoch
             yield Row("marker", {"type": kind, "coordinator_epoch": epoch}, inside=True)
             return
-    if wanted.records:
-        for record in _records(entry, walk, wanted):
+    if options.records:
+        for record in _records(entry, walk, options):
             if isinstance(record, Row):
                 yield record
             elif control:
                 yield _control(record)
             elif metadata and record.key is None:
-                yield _of_metadata(record, wanted)
+                yield _of_metadata(record, options)
             else:
-                yield Row("record", _record(record, wanted), inside=True)
+                yield Row("record", _record(record, options), inside=True)
 
 
 def _entry(entry: Entry) -> dict[str, Value]:
@@ -253,8 +255,8 @@ def _entry(entry: Entry) -> dict[str, Value]:
     }
 
 
-def _records(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Record | Row]:
-    """The records wanted, and a row where they end too early."""
+def _records(entry: Entry, walk: LogWalk, options: DumpOptions) -> Iterator[Record | Row]:
+    """The records that were asked for, and a row where they end too early."""
     if entry.size > OPENED_BYTES_MAX:
         yield Row("closed", {"why": f"{entry.size} bytes are too many to open"}, inside=True)
         return
@@ -267,25 +269,26 @@ def _records(entry: Entry, walk: LogWalk, wanted: Wanted) -> Iterator[Record | R
             if entry.codec and Message(data).value is None:
                 return
         for record in found:
-            if wanted.first <= record.offset <= wanted.last:
+            if options.first <= record.offset <= options.last:
                 yield record
     except (CorruptBatch, InvalidRecord) as error:
         yield Row("damage", {"why": str(error)}, inside=True)
 
 
-def _record(record: Record, wanted: Wanted) -> dict[str, Value]:
+def _record(record: Record, options: DumpOptions) -> dict[str, Value]:
     fields: dict[str, Value] = {
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "key": readable(record.key),
     }
-    if wanted.values:
+    if options.values:
         fields["value"] = readable(record.value)
     else:
         fields["value_size"] = -1 if record.value is None else len(record.value)
     if record.headers:
         fields["headers"] = [
-            f"{name}={readable(value)}" if wanted.values else name for name, value in record.headers
+            f"{name}={readable(value)}" if options.values else name
+            for name, value in record.headers
         ]
     return fields
 
@@ -299,13 +302,13 @@ def _control(record: Record) -> Row:
         return Row("control", {**fields, **raw, "why": str(error)}, inside=True)
 
 
-def _of_metadata(record: Record, wanted: Wanted) -> Row:
+def _of_metadata(record: Record, options: DumpOptions) -> Row:
     fields: dict[str, Value] = {"offset": record.offset, "timestamp": record.timestamp_ms}
     try:
-        said = metadata_fields(record.value, content=wanted.values)
+        said = metadata_fields(record.value, content=options.values)
         return Row("record", {**fields, **said}, inside=True)
     except Malformed as error:
-        return Row("record", {**_record(record, wanted), "why": str(error)}, inside=True)
+        return Row("record", {**_record(record, options), "why": str(error)}, inside=True)
 
 
 def readable(data: bytes | memoryview | None) -> str | None:

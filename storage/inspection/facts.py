@@ -1,4 +1,4 @@
-"""What the header of an entry says about itself, and whether its records say the same."""
+"""The checks of an entry by itself: its header, and its records against the header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check says: findings, and the place where they are collected.
+"""The findings of a check, and the report that collects them.
 
 An *error* is damage, or a state in which a broker serves less than was stored. A *warning* is
 something that a start puts right, or that is worth a look. A *note* is a fact that explains what

@@ -90,7 +90,7 @@ class IndexEntries:
 
 
 class IndexCheck:
-    """What the two checks have in common: a file, the entry at hand, and where to report to.
+    """The common part of both checks: a file, the entry at hand, and the report.
 
     `settled` tells that the file has been completed: the segment is sealed, or the stop was clean.
     """

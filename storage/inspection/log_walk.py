@@ -77,7 +77,7 @@ class Damage:
 
 
 class Trouble:
-    """Why there is no whole entry at a position; `claimed_end` is where it says it ends, or -1."""
+    """The reason why no whole entry is at a position; `claimed_end` is the end it states, or -1."""
 
     __slots__ = ("claimed_end", "kind", "reason")
 

@@ -1,4 +1,4 @@
-"""What records of the metadata log and of snapshots say, and whether they say anything."""
+"""The records of the metadata log and of snapshots, as rows, and the checks of them."""
 
 from __future__ import annotations
 

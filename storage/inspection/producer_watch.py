@@ -1,4 +1,4 @@
-"""What the log says of producers and transactions, compared with what the files beside it say.
+"""The producers and transactions of a log, compared with the files beside it.
 
 The state is followed batch by batch as a broker follows it. Where the log does not begin with its
 first offset, or compaction has been, some of the past is missing; then less can be said, and less

@@ -64,7 +64,7 @@ EMPTY_FILES = (LOCK, RESERVE)
 
 
 class TopFiles:
-    """What the top of a directory says. `check` reads, `compare` is told of each partition, and
+    """The files at the top of a directory. `check` reads, `compare` is told of each partition, and
     `finish` says what is left."""
 
     def __init__(self, files: Filesystem, path: str, names: frozenset[str], report: Report) -> None:

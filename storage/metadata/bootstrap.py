@@ -1,4 +1,4 @@
-"""What a metadata log begins with, and `bootstrap.checkpoint`, which says it (KIP-833).
+"""The first records of a metadata log: those of `bootstrap.checkpoint` (KIP-833).
 
 A new directory gets that file beside `meta.properties`: a snapshot that ends at offset 0, with the
 level of metadata.version, and whatever `kafka-storage format` put there. What if it is lost: once

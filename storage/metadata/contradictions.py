@@ -1,4 +1,4 @@
-"""Whether records make sense after what the metadata log says already, before they are written.
+"""The checks of new records against the metadata log, before they are written.
 
 A record that is in the log and contradicts it would stop every start from then on.
 """

@@ -1,4 +1,4 @@
-"""What the records of the metadata log say, replayed into memory.
+"""The image: the records of the metadata log, replayed into memory.
 
 The one way in which this state changes is `MetadataImage.replay`: at a start, for every change of
 a running broker, in an observer, and in tools. Values are immutable and replaced when they change,

@@ -74,7 +74,7 @@ class Torn:
 
 
 class Loaded:
-    """What the files of a metadata log say.
+    """The content of a metadata log's files.
 
     `snapshot` is the one that was read, None without one. The log goes from `start_offset` to
     `end_offset`, exclusive; both are the snapshot's end where there is no log. `epoch` is that of

@@ -60,7 +60,7 @@ class MetadataNotStored(OSError):
 
 
 class MetadataLogSettings:
-    """What the log is told about its segments: keys metadata.log.segment.bytes and .ms."""
+    """The settings of the metadata log: metadata.log.segment.bytes and .ms."""
 
     segment_jitter_ms = 0
     segment_index_bytes = 10 * 1024 * 1024

@@ -26,7 +26,7 @@ STATIC_VOTERS, DYNAMIC_VOTERS = 0, 1
 
 
 class QuorumState(NamedTuple):
-    """What there is to know from the file. `since` is 0 if another broker led last; `fault` is
+    """The content of the file. `since` is 0 if another broker led last; `fault` is
     what is wrong with the file, which can be written again."""
 
     epoch: int = 0

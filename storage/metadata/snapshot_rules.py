@@ -1,4 +1,4 @@
-"""When a snapshot is due, and how far the log and older snapshots may go then. Only arithmetic.
+"""The rules for when a snapshot is due and what of the log may go then. Only arithmetic.
 
 KIP-630's text and what Apache Kafka made of it differ (storage.md 12.2, 12.4); here both count:
 
@@ -49,7 +49,7 @@ class RetentionRules(NamedTuple):
 
 
 class Reason(Enum):
-    """Why a snapshot is due."""
+    """The reason for a snapshot."""
 
     RECORDS = "records"
     BYTES = "bytes"
@@ -72,7 +72,7 @@ class HeldSegment(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What is kept: the log from this offset on, and all snapshots but these."""
+    """The part that is kept: the log from this offset on, and all snapshots but these."""
 
     log_start: int
     removed: list[SnapshotId]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Snapshots:
-    """Which snapshots there are, oldest first; older is of a lower epoch, or a lower offset.
+    """The snapshots of a folder, oldest first; older is of a lower epoch, or a lower offset.
 
     What a folder has is listed once. One thread owns this; the files are written and read by any.
     """

@@ -1,4 +1,4 @@
-"""Whether the bad end of a metadata log is an append that a power cut tore.
+"""The test whether the bad end of a metadata log is an append that a power cut tore.
 
 Other logs end before their first bad batch. For metadata that would be too much: a flipped bit in
 the middle would take all topics made since, and a flipped bit in the last batch one that was

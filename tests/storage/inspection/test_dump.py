@@ -8,7 +8,7 @@ import pytest
 
 from protocol.records.layout import INT64
 from protocol.records.markers import Marker, encode_marker
-from storage.inspection.dump import Row, Wanted, bare_name, dump, readable
+from storage.inspection.dump import DumpOptions, Row, bare_name, dump, readable
 from storage.layout import LOG, file_name
 from tests.storage.inspection.directories import (
     LOG_0,
@@ -31,7 +31,7 @@ def contents() -> Contents:
 
 
 def rows(files: MemoryFilesystem, path: str, **wanted: object) -> list[Row]:
-    return list(dump(files, path, Wanted(**wanted)))  # type: ignore[arg-type]
+    return list(dump(files, path, DumpOptions(**wanted)))  # type: ignore[arg-type]
 
 
 def log_with(*parts: bytes | bytearray | memoryview) -> MemoryFilesystem:

@@ -15,7 +15,7 @@ from protocol.logdata.metadata import (
 )
 from protocol.logdata.metadata import LeaderChangeMessage as LeaderChange
 from protocol.records.builder import build_batch
-from storage.inspection.dump import Row, Wanted, dump
+from storage.inspection.dump import DumpOptions, Row, dump
 from storage.inspection.findings import Report
 from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.top_files import TopFiles
@@ -53,7 +53,7 @@ def log_of(*values: bytes) -> MemoryFilesystem:
 
 
 def rows(files: MemoryFilesystem, path: str, **wanted: bool) -> list[Row]:
-    return [row for row in dump(files, path, Wanted(**wanted)) if row.inside]
+    return [row for row in dump(files, path, DumpOptions(**wanted)) if row.inside]
 
 
 def errors(files: MemoryFilesystem) -> list[Finding]:
