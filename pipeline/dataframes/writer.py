@@ -61,7 +61,7 @@ OFFSET_END = 1 << 63
 
 
 class Written(WriterCommitMessage):
-    """The rows that one task wrote; Spark keeps it until the write is over."""
+    """The number of rows that one task wrote; Spark keeps it until the write is over."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

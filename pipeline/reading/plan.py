@@ -211,7 +211,7 @@ def _expect_there(source: Source, options: SourceOptions, starts: Offsets, ends:
 def latest_offsets(source: Source, options: SourceOptions, start: Offsets) -> Offsets:
     """The offsets up to which a stream that is at `start` can read now.
 
-    New partitions are in it with their earliest offset, for the first range that has them is to be
+    New partitions have their earliest offset here, for the first range that has them is to be
     empty. Raises OffsetsGone, unless onGap is skip: for a partition that is not there any more, and
     for one whose log ends before `start`.
     """
