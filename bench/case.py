@@ -1,4 +1,4 @@
-"""What a benchmark is: a load, the figures it gives, and what was expected of them beforehand."""
+"""A benchmark: a load, the figures it gives, and what was expected of them beforehand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Figure(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How much load a case makes. A benchmark that is too short measures its own edges."""
+    """The size of a case's load. A benchmark that is too short measures its own edges."""
 
     produced_bytes_of_small: int
     produced_bytes_of_large: int
@@ -59,7 +59,7 @@ class Case:
     figures: tuple[Figure, ...]
 
     def prepare(self, server: Server, scale: Scale) -> None:
-        """What is done once for each server, before the first round."""
+        """Called once for each server, before the first round."""
 
     def run(self, server: Server, scale: Scale, folder: Path) -> Mapping[str, float]:
         """One round: a number for each figure. `folder` is empty and is removed afterwards."""

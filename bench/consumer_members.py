@@ -127,7 +127,7 @@ def error_position() -> int:
 
 
 class Converged(NamedTuple):
-    """What it took until every member held its share."""
+    """The time and the heartbeats until every member held its share."""
 
     #: From the first heartbeat of the last member.
     seconds: float

@@ -39,7 +39,7 @@ REPETITION_S = 0.01
 
 
 class Twin(Server):
-    """Which of the loops a process uses, in the place of a server."""
+    """The loops that a process uses, in the place of a server."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -189,7 +189,7 @@ class InPlace(InAProcess):
 
 
 class Checks(InAProcess):
-    """What is done with a batch before it is appended, by level of checks."""
+    """The checks of a batch before it is appended, by level of checks."""
 
     group = "All checks of a batch of format 2 by level, us"
 

@@ -58,7 +58,7 @@ def record_batch(count: int, value_bytes: int, *, now_ms: int | None = None) -> 
 
 
 def records_in(batch_bytes: int, value_bytes: int) -> int:
-    """How many such records make a batch of about this size."""
+    """The number of such records in a batch of about this size."""
     return max(1, (batch_bytes - BATCH_HEADER.size) // (value_bytes + 8))
 
 
@@ -72,7 +72,7 @@ def produce_frame(topic: str, batch: bytes, *, acks: int, partition: int = 0) ->
 
 
 def produce_error_position(topic: str) -> int:
-    """Where the partition's error code lies in the answer to `produce_frame`, after the length."""
+    """Position of the partition's error code in the answer to `produce_frame`, after the length."""
     return 12 + len(topic)
 
 
@@ -85,7 +85,7 @@ def fetch_frame(topic: str, offset: int, *, max_bytes: int = 1 << 20, wait_ms: i
 
 
 def fetch_error_position(topic: str) -> int:
-    """Where the partition's error code lies in the answer to `fetch_frame`, after the length."""
+    """Position of the partition's error code in the answer to `fetch_frame`, after the length."""
     return 22 + len(topic)
 
 
@@ -132,7 +132,7 @@ def api_versions_frame() -> bytes:
 
 
 class Batches(NamedTuple):
-    """What a Fetch answer held: the size and the record count of each whole batch."""
+    """The whole batches of a Fetch answer: the size and the record count of each."""
 
     sizes: list[int]
     counts: list[int]

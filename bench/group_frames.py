@@ -45,12 +45,12 @@ def frame(request: Message, version: int) -> bytes:
 
 
 def body(answer: bytes, message: type[Message], version: int) -> bytes:
-    """What follows the header of an answer that comes without its length."""
+    """The body of an answer that comes without its length."""
     return answer[5 if version >= APIS[message.key].first_flexible else 4 :]
 
 
 def error_position(answer: Callable[[int], Message], version: int) -> int:
-    """Where the error code lies in answers like this one, after the length.
+    """The position of the error code in answers like this one, after the length.
 
     `answer` makes one with a given code: the first byte in which two differ is the code's.
     """

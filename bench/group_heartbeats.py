@@ -151,7 +151,7 @@ class Consumer(Heartbeats):
 
 
 def _idle_percent(server: Server, seconds: float) -> float:
-    """What the same members cost while they are silent."""
+    """The server's CPU load by the same members while they are silent."""
     before_s, start_s = machine.cpu_seconds(server.pid), time.perf_counter()
     time.sleep(seconds)
     took_s = time.perf_counter() - start_s

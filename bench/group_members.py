@@ -92,7 +92,7 @@ class Member:
         self._send(self.heartbeat_request(), self._beaten)
 
     def heartbeat_request(self) -> bytes:
-        """That it lives, as a whole frame."""
+        """A Heartbeat request, as a whole frame."""
         request = HeartbeatRequest(
             group_id=self.group.group_id,
             generation_id=self.generation_id,

@@ -27,7 +27,7 @@ def pin_load() -> None:
 
 @contextmanager
 def on_broker_core() -> Iterator[None]:
-    """What is started inside runs on the broker's core, from its first instruction on."""
+    """Processes started inside run on the broker's core, from their first instruction on."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {BROKER_CORE})
     try:
@@ -69,7 +69,7 @@ def warm_memory(size: int, folder: Path) -> None:
 
 
 def described() -> dict[str, str]:
-    """What a reader must know to compare figures. No names of hosts, people or folders."""
+    """The machine, as far as it matters to figures. No names of hosts, people or folders."""
     cpu = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -1,11 +1,11 @@
-"""What a snapshot of 100,000 partitions costs those who produce meanwhile.
+"""The cost of a snapshot of 100,000 partitions to those who produce meanwhile.
 
 A broker is started on the directory of `metadata_load`, which makes its 100,000 folders first. Then
 records are produced at a fixed rate while a setting of a topic is changed five times a second. In
 turn, window by window, no snapshot is due and each change makes one due
 (controller.snapshot.minimum.records is changed on the running broker), so that one is being written
 nearly all of the time. The figures are medians of the windows: a broker of 100,000 logs has other
-duties, of which one can fill a window. What is promised: at most 5 ms more at the 99th percentile.
+background tasks, of which one can fill a window. Limit: 5 ms more at the 99th percentile.
 
 Estimate, on paper: 0.6 s of Python on another thread, which gives the interpreter back after half a
 millisecond; a produce request wants it some four times: 2 ms more.

@@ -113,7 +113,7 @@ class Crowd(OldReaders):
 
 
 class Memory(OldReaders):
-    """How much larger the process gets while a reader goes through the topic, at its largest.
+    """The growth of the process while a reader goes through the topic, at its largest.
 
     It is compared with what it was before it converted anything: the second round finds memory
     taken by the first.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Blasted(NamedTuple):
-    """What `blast` counted between the edges of the measured time."""
+    """The counts of `blast` between the edges of the measured time."""
 
     seconds: float
     cpu_s: float

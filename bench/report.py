@@ -38,7 +38,7 @@ class Results:
 
 
 class Run(NamedTuple):
-    """What a report says besides the figures."""
+    """The facts in a report besides the figures."""
 
     machine: dict[str, str]
     command: str

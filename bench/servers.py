@@ -132,7 +132,7 @@ class Started(Server):
         self.pid = self._process.pid
 
     def _prepare(self) -> None:
-        """What is done once, before the process starts."""
+        """Called once, before the process starts."""
 
     def _command(self) -> Sequence[str]:
         raise NotImplementedError

@@ -47,7 +47,7 @@ def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, 
 def committed(
     connection: Connection, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Those of these partitions that have an offset. Raises Refused, Again, ConnectionLost."""
+    """The offsets committed for these partitions, if any. Raises Refused, Again, ConnectionLost."""
     wanted = by_topic(partitions)
     kind = OffsetFetchRequest.Group
     named = [kind.Topic(name=name, partition_indexes=found) for name, found in wanted.items()]

@@ -209,7 +209,7 @@ class Router:
             return [self.node(node_id) for node_id in self._brokers]
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of these topics that there are. Only those that are not known yet are asked for.
+        """The topics of these names that exist. Only those that are not known yet are asked for.
 
         Raises ConnectionLost, Again.
         """
@@ -221,7 +221,7 @@ class Router:
             return {name: self._topics[name] for name in wanted if name in self._topics}
 
     def learn(self, names: Collection[str] | None) -> dict[str, Topic]:
-        """Those of these topics that there are; None means all. Creates none of them.
+        """The topics of these names that exist; None means all. Creates none of them.
 
         Raises ConnectionLost, Again.
         """

@@ -98,7 +98,7 @@ def sync(path: str) -> None:
 
 
 def reason(failure: OSError) -> str:
-    """What the system says, without what Arrow puts around it."""
+    """The system's message, without what Arrow puts around it."""
     return os.strerror(failure.errno) if failure.errno else str(failure)
 
 

@@ -16,7 +16,7 @@ EXAMPLES_MAX = 5
 
 @dataclass
 class LeftOut:
-    """What was to be read and is not there, or cannot be read, with onGap or onCorrupt "skip".
+    """The data left out as missing or corrupt, with onGap or onCorrupt "skip".
 
     False if nothing is.
     """
@@ -29,7 +29,7 @@ class LeftOut:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> LeftOut:
-        """What `as_json` gave, among other things or in part: what is absent counts as nothing."""
+        """The inverse of `as_json`. Absent keys count as nothing, other keys are ignored."""
         return cls(
             int(value.get("offsets_missing", 0)),
             int(value.get("batches_corrupt", 0)),

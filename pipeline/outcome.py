@@ -37,10 +37,10 @@ class BatchDone:
 
 
 class Watch(Protocol):
-    """Who is told how a job goes on. Called from one thread at a time, not always the same."""
+    """A listener to a job's progress. Called from one thread at a time, not always the same."""
 
     def total(self, offsets: int | None) -> None:
-        """How many offsets a bounded run is going to do; None: it has no end, or is not known."""
+        """The number of offsets of a bounded run; None: it has no end, or is not known."""
 
     def batch(self, done: BatchDone) -> None:
         """A micro-batch is done."""
@@ -48,7 +48,7 @@ class Watch(Protocol):
 
 @dataclass
 class Outcome:
-    """What a whole run did."""
+    """The results of a whole run."""
 
     job: str
     records: int = 0
@@ -104,7 +104,7 @@ class Outcome:
         return f"{line}; left out: {self.left_out}" if self.left_out else line
 
     def lines(self) -> list[str]:
-        """What is printed at the end. A job that makes a report says it here."""
+        """The lines printed at the end. A job that makes a report has it here."""
         return [self.line()]
 
 
@@ -131,6 +131,6 @@ class Tally:
             self._watch.batch(done)
 
     def outcome(self) -> Outcome:
-        """What was done until now."""
+        """The outcome until now."""
         self._outcome.seconds = self._clock() - self._began
         return self._outcome

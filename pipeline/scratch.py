@@ -38,7 +38,7 @@ def keep() -> None:
 
 
 def remove() -> None:
-    """What the end of the process does."""
+    """Remove the folder, at the end of the process."""
     if _made is not None:
         shutil.rmtree(_made, ignore_errors=True)
 

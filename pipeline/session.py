@@ -54,7 +54,7 @@ LOG = "spark.log"
 
 
 class Where(NamedTuple):
-    """Where Spark is to run, as the user said it."""
+    """The Spark to run on, as the user said it."""
 
     master: str | None = None
     remote: str | None = None
@@ -98,7 +98,7 @@ def session(
     conf: Mapping[str, str] | None = None,
     name: str = "triglot",
 ) -> Iterator[SparkSession]:
-    """Where `format("triglot")` is known. Stopped at the end if it was made here.
+    """A session in which `format("triglot")` is known. Stopped at the end if it was made here.
 
     Raises WrongUse where one is active and another is asked for, or settings that only a new one
     can have, NotInstalled, NoJava, SparkFailed; and what is raised inside it as the Failure
@@ -135,7 +135,7 @@ def _set_in(found: SparkSession, conf: Mapping[str, str]) -> None:
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks run at once; of a cluster behind Spark Connect, CORES_UNKNOWN."""
+    """The number of tasks that run at once; of a cluster behind Spark Connect, CORES_UNKNOWN."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context, and says so in its own way
@@ -143,8 +143,8 @@ def cores(spark: SparkSession) -> int:
 
 
 def tasks(spark: SparkSession) -> tuple[int, int] | None:
-    """How many tasks of the jobs that run now are done, and how many there are; None where none
-    run, and through Spark Connect."""
+    """Done tasks, and all tasks, of the jobs that run now; None where none run, and through Spark
+    Connect."""
     try:
         tracker = spark.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
@@ -242,7 +242,7 @@ def _quieten() -> None:
 
 @contextlib.contextmanager
 def _environment(where: Where) -> Iterator[None]:
-    """What the JVM inherits, and hands down to its Python workers."""
+    """The environment that the JVM inherits, and hands down to its Python workers."""
     changed: dict[str, str | None] = {}
     if not under_spark_submit():
         changed["JAVA_HOME"] = java.find(os.environ).home(scratch.folder())

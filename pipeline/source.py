@@ -85,7 +85,7 @@ def _let_workers_import(context: SparkContext) -> None:
 
 
 class TriglotSource(DataSource):
-    """What Spark asks for readers and writers. Each is made in a process of its own."""
+    """The data source for Spark. Each reader and writer is made in a process of its own."""
 
     @classmethod
     def name(cls) -> str:

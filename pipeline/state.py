@@ -47,7 +47,7 @@ class State:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps its part, as a URI."""
+        """The URI of the folder of Spark's own part."""
         return self.location.under(CHECKPOINT).uri
 
     @classmethod
@@ -99,7 +99,7 @@ class State:
             self._lock = None
 
     def read(self, name: str) -> Any | None:
-        """What was last written under this name; None if nothing was."""
+        """The value last written under this name; None if there is none."""
         location = self.location.under(name + SUFFIX)
         try:
             with location.filesystem.open_input_stream(location.path) as stream:
@@ -134,7 +134,7 @@ class State:
                     sync(str(place))
 
     def names(self) -> list[str]:
-        """What something has been written under, sorted."""
+        """The names under which something has been written, sorted."""
         return sorted(name.removesuffix(SUFFIX) for name in self._files() if name.endswith(SUFFIX))
 
     def remove(self, name: str) -> None:
@@ -181,7 +181,7 @@ class State:
 
 
 def _checksums_of(file: Path) -> Path:
-    """What Hadoop writes beside each file."""
+    """The file of checksums that Hadoop writes beside each file."""
     return file.with_name(f".{file.name}.crc")
 
 

@@ -1,4 +1,4 @@
-"""How the property tests run: the same examples each time, so that a failure is no surprise.
+"""Profiles of the property tests: the same examples each time, so that a failure is no surprise.
 
 `--hypothesis-profile=long` looks for new ones instead.
 """

@@ -1,1 +1,1 @@
-"""What the pipeline takes, against Spark's own means in one run: `python -m bench.pipeline`."""
+"""The cost of the pipeline, against Spark's own means in one run: `python -m bench.pipeline`."""

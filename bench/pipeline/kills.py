@@ -30,7 +30,7 @@ LOOK_S = 0.05
 
 
 class Run(NamedTuple):
-    """How often it was killed, and after how many micro-batches in all each time."""
+    """The number of kills, and of the micro-batches finished in all by each."""
 
     kills: int
     batches: list[int]
@@ -69,7 +69,7 @@ def _finished(state: Path) -> int:
 
 
 def distinct_rows(folder: Path) -> tuple[int, int]:
-    """How many rows an archive has, and how many of them have an offset of their own."""
+    """The number of rows of an archive, and of different offsets in its partitions."""
     rows = distinct = 0
     table = ds.dataset(
         [str(path) for path in sorted(folder.glob("*.parquet"))], format="parquet"

@@ -1,4 +1,4 @@
-"""What is compared: our way and Spark's own, each as a function of one session."""
+"""The ways that are compared, ours and Spark's own, each as a function of one session."""
 
 from __future__ import annotations
 

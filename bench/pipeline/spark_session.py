@@ -44,7 +44,7 @@ def session(jars: str, folder: Path) -> SparkSession:
 
 
 def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
-    """What each load compares."""
+    """The ways that each load compares."""
     return {
         "read": {
             PARQUET: ways.read_parquet,

@@ -30,8 +30,8 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 class Stored(NamedTuple):
-    """What is in a partition: records, bytes, and a digest of every entry but for the bytes that
-    a broker sets (base offset and leader epoch), in order."""
+    """The content of a partition: records, bytes, and a digest of every entry but for the bytes
+    that a broker sets (base offset and leader epoch), in order."""
 
     records: int
     bytes: int
@@ -90,7 +90,7 @@ def _binary(cells: np.ndarray) -> pa.Array:
 
 
 def stored(cluster: Cluster, topic: str) -> list[Stored]:
-    """What each partition holds now."""
+    """The present content of each partition."""
     places = cluster.partitions([topic])
     starts, ends = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
     return [_stored(cluster, place, starts[place], ends[place]) for place in places]

@@ -56,7 +56,7 @@ _TIMES = {"records": ("timestamp", "timestamp"), "batches": (None, "max_timestam
 
 
 class Named(NamedTuple):
-    """What a file's name tells. `topic` is None where the name holds a digest of it."""
+    """The parts of a file's name. `topic` is None where the name holds a digest of it."""
 
     topic: str | None
     partition: int
@@ -99,7 +99,7 @@ def name_of(topic: str, partition: int, start: int, end: int) -> str:
 
 
 def parse_name(name: str) -> Named | None:
-    """What `name` tells; None if it is no name of an archive's file."""
+    """The parts of `name`; None if it is no name of an archive's file."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None

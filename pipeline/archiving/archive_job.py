@@ -79,8 +79,8 @@ class ArchiveTask:
         }
 
     def _copy(self, source: Source, range_: Range, file: StagedFile, left_out: LeftOut) -> int:
-        """How many records were written. Those of compressed batches of formats 0 and 1, which only
-        opening them would tell, do not count in shape `batches`."""
+        """Write a range to `file`; returns the number of records. Those of compressed batches of
+        formats 0 and 1, which only opening them would tell, do not count in shape `batches`."""
         told: dict[str, Any] = {
             "on_gap": self.source.on_gap,
             "on_corrupt": self.source.on_corrupt,

@@ -51,7 +51,7 @@ _WITHOUT_DICTIONARY = {"value", "batch", "crc", "headers.list.element.value"}
 
 @dataclass(frozen=True)
 class Compression:
-    """How columns are compressed: one of CODECS, and its level (None: the usual one)."""
+    """The compression of columns: one of CODECS, and its level (None: the usual one)."""
 
     codec: str = "zstd"
     level: int | None = None

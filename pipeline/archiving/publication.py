@@ -31,7 +31,7 @@ NOTE = "published"
 
 
 def owner_of(folder: Location) -> dict[str, Any] | None:
-    """What `_archive.json` tells; None for a folder that is not there, or has nothing in it.
+    """The content of `_archive.json`; None for a folder that is not there, or has nothing in it.
 
     Raises ForeignState for a folder with other files, or with an archive that nobody can add to, or
     only a newer version.

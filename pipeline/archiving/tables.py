@@ -57,7 +57,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Catalog:
-    """Where an Iceberg table is registered."""
+    """An Iceberg table, and the catalog in which it is registered."""
 
     identifier: str
     """namespace.table"""

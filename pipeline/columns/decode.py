@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.columns.faults import LeftOut
-    from pipeline.columns.opening import Piece
+    from pipeline.columns.opening import PayloadGroup
     from pipeline.columns.record_fields import Headers, Places
 
-PIECE_BYTES = 16 << 20
-"""Decompressed payloads that are decoded together; a single larger one is a piece by itself."""
+GROUP_BYTES = 16 << 20
+"""Decompressed payloads that are decoded together; a single larger one is a group by itself."""
 PIECE_ROWS = 1 << 17
 """Rows of a record batch that `decode_pieces` yields, at most."""
 
@@ -58,18 +58,18 @@ def decode_pieces(
     `entries` may mix all formats; one that is cut is the end of them. Control batches are left out,
     and so are batches of the transactions in `aborted`, (producer id, first offset) as a fetch
     answered them. A record batch has at most PIECE_ROWS rows. Memory is needed for the payloads of
-    a piece, and beside them, where records are tiny, some ten times as much.
+    a group, and beside them, where records are tiny, some ten times as much.
 
     A bad entry raises CorruptData; with `left_out`, that is called with its first and last offset
     and the reason, and the others go on. Raises CodecMissing.
     """
     faults = Faults(topic, partition, start, end, left_out)
     chunk = Chunk(memoryview(entries), faults, aborted)
-    for piece in chunk.pieces(PIECE_BYTES):
-        data = b"".join(piece.parts)
-        rows, found = _batch_rows(data, piece, chunk)
-        if piece.sets:
-            rows = merged(rows, message_rows(data, piece.sets))
+    for group in chunk.payload_groups(GROUP_BYTES):
+        data = b"".join(group.parts)
+        rows, found = _batch_rows(data, group, chunk)
+        if group.sets:
+            rows = merged(rows, message_rows(data, group.sets))
         faults.tell()
         wanted = (rows.offset >= start) & (rows.offset < end)
         if not wanted.all():
@@ -79,11 +79,11 @@ def decode_pieces(
             yield to_arrow(data, some, found if headers else None, topic, partition)
 
 
-def _batch_rows(data: bytes, piece: Piece, chunk: Chunk) -> tuple[Rows, Headers]:
-    """The records of the batches in a piece; batches that are bad are told to the faults."""
-    numbers = np.array(piece.batches, dtype=np.int64)
+def _batch_rows(data: bytes, group: PayloadGroup, chunk: Chunk) -> tuple[Rows, Headers]:
+    """The records of the batches in a group; batches that are bad are told to the faults."""
+    numbers = np.array(group.batches, dtype=np.int64)
     counts = chunk.headers["record_count"][numbers]
-    spans = np.array((piece.begins, piece.ends, counts), dtype=np.int32).T.copy()
+    spans = np.array((group.begins, group.ends, counts), dtype=np.int32).T.copy()
     while True:
         starts, followed = _starts(data, spans)
         counts = np.maximum(spans[:, 2], 0) * followed
@@ -132,7 +132,7 @@ def _starts(data: bytes, spans: Places) -> tuple[Places, NDArray[np.bool_]]:
 
 
 def _reason(payload: bytes, count: int) -> str:
-    """What the plain reader says of records that cannot be read."""
+    """The plain reader's error for records that cannot be read."""
     try:
         scan_records(payload, count, 0, oldest_ms=INT64_MIN, newest_ms=INT64_MAX)
     except InvalidRecord as error:

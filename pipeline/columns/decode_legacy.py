@@ -149,5 +149,5 @@ def message_rows(data: bytes, sets: list[Set]) -> Rows:
 
 
 def _field(raw: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the bytes begin whose length is at `at`, and that length."""
+    """The position and the length of the bytes whose length is at `at`."""
     return at + _INT32.itemsize, read_at(raw, at, _INT32).astype(np.int64)

@@ -149,7 +149,7 @@ def _groups(firsts: Numbers, before: Numbers) -> Iterator[tuple[int, int, Number
 
 
 class _Records(NamedTuple):
-    """What a batch is made of. Timestamps are in ms."""
+    """The content of a batch. Timestamps are in ms."""
 
     payload: memoryview
     record_count: int

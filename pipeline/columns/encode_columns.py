@@ -26,14 +26,14 @@ class Headers(NamedTuple):
     value: pa.Array
 
     def part(self, start: int, end: int) -> Headers:
-        """Those of the rows from `start` up to, and without, `end`."""
+        """The headers of the rows from `start` up to, and without, `end`."""
         begin, stop = int(self.first[start]), int(self.first[end])
         first = self.first[start : end + 1] - begin
         return Headers(first, self.name[begin:stop], self.value[begin:stop])
 
 
 class Columns(NamedTuple):
-    """What a record has, for each row. Sizes are in bytes, -1 for null."""
+    """The fields of records, as columns. Sizes are in bytes, -1 for null."""
 
     key: pa.Array
     key_size: Numbers

@@ -25,7 +25,7 @@ NO_HEADERS = b"\0"
 
 
 def largest_sizes(columns: Columns, max_records: int) -> Numbers:
-    """What the record of each row may take, in bytes, whichever batch of so many it is put into."""
+    """The most bytes that each row's record can take, whichever batch of so many it is put into."""
     timestamps = columns.timestamp_ms
     span = int(timestamps.max()) - int(timestamps.min())
     time_bytes = VARLONG_BYTES if span > INT64_MAX else _size_of(span)
@@ -42,7 +42,7 @@ def _with_length(sizes: Numbers) -> Numbers:
 
 
 def _content_sizes(columns: Columns) -> Numbers:
-    """What the key, the value and the headers of each row take with their sizes."""
+    """The bytes of the key, the value and the headers of each row, with their sizes."""
     sizes = field_sizes(columns.key_size) + field_sizes(columns.value_size)
     if columns.headers is None:
         return sizes + len(NO_HEADERS)
@@ -51,12 +51,12 @@ def _content_sizes(columns: Columns) -> Numbers:
 
 
 def field_sizes(sizes: Numbers) -> Numbers:
-    """What fields of bytes take together with the varints of their sizes."""
+    """The bytes of fields together with the varints of their sizes."""
     return varint_sizes(sizes) + np.maximum(sizes, 0)
 
 
 def _header_sizes(headers: Headers) -> Numbers:
-    """What all the headers of each row take, without their count."""
+    """The bytes of all the headers of each row, without their count."""
     sizes = field_sizes(sizes_of(headers.name)) + field_sizes(sizes_of(headers.value))
     ends = np.zeros(sizes.size + 1, dtype=np.int64)
     np.cumsum(sizes, out=ends[1:])

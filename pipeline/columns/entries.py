@@ -60,7 +60,7 @@ class Entries(NamedTuple):
 
 
 def find_entries(buffer: bytes | memoryview) -> Entries:
-    """What `walk` finds."""
+    """The entries that `walk` finds, and the fault that stops it."""
     rows = np.frombuffer(entry_rows(buffer), dtype=np.int64).reshape(-1, ROW_FIELDS)
     position, size, magic = rows.T[:3].copy()
     end = position + size
@@ -73,7 +73,7 @@ def find_entries(buffer: bytes | memoryview) -> Entries:
 
 
 def read_at(data: Bytes, positions: Numbers, kind: np.dtype[Any]) -> Structured:
-    """What lies at each of these positions, as structures; each must be whole."""
+    """The structures at these positions; each must be whole."""
     if not positions.size:
         return np.empty(0, dtype=kind)
     windows = np.lib.stride_tricks.sliding_window_view(data, kind.itemsize)

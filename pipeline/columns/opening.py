@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     """An entry's number, its payload, and what messages that holds; None for a batch's records."""
 
 
-class Piece:
+class PayloadGroup:
     """Payloads that are decoded together, one behind the other."""
 
     def __init__(self) -> None:
@@ -78,28 +78,28 @@ class Chunk:
                 view, position[batches], self.headers[batches], aborted
             )
 
-    def pieces(self, piece_bytes: int) -> Iterator[Piece]:
-        """The wanted entries, opened, in pieces of `piece_bytes` or of one larger payload.
+    def payload_groups(self, group_bytes: int) -> Iterator[PayloadGroup]:
+        """The wanted entries, opened, in groups of `group_bytes` or of one larger payload.
 
         Bad entries are told to the faults. Raises CodecMissing.
         """
-        piece = Piece()
+        group = PayloadGroup()
         for first, last in self._runs():
             for number, payload, messages in self._open(first, last):
-                begin, size = piece.size, len(payload)
-                if begin and begin + size > piece_bytes:
-                    yield piece
-                    piece, begin = Piece(), 0
-                piece.parts.append(payload)
-                piece.size = end = begin + size
+                begin, size = group.size, len(payload)
+                if begin and begin + size > group_bytes:
+                    yield group
+                    group, begin = PayloadGroup(), 0
+                group.parts.append(payload)
+                group.size = end = begin + size
                 if messages is None:
-                    piece.batches.append(number)
-                    piece.begins.append(begin)
-                    piece.ends.append(end)
+                    group.batches.append(number)
+                    group.begins.append(begin)
+                    group.ends.append(end)
                 else:
-                    piece.sets.append(messages.moved(begin))
+                    group.sets.append(messages.moved(begin))
         self.end_fault()
-        yield piece
+        yield group
 
     def end_fault(self) -> None:
         """Note what stopped the walk over the entries, if that was not their end."""
@@ -135,7 +135,7 @@ class Chunk:
         return zip(firsts[chosen].tolist(), lasts[chosen].tolist(), strict=True)
 
     def _open(self, first: int, last: int) -> Iterable[Opened]:
-        """What is in such a run, without the entries that are bad."""
+        """The payloads of such a run, without the entries that are bad."""
         if self.entries.magic[first] == 2:
             return self._open_batches(first, last)
         payload = self.view[int(self.entries.position[first]) : int(self.entries.end[last])]

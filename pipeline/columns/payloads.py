@@ -12,7 +12,7 @@ to be read: only the size is bounded."""
 
 
 def expand(codec: int, payload: bytes | memoryview, *, magic: int = 2) -> bytes:
-    """What the payload decompresses to, at most MAX_DECOMPRESSED_BYTES.
+    """The decompressed payload, at most MAX_DECOMPRESSED_BYTES.
 
     Raises InvalidRecord as `compression.decompress`, and CodecMissing.
     """
@@ -35,7 +35,7 @@ def shrink(
 
 
 def codec_missing(codec: int, error: ImportError) -> CodecMissing:
-    """What to raise where a codec's package cannot be imported."""
+    """The error for a codec whose package cannot be imported."""
     return CodecMissing(
         f"codec {NAMES[codec]} needs the Python package {error.name}, which is not installed "
         "here: install it on every machine that runs tasks"

@@ -74,7 +74,7 @@ def _read_rest(
 
 
 def varint_sizes(numbers: Numbers) -> Numbers:
-    """How many bytes the shortest form of each number takes."""
+    """The bytes of the shortest form of each number."""
     bits = _zigzag(numbers)
     sizes = np.ones(numbers.size, dtype=np.int64)
     largest = int(bits.max(initial=0))

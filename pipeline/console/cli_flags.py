@@ -69,7 +69,7 @@ _OPTION = re.compile(rf"(?:\boption )?\b({'|'.join(map(re.escape, AS_OPTIONS))})
 
 
 def in_flags(line: str) -> str:
-    """What the data source says of its options, said of flags."""
+    """A message of the data source, with flags in the place of its options."""
     return _OPTION.sub(lambda found: AS_OPTIONS[found[1]], line)
 
 

@@ -115,7 +115,7 @@ class Job(NamedTuple):
                 )
 
     def parameters(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """What was given, by the names of the job's fields; the rest is left to its defaults."""
+        """The values given, by the names of the job's fields; the rest is left to its defaults."""
         found = {flag.field: getattr(arguments, flag.field) for flag in self.flags}
         return {
             name: tuple(value) if isinstance(value, list) else value

@@ -96,7 +96,7 @@ def _run(
 
 
 def _reported(draw: Draw | None, progress: Progress, outcome: Outcome, *, as_json: bool) -> int:
-    """What the run itself came to is not to be lost where its report cannot be written."""
+    """Write the report; returns the exit code. The outcome is not lost where that fails."""
     if draw is not None and progress.samples:
         try:
             draw(outcome, progress.samples)
@@ -127,7 +127,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def spark_of(arguments: argparse.Namespace) -> Where:
-    """Where Spark is to run."""
+    """The Spark to run on, from the arguments."""
     from pipeline.session import Where
 
     return Where(arguments.master, arguments.remote, dict(arguments.conf))

@@ -1,4 +1,4 @@
-"""What there is of all that a pipeline needs, one finding after the other, each by really trying.
+"""Checks of all that a pipeline needs, one finding after the other, each by really trying.
 
 Nothing is changed: a broker is asked, Spark is started only when that is wanted.
 """

@@ -1,4 +1,4 @@
-"""What can be known of a machine before a JVM is started: Python packages and their versions, Java.
+"""Checks of a machine before a JVM is started: Python packages and their versions, Java.
 
 Topics, paths and states are checked by the jobs themselves.
 """

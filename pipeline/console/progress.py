@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the job is."""
+    """The progress of a job."""
 
     job: str
     elapsed_s: float
@@ -85,7 +85,7 @@ class Status:
 
 
 class View(Protocol):
-    """Where it is shown. Called by one thread at a time."""
+    """A display of the progress. Called by one thread at a time."""
 
     def show(self, status: Status, done: BatchDone | None) -> None:
         """Something has happened, or (without a `done`) time has passed."""
@@ -176,7 +176,7 @@ class Progress:
             self._view.close(outcome)
 
     def outcome(self) -> Outcome:
-        """What has been done until now."""
+        """The outcome until now."""
         return self._tally.outcome()
 
     def _lag(self, done: BatchDone) -> int | None:
@@ -209,7 +209,7 @@ class Progress:
         )
 
     def _time_of_recent(self, now: float, *, idle: bool) -> tuple[float, float]:
-        """How long the recent micro-batches took, and for how long the next one is in work.
+        """Seconds that the recent micro-batches took, and seconds of work on the next one.
 
         It may take as long as one of them before a rate falls: until then its time does not count.
         """
@@ -370,7 +370,7 @@ def as_json(status: Status, done: BatchDone) -> dict[str, Any]:
 
 
 def parts(status: Status) -> list[str]:
-    """What a line says, the more important first."""
+    """The parts of a progress line, the more important first."""
     said = [status.job]
     if status.percent is not None:
         said.append(f"{status.percent:.0f}%")

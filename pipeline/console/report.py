@@ -63,7 +63,7 @@ class Plot(NamedTuple):
 
 
 def writer(path: str) -> Callable[[Outcome, Sequence[Sample]], None]:
-    """What writes the report of a run to that file.
+    """A function that writes the report of a run to that file.
 
     Raises WrongUse for a file that it could not write at the end, NotInstalled.
     """

@@ -53,7 +53,7 @@ def by_key(keys: pa.Array, partitions: int) -> NDArray[np.int32]:
 
 
 class Sticky:
-    """Where records without a key go: a batch's worth to one partition, then to the next.
+    """The partitions of records without a key: a batch's worth to one, then to the next.
 
     `start` is where to begin, so that tasks that run at the same time begin at different ones.
     """

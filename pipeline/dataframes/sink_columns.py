@@ -1,4 +1,4 @@
-"""What a data frame must have to be written to topics, and its columns as they are written.
+"""The columns that a data frame needs to be written to topics, and their types as written.
 
 records   value (required) and key, binary or string; topic, unless the option names one;
           partition, headers, timestamp where wanted

@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def initialOffset(self) -> StreamOffset:
-        """Where a query without a checkpoint begins."""
+        """The start of a query without a checkpoint."""
         source, bound = self._source, self._options.starting
         partitions = self._options.select(source)
         starts = starting_offsets(source, partitions, bound)
@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
-        """How far the next micro-batch is to read; `start` itself if there is nothing new.
+        """The end of the next micro-batch; `start` itself if there is nothing new.
 
         The limit counts offsets. A partition that is new has its earliest offset here, and records
         in the micro-batch after it.
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(limited(begin, self._up_to_target(begin, self._latest), most))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there at this moment is what the query is to read."""
+        """Make the present ends of the partitions the end of the query."""
         options = self._options
         # What it means that one is not there, `initialOffset` or `latestOffset` says.
         named = options.assigned or [TopicPartition(topic, 0) for topic in options.topics]

@@ -61,7 +61,7 @@ OFFSET_END = 1 << 63
 
 
 class Written(WriterCommitMessage):
-    """What one task wrote; told to Spark, which keeps it until the write is over."""
+    """The number of rows that one task wrote; Spark keeps it until the write is over."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -74,7 +74,7 @@ def _any_turn() -> int:
 
 @dataclass(frozen=True)
 class Writer:
-    """What both of Spark's writers do in a task. Picklable: it holds no connection."""
+    """The work of a task in both of Spark's writers. Picklable: it holds no connection."""
 
     options: WriterOptions
     columns: tuple[str, ...]

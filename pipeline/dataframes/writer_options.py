@@ -59,7 +59,7 @@ OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """Where to write to, and as what. Picklable."""
+    """The options of a writer. Picklable."""
 
     servers: str
     topic: str | None = None

@@ -145,7 +145,7 @@ class Pacing:
         self._kinds.add((taken.magic, taken.codec))
 
     def lost(self) -> None:
-        """What the broker knows of producers is not known any more."""
+        """Forget what is in flight, and the broker's state of producers: both are unknown now."""
         self._next.clear()
         self._risk = False
         self._bytes = 0

@@ -57,7 +57,7 @@ _SETTING = re.compile(r"[a-z]+(?:\.[a-z]+)+")
 
 
 class Terms(NamedTuple):
-    """What a destination asks of what is sent there."""
+    """The requirements of a destination for record sets."""
 
     magic: int
     """The format that it stores."""

@@ -40,13 +40,13 @@ Ends = dict[str, int]
 
 @dataclass
 class Delivered:
-    """How far each destination partition was written: at first, and after each micro-batch."""
+    """The end of each destination partition: at first, and after each micro-batch."""
 
     start: Ends
     batches: dict[int, Ends] = field(default_factory=dict)
 
     def before(self, batch_id: int) -> Ends:
-        """Where a micro-batch begins to write. Raises ForeignState for one that is long done."""
+        """The ends where a micro-batch begins. Raises ForeignState for one that is long done."""
         if batch_id < min(self.batches, default=0):
             raise ForeignState(
                 f"the state notes what was written up to micro-batch {max(self.batches)}, and is "

@@ -1,4 +1,4 @@
-"""What of some record sets is in a partition already, after an answer was lost or a task killed.
+"""The search for record sets in a partition, after an answer was lost or a task killed.
 
 Sets are appended in their order, so what is there of them is a first part, perhaps with entries of
 somebody else in between. Each set is looked for behind the one before it, in three ways:

@@ -81,7 +81,7 @@ _UNCHECKED = Struct(">qii")
 
 
 class RecordSet(NamedTuple):
-    """What one Produce carries to one partition."""
+    """The records that one Produce carries to one partition."""
 
     data: bytes | bytearray | memoryview
     magic: int
@@ -97,7 +97,7 @@ class RecordSet(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """What the producer's next batch begins with: after 2147483647 comes 0."""
+        """The base sequence of the producer's next batch: after 2147483647 comes 0."""
         return (self.producer[2] + self.records) & 0x7FFFFFFF
 
     def without_producer(self) -> RecordSet:
@@ -205,7 +205,7 @@ class SetMaker:
                 yield made
 
     def rest(self) -> Iterator[RecordSet]:
-        """What is held back of a run of plain messages; to be asked after the last chunk."""
+        """The set held back of plain messages, if any; to be asked for after the last chunk."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -311,8 +311,8 @@ def _intact(view: memoryview) -> Message:
 
 
 class _Aborted:
-    """Which batches of a fetch belong to transactions that were aborted: those of a producer from a
-    transaction's first offset on, up to the marker that ends it."""
+    """The batches of aborted transactions in a fetch: those of a producer from a transaction's
+    first offset on, up to the marker that ends it."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._to_come = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)

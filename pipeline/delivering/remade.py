@@ -41,8 +41,8 @@ ANY_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records: offsets from `first` up to and without `end`, times (ms) from `since_ms` up to
-    and without `until_ms`. A record without a time is in no stretch of time."""
+    """The records wanted: offsets from `first` up to and without `end`, times (ms) from `since_ms`
+    up to and without `until_ms`. A record without a time is in no stretch of time."""
 
     first: int = 0
     end: int = INT64_MAX
@@ -118,7 +118,7 @@ class MessageRun:
 
 
 class Opened(NamedTuple):
-    """What a wrapper holds."""
+    """The content of a wrapper."""
 
     messages: bytes
     magic: int

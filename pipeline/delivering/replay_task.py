@@ -148,8 +148,8 @@ class ReplayTask:
 
 
 def aborted_transactions(files: Sequence[ArchiveFile], wanted: Selection) -> Transactions:
-    """Those with something wanted in a partition's files, all of them in order, that were aborted,
-    or have no end in there: their marker is at INT64_MAX."""
+    """The transactions with something wanted in a partition's files, all of them in order, that
+    were aborted, or have no end in there: their marker is at INT64_MAX."""
     began: dict[int, int] = {}
     aborted: list[tuple[int, int, int]] = []
     for file in files:

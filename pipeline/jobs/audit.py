@@ -1,4 +1,4 @@
-"""What is stored in topics, told from the headers of their batches: a look that changes nothing.
+"""An audit of stored topics by the headers of their batches; it changes nothing.
 
 Formats, codecs, checksums, holes, the order of time, sizes, and what stops a topic from moving to
 Apache Kafka 4. Of a cluster, or of the data directory of a broker that is stopped.
@@ -33,7 +33,7 @@ RANGE_OFFSETS = 2_000_000
 
 @dataclass
 class Audited(Outcome):
-    """What was found: per partition, and what is to be said of each topic."""
+    """The facts of each partition, and the findings on each topic."""
 
     partitions: list[Facts] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -95,8 +95,8 @@ def _shares(counts: Mapping[str, int], total: int) -> str:
 
 @dataclass(frozen=True)
 class Audit:
-    """Which topics to look at: of `servers` ("host:port,...") or of the data directory `path`; all
-    of them where neither `topics` nor a `pattern` is given."""
+    """An audit of topics of `servers` ("host:port,...") or of the data directory `path`; all of
+    them where neither `topics` nor a `pattern` is given."""
 
     servers: str | None = None
     path: str | None = None

@@ -185,7 +185,7 @@ def _join(total: Facts, part: Facts) -> None:
 
 
 def of_json(value: dict[str, Any]) -> Facts:
-    """What `as_json` gave."""
+    """The facts in the output of `as_json`."""
     return Facts(**{**value, "left_out": LeftOut.of_json(value["left_out"])})
 
 

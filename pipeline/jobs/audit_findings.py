@@ -1,4 +1,4 @@
-"""What the facts of a topic mean to whoever wants to move it to Apache Kafka 4.
+"""Findings on a topic's move to Apache Kafka 4, from its facts.
 
 Kafka 4 reads what is stored in formats 0 and 1 and does not write it, has no setting for formats
 (KIP-724), speaks with no client older than 2.1 (KIP-896), and refuses records of a time more than
@@ -47,8 +47,8 @@ def old_before_ms(configs: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def findings(facts: Facts, configs: Mapping[str, str], now_ms: int) -> Iterator[Finding]:
-    """What is to be said of a topic; `facts` are those of all its partitions together, `configs`
-    its settings as far as they are known."""
+    """The findings on a topic; `facts` are those of all its partitions together, `configs` its
+    settings as far as they are known."""
     topic = facts.topic
     if facts.left_out.batches_corrupt:
         yield Finding(

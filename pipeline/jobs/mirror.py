@@ -172,7 +172,7 @@ class Mirror:
         return [renamed(self.rename, name) for name in names]
 
     def _ends(self, cluster: Cluster, copies: Iterable[str]) -> Ends:
-        """Where a new mirror begins to write. Raises ForeignState if records are there already."""
+        """The ends where a new mirror begins. Raises ForeignState if records are there already."""
         ends = cluster.offsets(cluster.partitions(copies), LATEST)
         used = sorted(place for place, end in ends.items() if end)
         if used and not self.append:

@@ -27,7 +27,7 @@ def check_interval(every_s: float | None) -> None:
 
 
 def backlog(source: Source, options: SourceOptions, state: State) -> int:
-    """How many offsets a run has to do that begins now and ends when it has done what is there."""
+    """The number of offsets from where a run begins now to the present ends."""
     partitions = options.select(source)
     ends = ending_offsets(source, partitions, committed_only=options.committed_only)
     begins = reached(state)
@@ -42,7 +42,7 @@ def backlog(source: Source, options: SourceOptions, state: State) -> int:
 def batch_done(
     number: int, results: Sequence[Mapping[str, Any]], seconds: float, details: Mapping[str, int]
 ) -> BatchDone:
-    """What a watch is told of a micro-batch, from the facts of its tasks."""
+    """The report of a micro-batch for a watch, from the facts of its tasks."""
     ends: dict[TopicPartition, int] = {}
     for facts in results:
         partition = TopicPartition(facts["topic"], facts["partition"])

@@ -216,7 +216,7 @@ class Replay:
     def _wanted_of(
         self, archived: dict[TopicPartition, list[ArchiveFile]]
     ) -> dict[TopicPartition, list[ArchiveFile]]:
-        """Those that have something of the stretch of offsets."""
+        """The files that have something of the stretch of offsets."""
         wanted = self.wanted
         chosen = {
             partition: [
@@ -248,7 +248,7 @@ class Replay:
         files: dict[TopicPartition, list[ArchiveFile]],
         reached: dict[TopicPartition, Reached],
     ) -> dict[TopicPartition, list[tuple[ArchiveFile, ...]]]:
-        """What is left to do, for each partition one task after the other."""
+        """The files left to do, in tasks: those of a partition run one after the other."""
         pieces: dict[TopicPartition, list[tuple[ArchiveFile, ...]]] = {}
         for partition, some in files.items():
             piece: list[ArchiveFile] = []

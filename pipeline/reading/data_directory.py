@@ -112,7 +112,7 @@ class DataDirectory:
         return self._identity
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has here; internal topics are left out."""
+        """The number of partitions of each topic here; internal topics are left out."""
         self._open()
         return {
             topic: len(numbers)

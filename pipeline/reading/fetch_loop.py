@@ -270,11 +270,11 @@ class FetchLoop:
         self.position = following
 
     def _behind_damage(self) -> int | None:
-        """Where the next entry behind the position begins that can be got; None if there is none in
-        the range.
+        """The first offset of the next entry behind the position that can be fetched; None if there
+        is none in the range.
 
-        It may not be got from there: an index leads to an entry by its last offset. From which
-        offset it is, `_readable` says afterwards.
+        It may not come from that offset: an index leads to an entry by its last offset. The offset
+        from which it does, `_readable` holds afterwards.
         """
         begin = unreadable = max(self.position, self._readable)
         step = 1

@@ -136,7 +136,7 @@ SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What to read, from where to where, and how. Picklable. `parse` makes it."""
+    """The options of a source: what to read, its bounds, and how. Picklable. `parse` makes it."""
 
     servers: str | None = None
     """Or a data directory, `path`."""
@@ -166,7 +166,7 @@ class SourceOptions:
         return _Parser(options, streaming).parsed()
 
     def source(self, *, patient: bool = False) -> Source:
-        """What is read from, not connected to yet. Raises WrongUse for a path without data.
+        """The source, not connected yet. Raises WrongUse for a path without data.
 
         A `patient` one waits for a broker that does not answer, as `Cluster` says.
         """

@@ -96,7 +96,7 @@ class OverlayFile:
         return self._content.size
 
     def changed_ns(self) -> int:
-        """That of the file below: nobody else changes what is kept here."""
+        """The time of the file below: nobody else changes what is kept here."""
         return 0 if self._file is None else self._file.changed_ns()
 
     def fileno(self) -> int:

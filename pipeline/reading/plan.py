@@ -34,13 +34,13 @@ NAMED_MAX = 5
 
 
 class Source(Protocol):
-    """What is read from: a `client.cluster.Cluster`, or a `reading.data_directory`."""
+    """A source of records: a `client.cluster.Cluster`, or a `reading.data_directory`."""
 
     def cluster_id(self) -> str | None:
         """None: it has none."""
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has; internal topics are left out."""
+        """The number of partitions of each topic; internal topics are left out."""
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Raises NoSuchTopic."""
@@ -93,7 +93,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Bound:
-    """Where to begin, or to end, before any offset is known.
+    """The start or the end of a read, before any offset is known.
 
     One number for all partitions or one for each: an offset, EARLIEST or LATEST, or a time in ms.
     `option` is what it was given as.
@@ -113,8 +113,8 @@ class Bound:
 
 
 def starting_offsets(source: Source, partitions: Iterable[TopicPartition], bound: Bound) -> Offsets:
-    """Where to begin. Raises WrongUse if the bound leaves out a partition, names one that is not
-    read, or is a time after a partition's last record."""
+    """The offsets to begin at. Raises WrongUse if the bound leaves out a partition, names one that
+    is not read, or is a time after a partition's last record."""
     wanted = sorted(partitions)
     offsets = _resolved(source, wanted, bound)
     if bound.is_time and not bound.or_latest:
@@ -136,7 +136,7 @@ def ending_offsets(
     *,
     committed_only: bool = False,
 ) -> Offsets:
-    """Where to end; without a bound where the log does.
+    """The offsets to end at; without a bound, the ends of the log.
 
     With `committed_only` the log ends where the first open transaction begins. Raises WrongUse if
     the bound leaves out a partition or names one that is not read.
@@ -209,9 +209,9 @@ def _expect_there(source: Source, options: SourceOptions, starts: Offsets, ends:
 
 
 def latest_offsets(source: Source, options: SourceOptions, start: Offsets) -> Offsets:
-    """How far a stream that is at `start` could read now.
+    """The offsets up to which a stream that is at `start` can read now.
 
-    New partitions are in it with their earliest offset, for the first range that has them is to be
+    New partitions have their earliest offset here, for the first range that has them is to be
     empty. Raises OffsetsGone, unless onGap is skip: for a partition that is not there any more, and
     for one whose log ends before `start`.
     """
@@ -236,7 +236,7 @@ def latest_offsets(source: Source, options: SourceOptions, start: Offsets) -> Of
 
 
 def limited(start: Offsets, latest: Offsets, limit: int | None) -> Offsets:
-    """How far to read at once: `limit` offsets in all, shared out in proportion to what there is.
+    """The ends of the next read: `limit` offsets in all, shared out in proportion to what there is.
 
     Every partition that has something gets at least one offset, so all may get a little more.
     """

@@ -43,7 +43,7 @@ nobody asks for epochs."""
 
 @dataclass(frozen=True)
 class _Settings:
-    """What a log wants to know about its segments, which here never begins one."""
+    """The settings of segments that a log needs, which here never begins one."""
 
     segment_bytes: int = 2**31 - 1
     segment_ms: int = 2**63 - 1
@@ -68,7 +68,7 @@ class StoredLog:
 
     @property
     def stable_end(self) -> int:
-        """Where the first open transaction begins, or the end."""
+        """The start of the first open transaction, or the end."""
         stable = self.log.last_stable_offset
         return stable if stable < self.log.written_offset else self.end
 

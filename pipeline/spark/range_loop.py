@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Tasks(Protocol):
-    """What the loop needs of Spark: a `pipeline.spark.connect_tasks.ConnectTasks`."""
+    """The loop's interface to Spark: a `pipeline.spark.connect_tasks.ConnectTasks`."""
 
     session: str
     tag: str
@@ -84,7 +84,7 @@ def run_loop(
 
 
 def _last(reader: StreamReader, tasks: Tasks, state: State) -> MicroBatch:
-    """Where the state says that the stream is; nothing is left there of a run that was cut off."""
+    """The micro-batch that the state names last; tasks of a run that was cut off are ended."""
     last = MicroBatch.read(state)
     if last is None:
         begin = reader.initialOffset()

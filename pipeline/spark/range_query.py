@@ -34,7 +34,7 @@ WAVES = 20
 
 
 class RangeJob(Protocol):
-    """What to do with each range, and with the answers. Picklable: tasks get a copy."""
+    """The work on each range, and on the answers. Picklable: tasks get a copy."""
 
     def work(self, range_: Range, batch_id: int) -> Facts:
         """In a task. May be called again with the same arguments: Spark repeats what failed."""

@@ -38,7 +38,7 @@ PARTITIONS = 2
 
 
 class Age(NamedTuple):
-    """What a broker takes, what it keeps, and what it can tell."""
+    """A broker's abilities by its age: formats that it takes and keeps, and its requests."""
 
     formats: tuple[int, int]
     stored: int

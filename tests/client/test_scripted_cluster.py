@@ -1,5 +1,5 @@
-"""What the client makes of brokers that say what ours seldom does: leaders that move, answers that
-are lost, versions of other ages."""
+"""The client and brokers that say what ours seldom does: leaders that move, answers that are lost,
+versions of other ages."""
 
 from __future__ import annotations
 

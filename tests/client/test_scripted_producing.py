@@ -1,4 +1,4 @@
-"""What becomes of a write when brokers refuse, move or go away: sent again only if it is safe."""
+"""Writes when brokers refuse, move or go away: sent again only if it is safe."""
 
 from __future__ import annotations
 

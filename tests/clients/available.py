@@ -1,4 +1,4 @@
-"""Which clients there are, and which of them can run on this machine."""
+"""The clients, and those of them that can run on this machine."""
 
 from __future__ import annotations
 

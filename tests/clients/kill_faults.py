@@ -1,4 +1,4 @@
-"""What may be found of the records that a load had acknowledged, by what becomes of old ones.
+"""Faults of stored records against those acknowledged to a load, by what becomes of old ones.
 
 All lists are of (offset, number), in the order of the offsets.
 """

@@ -23,7 +23,7 @@ NULL = "~"
 
 
 class Abilities(NamedTuple):
-    """What a client's interface lets its user say; the protocol allows all of it."""
+    """The abilities of a client's interface; the protocol allows all of it."""
 
     null_header_value: bool = True
     #: A record whose key and value are both null.

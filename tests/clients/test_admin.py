@@ -1,4 +1,4 @@
-"""What administrators ask of a whole cluster, with the clients that have calls for it.
+"""Administration of a whole cluster, with the clients that have calls for it.
 
 `TEST_SERVER=kafka` runs them against Apache Kafka 3.9, which answers the same.
 """

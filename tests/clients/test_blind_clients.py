@@ -1,4 +1,4 @@
-"""What clients of 0.8 to 0.10 send without asking for versions: answered, and in their format.
+"""Requests of clients of 0.8 to 0.10, sent without asking for versions: answered in their format.
 
 Their own frames (tests/protocol/corpus) are sent to a running broker, each client's on one
 connection, and the answers are read to the last byte.

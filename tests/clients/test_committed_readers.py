@@ -1,4 +1,4 @@
-"""What transactional producers wrote to Apache Kafka is read from our broker as from Kafka itself.
+"""The logs of Kafka's transactional producers are read from our broker as from Kafka itself.
 
 There is no transaction coordinator here yet, so Kafka makes the logs: transactions that were
 committed, aborted and left open, between plain records. We serve a copy of its partition folder.
@@ -53,7 +53,7 @@ Answer = tuple[int, int, int, list[tuple[int, int]] | None, int]
 
 
 class Served(NamedTuple):
-    """What a server gives its readers."""
+    """A server's answers to readers."""
 
     #: Offset and value of each record, by isolation level.
     records: dict[str, list[Row]]

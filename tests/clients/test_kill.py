@@ -50,7 +50,7 @@ SETTINGS = {
 
 
 class Chapter(NamedTuple):
-    """What a load and its rounds came to."""
+    """The results of a load and its rounds."""
 
     load: Load
     policy: str

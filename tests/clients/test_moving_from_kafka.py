@@ -64,7 +64,7 @@ PATIENCE_S = 30
 
 
 class Story(NamedTuple):
-    """What each said, and of what Kafka complained."""
+    """The answers of each broker, and the complaints of Kafka."""
 
     left_by_kafka: Served
     #: Of the directory of a Kafka that was killed.

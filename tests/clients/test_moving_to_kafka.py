@@ -53,7 +53,7 @@ METADATA = "__cluster_metadata-0"
 
 
 class Ours(NamedTuple):
-    """What our broker wrote, stopped and said."""
+    """The directory that our broker wrote, its producer, and its answers."""
 
     data: Path
     sender: Sender
@@ -61,7 +61,7 @@ class Ours(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What each said at the end of its turn, and at the beginning of its turn."""
+    """The answers of each broker at the end of its turn, and at the beginning of its turn."""
 
     before: Served
     configs_once_more: dict[str, str | None]

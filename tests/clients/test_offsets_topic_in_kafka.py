@@ -69,7 +69,7 @@ UNKNOWN_KEYS = "Unknown message key with version"
 
 
 class Story(NamedTuple):
-    """What was made, where, and who said what of it."""
+    """The groups made, their folder, and each broker's view of them."""
 
     folder: Path
     theirs: Maker

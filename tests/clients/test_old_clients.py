@@ -67,7 +67,7 @@ NEW_READERS = [
 
 
 class Part(NamedTuple):
-    """What one client wrote in one go, and the format in which it lies."""
+    """The records that one client wrote in one go, and the format in which they lie."""
 
     writer: GridClient
     record_format: int

@@ -1,4 +1,4 @@
-"""What a server knew before it ended, cleanly or not, it knows when it starts again."""
+"""A server knows after a start what it knew before it ended, cleanly or not."""
 
 from __future__ import annotations
 

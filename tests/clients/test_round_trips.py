@@ -1,4 +1,4 @@
-"""What a client writes, it reads back; and so does every other client."""
+"""A client reads back its own records, and those of every other client."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ USUAL = {"session": "30", "rebalance": "60", "type": "consumer", "protocols": "r
 
 @dataclass
 class Process:
-    """What a client remembers."""
+    """The state of a client."""
 
     name: str
     member_id: str = ""

@@ -1,4 +1,4 @@
-"""Which offsets go, and when: storage.md 8.5, KIP-211."""
+"""The expiry of offsets: storage.md 8.5, KIP-211."""
 
 from __future__ import annotations
 

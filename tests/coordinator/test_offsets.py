@@ -44,8 +44,8 @@ def in_seconds(committed: Committed) -> Committed:
 
 
 class Log:
-    """What the rule says (storage.md 8.4), worked out from log offsets: the newest wins of all that
-    is in force, removals included."""
+    """The offsets by the rule (storage.md 8.4), worked out from log offsets: the newest wins of all
+    that is in force, removals included."""
 
     def __init__(self) -> None:
         self.newest: dict[tuple[str, str, int], tuple[int, Committed | None]] = {}

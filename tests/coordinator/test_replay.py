@@ -1,4 +1,4 @@
-"""What records mean: groups that come, change their kind, and go."""
+"""The replay of records: groups that come, change their kind, and go."""
 
 from __future__ import annotations
 

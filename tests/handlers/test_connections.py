@@ -1,4 +1,4 @@
-"""What a connection may do and what closes it, over a real socket."""
+"""Connections over a real socket: what they may do and what closes them."""
 
 from __future__ import annotations
 

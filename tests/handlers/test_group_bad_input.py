@@ -1,4 +1,4 @@
-"""What no client should send to groups: each gets its code, and no other group notices."""
+"""Bad input to groups: each gets its code, and no other group notices."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def made(caller: Caller, name: str | None = None, partitions: int = 1) -> Topic:
 
 
 class Runs:
-    """What Spark and `start` do, run after run: a plan that is kept, work, commit."""
+    """The steps of Spark and `start`, run after run: a plan that is kept, work, commit."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive

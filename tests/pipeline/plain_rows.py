@@ -1,4 +1,4 @@
-"""What the plain readers of `protocol.records` make of entries, as rows: the oracle of decoding."""
+"""The rows that the plain readers of `protocol.records` make of entries: the oracle of decoding."""
 
 from __future__ import annotations
 

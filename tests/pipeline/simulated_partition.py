@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 @dataclass
 class Faults:
-    """How likely each is, of every answer."""
+    """The probability of each fault, for every answer."""
 
     lost_before: float = 0.0
     lost_after: float = 0.0

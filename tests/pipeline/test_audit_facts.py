@@ -1,4 +1,4 @@
-"""What the headers of batches add up to, and what is said of it."""
+"""The facts from the headers of batches, and the findings on them."""
 
 from __future__ import annotations
 

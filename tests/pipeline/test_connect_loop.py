@@ -79,7 +79,7 @@ class Reader(StreamReader):
 
 
 class Job:
-    """Where ranges arrive. A micro-batch that is repeated must have the same ones."""
+    """A job that notes its ranges. A micro-batch that is repeated must have the same ones."""
 
     def __init__(self, world: ConnectWorld) -> None:
         self.world = world
@@ -124,7 +124,7 @@ class Tasks:
 
 
 class ConnectWorld:
-    """What outlives the client: the topic, the state, the server and the destination."""
+    """The things that outlive the client: topic, state, server and destination."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
         self.source = FakeSource()

@@ -238,7 +238,7 @@ def test_entries_out_of_the_range_are_not_looked_at() -> None:
 
 
 def test_pieces_are_the_whole_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "PIECE_BYTES", 400)
+    monkeypatch.setattr(decode, "GROUP_BYTES", 400)
     monkeypatch.setattr(decode, "PIECE_ROWS", 7)
     monkeypatch.setattr(record_fields, "BLOCK_RECORDS", 5)
     three = [

@@ -1,4 +1,4 @@
-"""What a machine has for pipelines, each told in one line by trying it."""
+"""The checks of a machine for pipelines, each told in one line by trying it."""
 
 from __future__ import annotations
 

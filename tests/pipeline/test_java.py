@@ -1,4 +1,4 @@
-"""Which Java is taken, told by its files where it can be, and what is said where none will do."""
+"""The choice of a Java, by its files where they suffice, and the errors where none will do."""
 
 from __future__ import annotations
 

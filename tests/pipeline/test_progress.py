@@ -1,4 +1,4 @@
-"""How far a job is: rates, what is left, and how a terminal, a log and a machine are told."""
+"""The progress of a job: rates, what is left, and its display on a terminal, in a log, as JSON."""
 
 from __future__ import annotations
 

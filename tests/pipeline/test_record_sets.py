@@ -1,4 +1,4 @@
-"""What of stored entries is sent as it is, what is made anew, and that all records stay."""
+"""Record sets of stored entries: sent as they are or made anew, without loss of records."""
 
 from __future__ import annotations
 

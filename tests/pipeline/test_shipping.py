@@ -1,4 +1,4 @@
-"""What is sent to executors: the zip by itself, and clusters whose Python lacks our package.
+"""The code sent to executors: the zip by itself, and clusters whose Python lacks our package.
 
 The server of Spark Connect that is started for it also archives and mirrors.
 """

@@ -1,4 +1,4 @@
-"""What Spark raises becomes the failure that it is about, in one line.
+"""An error of Spark becomes the failure that it is about, in one line.
 
 The texts are those of Spark 4.3, shortened where they repeat.
 """

@@ -1,4 +1,4 @@
-"""What a job notes for itself, and the refusal of a state that is of something else."""
+"""A job's notes for itself, and the refusal of a state that is of something else."""
 
 from __future__ import annotations
 

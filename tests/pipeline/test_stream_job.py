@@ -103,7 +103,7 @@ def test_windows_are_counted_once_by_event_time_and_late_records_are_left_out(
 
 
 class Told:
-    """What a watch is told, added up."""
+    """A watch that adds up its reports."""
 
     def __init__(self) -> None:
         self.offsets: int | None = None

@@ -1,4 +1,4 @@
-"""What a writer is told: its options, and the columns of a data frame."""
+"""The options of a writer, and the columns of a data frame."""
 
 from __future__ import annotations
 

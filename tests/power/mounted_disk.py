@@ -67,7 +67,7 @@ class Disk(MemoryFilesystem):
 
 
 class MountedDisk(mfusepy.Operations if mfusepy is not None else object):  # type: ignore[misc]
-    """What FUSE asks for. A file handle is a number; the file goes on when its name is gone."""
+    """The operations of FUSE. A file handle is a number; the file goes on when its name is gone."""
 
     use_ns = True
     flag_nopath = flag_nullpath_ok = True
@@ -234,7 +234,7 @@ class _Fuse(mfusepy.FUSE if mfusepy is not None else object):  # type: ignore[mi
 
 
 class _PowerFails:
-    """What a program sees of a power cut, until it is killed."""
+    """A power cut as a program sees it until it is killed."""
 
     def __enter__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What KIP-630's text promises of Fetch and FetchSnapshot, through a running controller.
+"""The promises of KIP-630's text for Fetch and FetchSnapshot, through a running controller.
 
 The draft's snapshot offset is the last one that a snapshot has; ours, as Kafka's, is one past it.
 Where Kafka shipped something else than the text says, the test says so and follows Kafka

@@ -1,4 +1,4 @@
-"""What KIP-630's text promises of snapshots: of their files, and when they and the log go.
+"""The promises of KIP-630's text for snapshots: their files, and when they and the log go.
 
 The draft's "snapshot offset" is the last one that a snapshot has; ours, as Kafka's, is one past it
 (storage.md 12.4). So where the text says X - 1, the end offset is X. Each test names its passage.

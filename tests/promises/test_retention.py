@@ -1,4 +1,4 @@
-"""What three documents promise of retention, through a running broker.
+"""The promises of three documents for retention, through a running broker.
 
 The proposal on enriched message metadata wants it independent of when segments roll (KAFKA-979)
 and of what files say of their age (KAFKA-881, KAFKA-1379), with a truncation inside the segment in

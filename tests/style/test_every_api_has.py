@@ -1,4 +1,4 @@
-"""What belongs to an API: a declaration, a handler that says what it does, a row in the docs."""
+"""The parts of every API: a declaration, a handler that says what it does, a row in the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user gets: one name in the environment, and a command that works from any folder."""
+"""The wheel for users: one name in the environment, and a command that works from any folder."""
 
 from __future__ import annotations
 

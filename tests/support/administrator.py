@@ -55,7 +55,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 class TopicFacts(NamedTuple):
-    """What a broker says of one topic."""
+    """A broker's answers about one topic."""
 
     topic_id: str
     #: (leader, leader epoch, replicas, in-sync replicas) of each partition.
@@ -63,7 +63,7 @@ class TopicFacts(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a broker says of the metadata of its cluster."""
+    """A broker's answers about the metadata of its cluster."""
 
     cluster_id: str
     topics: dict[str, TopicFacts]

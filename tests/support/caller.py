@@ -232,7 +232,7 @@ def batches_in(records: Any) -> int:
 
 
 class Timed:
-    """How long the block took, in ms."""
+    """The time that the block took, in ms."""
 
     def __enter__(self) -> Timed:
         self._start = time.monotonic()

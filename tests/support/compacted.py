@@ -29,7 +29,7 @@ def keyed(*rows: tuple[bytes, bytes | None], timestamp_ms: int = 1_700_000_000_0
 
 
 class Table:
-    """What a compacted topic should hold: the newest value and offset of each key."""
+    """The expected content of a compacted topic: the newest value and offset of each key."""
 
     def __init__(self, caller: Caller, topic: str, seed: int = 1) -> None:
         self.topic = topic

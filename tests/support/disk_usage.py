@@ -1,4 +1,4 @@
-"""How much a folder holds, while a broker changes it."""
+"""The size of a folder, while a broker changes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka's `kafka.tools.DumpLogSegments` says of the files of a data directory.
+"""Apache Kafka's `kafka.tools.DumpLogSegments` on the files of a data directory.
 
 The tool goes through every batch and record of a log file and compares every index entry with the
 batch it points at. A fault does not change its exit code: it is a line of its output.
@@ -40,7 +40,7 @@ FAULT = re.compile(r"isvalid: false|invalid bytes at the end|Ignoring unknown fi
 
 
 class Dumped(NamedTuple):
-    """What one look at a directory came to."""
+    """The findings of one look at a directory."""
 
     #: Lines of the tool that name a fault; what it prints to standard error is one.
     faults: list[str]

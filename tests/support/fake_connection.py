@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FakeTransport:
-    """What a connection does to its transport, written down. Large slices go to a socket pair."""
+    """A transport that records what is done to it. Large slices go to a socket pair."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []

@@ -52,7 +52,7 @@ Place = tuple[str, int]
 
 
 class Versions(NamedTuple):
-    """What a member of a classic group speaks."""
+    """The request versions of a member of a classic group."""
 
     join: int = 9
     sync: int = 5

@@ -1,4 +1,4 @@
-"""What a disk remembers: the state of the file system in memory, and what a power cut leaves of it.
+"""A disk in memory: the state of the file system, and what a power cut leaves of it.
 
 The model is at least as unkind as a real disk. Any subset of the writes since the last sync may
 have reached it, each perhaps only its beginning or some of its sectors, with zeros or noise in
@@ -22,8 +22,8 @@ SECTOR_BYTES = 512
 
 
 class Mood(NamedTuple):
-    """How a power cut treats each file and folder: the chances that nothing of what was not synced
-    is kept, or all of it; else any part may be. `names_in_order` as above."""
+    """The chances that a power cut keeps of a file or folder nothing of what was not synced, or all
+    of it; else any part may be kept. `names_in_order` as above."""
 
     nothing: float
     everything: float

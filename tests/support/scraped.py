@@ -31,7 +31,7 @@ def counters(port: int) -> dict[str, float]:
 
 
 class CodecCalls:
-    """What codecs did since this was made.
+    """The calls of codecs since this was made.
 
     calls = CodecCalls(port)
     ...

@@ -1,4 +1,4 @@
-"""What a member of a classic consumer group says when it joins, as clients write it."""
+"""The subscription of a member that joins a classic consumer group, as clients write it."""
 
 from __future__ import annotations
 

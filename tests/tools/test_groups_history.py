@@ -1,4 +1,4 @@
-"""What `triglot groups history` makes of a log of `__consumer_offsets`."""
+"""The events that `triglot groups history` finds in a log of `__consumer_offsets`."""
 
 from __future__ import annotations
 

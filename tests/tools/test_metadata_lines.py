@@ -1,4 +1,4 @@
-"""What `triglot metadata` says of a state and of changes."""
+"""The lines of `triglot metadata` for a state and for changes."""
 
 from __future__ import annotations
 

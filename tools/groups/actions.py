@@ -215,7 +215,7 @@ def _target(arguments: Arguments) -> Target:
 def _selected(
     places: Iterable[TopicPartition], wanted: Iterable[TopicSelection]
 ) -> list[TopicPartition]:
-    """Those that a --topic names; a topic that is gone may still have offsets."""
+    """The partitions that a --topic names; a topic that is gone may still have offsets."""
     wanted = list(wanted)
     return [
         place

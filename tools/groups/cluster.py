@@ -61,7 +61,7 @@ class Cluster:
         return self._router.patiently(self._router.any).offers(kind)
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of these topics that exist."""
+        """The topics of these names that exist."""
         wanted = list(names)
         return self._router.patiently(lambda: self._router.topics(wanted))
 

@@ -145,7 +145,7 @@ class History:
                 yield self._resolved(change, Transaction(producer_id, OPEN))
 
     def _events(self, entry: FetchedEntry, position: int) -> Iterator[Event]:
-        """Those of one entry; `position` is where the last one ended."""
+        """The events of one entry; `position` is where the last one ended."""
         if entry.magic < 2:
             yield from self._record_events(entry, position, None)
             return

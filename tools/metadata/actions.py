@@ -56,7 +56,7 @@ class Printer(Watcher):
         self._connected = True
 
     def troubled(self, reason: str, wait_s: float) -> None:
-        """Whoever was never reached may not be there at all; whoever was will come back."""
+        """A node that was never reached may not be there at all; one that was will come back."""
         if not self._connected:
             raise NotDone(reason)
         say(f"triglot: {reason}; trying again in {wait_s:g} s", sys.stderr)

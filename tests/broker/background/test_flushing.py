@@ -1,4 +1,4 @@
-"""When written records are synced, under each log.flush.policy."""
+"""Syncs of written records, under each log.flush.policy."""
 
 from __future__ import annotations
 

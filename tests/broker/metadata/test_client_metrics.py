@@ -1,4 +1,4 @@
-"""Who is asked for which metrics, how often, and what is kept; without sockets, in our own time."""
+"""Metrics of clients: subscriptions, intervals, what is kept; without sockets, in our own time."""
 
 from __future__ import annotations
 

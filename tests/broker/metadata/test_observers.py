@@ -1,4 +1,4 @@
-"""Who follows the metadata log: what is remembered, for how long, and of how many."""
+"""Followers of the metadata log: what is remembered, for how long, and of how many."""
 
 from __future__ import annotations
 

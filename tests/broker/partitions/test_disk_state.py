@@ -1,4 +1,4 @@
-"""When the disk counts as full, when no longer, and what the reserve file does meanwhile."""
+"""The state of a full disk: its beginning, its end, and the reserve file meanwhile."""
 
 from __future__ import annotations
 

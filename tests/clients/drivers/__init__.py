@@ -1,1 +1,1 @@
-"""What makes one client program do what a test says, the same words for every client."""
+"""Drivers of client programs: each makes one do what a test says, in the same words for all."""

@@ -1,4 +1,4 @@
-"""Who owned, read and committed what, as the members of a group said it; and what was wrong in it.
+"""Assignments, reads and commits, as the members of a group said them; and the faults in them.
 
 Offsets of the topic are numbers of records: that of number n of partition p is n, its value `p-n`.
 """

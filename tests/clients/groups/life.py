@@ -1,4 +1,4 @@
-"""What happens to the group of one client: members join, leave, are paused and killed."""
+"""The life of the group of one client: members join, leave, are paused and killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to one group. A part that fails ends it."""
+"""A scene with one group. A part that fails ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of `triglot groups` share: the command, and groups for it to look at."""
+"""Helpers of the tests of `triglot groups`: the command, and groups for it to look at."""
 
 from __future__ import annotations
 

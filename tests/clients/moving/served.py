@@ -1,4 +1,4 @@
-"""What clients get to see of a broker: metadata, every record, every committed offset.
+"""A broker as its clients see it: metadata, every record, every committed offset.
 
 Values of two brokers on the same data can be compared; only epochs of leaders may have grown.
 """

@@ -1,4 +1,4 @@
-"""What is written to a broker before its data directory goes to another.
+"""The data that is written to a broker before its data directory goes to another.
 
 Everything keeps for ever: the times in old formats are of years ago, and Apache Kafka's retention
 would look at them.

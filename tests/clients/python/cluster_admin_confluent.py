@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster: `... BOOTSTRAP TOPIC NODE USER`, in confluent-kafka.
+"""An administrator's requests to a cluster: `... BOOTSTRAP TOPIC NODE USER`, in confluent-kafka.
 
 Prints a line `name=value` for each; an error is its code. It has calls for elections and passwords.
 """

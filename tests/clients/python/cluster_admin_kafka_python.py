@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster: `... BOOTSTRAP TOPIC NODE USER`, in kafka-python 3.
+"""An administrator's requests to a cluster: `... BOOTSTRAP TOPIC NODE USER`, in kafka-python 3.
 
 Prints a line `name=value` for each; an error is its code. There are no calls for quotas.
 """

@@ -1,4 +1,4 @@
-"""What an administrator does to a group without members: `... BOOTSTRAP TOPIC GROUP`.
+"""An administrator's changes to a group without members: `... BOOTSTRAP TOPIC GROUP`.
 
 In kafka-python from 1.4.7 to 3; what a release lacks is left out.
 """

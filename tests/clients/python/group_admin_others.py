@@ -1,4 +1,4 @@
-"""What an administrator does to a group without members: `... LIBRARY BOOTSTRAP TOPIC GROUP`.
+"""An administrator's changes to a group without members: `... LIBRARY BOOTSTRAP TOPIC GROUP`.
 
 In confluent-kafka and in aiokafka.
 """

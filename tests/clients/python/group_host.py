@@ -60,7 +60,7 @@ class Reports:
 
 
 class Notes:
-    """What a member has read, what of it is not committed yet, and the telling of both."""
+    """A member's position: records read, those not committed yet, and the reports of both."""
 
     def __init__(self, name: str, reports: Reports) -> None:
         self.name = name

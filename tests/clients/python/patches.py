@@ -1,4 +1,4 @@
-"""What old releases need to run on a Python that is newer than they are.
+"""Patches for old releases to run on a Python that is newer than they are.
 
 Nothing that they send or understand is changed: only names and imports that Python took away. Each
 function changes the folder into which the release was installed.

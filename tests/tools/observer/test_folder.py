@@ -1,4 +1,4 @@
-"""What an observer keeps in a folder, and what a later one makes of it."""
+"""The folder of an observer: what it keeps there, and what a later one makes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to controller, line and observer: when it is over, both know the same.
+"""Observer and controller know the same in the end, whatever happens to them and to the line.
 
 A controller appends, takes snapshots, leads in new epochs, loses what was not agreed upon, and is
 set back to an older copy of itself; lines break, pieces come damaged, requests are refused; the
