@@ -52,10 +52,6 @@ class Api:
     def __repr__(self) -> str:
         return f"Api({self.key} {self.name} {self.min_version}-{self.max_version})"
 
-    def serves(self, version: int) -> bool:
-        """Whether a request of this version can be read."""
-        return self.min_version <= version <= self.max_version
-
     @property
     def messages(self) -> ModuleType:
         """The module with the declarations; imported at first use."""

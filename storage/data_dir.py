@@ -390,30 +390,6 @@ class DataDirectory:
         """Remove a folder that `delete_topic` renamed. Any thread may do that."""
         self._files.remove_tree(folder)
 
-    def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """Raise a log's start (-1: to its high watermark), durably. Returns the new start.
-
-        The checkpoint is on the disk before the log starts there and files are removed: losing it
-        would bring deleted records back. Raises OffsetOutOfRange, StorageError, OSError, and then
-        nothing has changed.
-        """
-        log = self.logs[topic, partition]
-        start = log.start_after_deletion(offset)
-        if log.recovery_point <= start:
-            log.sync()
-        starts, stored = {log: start}, False
-        try:
-            self.starts.announce(starts).sync()
-            stored = True
-        finally:
-            self.starts.settle(starts, stored=stored)
-        removal = self.starts.take_out((topic, partition))
-        if removal is not None:
-            removal.set_aside()
-            removal.remove()
-            self.starts.has_left(removal)
-        return start
-
     # Checkpoints
 
     def checkpoint(self) -> list[SyncStep]:

@@ -22,6 +22,7 @@ from storage.topics import Topic
 from tests.storage.logs import NOW_MS, Settings, batches_in, everything, produce
 from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.record_deletion import delete_records
 from tests.support.topic_store import open_topics
 
 KEY = ("orders", 0)
@@ -367,7 +368,7 @@ def test_deleted_records_stay_deleted() -> None:
     files, _ = used()
     start = Start(files)
 
-    assert start.directory.delete_records("orders", 0, 7) == 7
+    assert delete_records(start.directory, "orders", 0, 7) == 7
 
     assert files.read_bytes("/data/log-start-offset-checkpoint") == encode_offsets({KEY: 7})
     start = Start(files.power_cut(random.Random(1)))
@@ -378,7 +379,7 @@ def test_deleted_records_stay_deleted() -> None:
 def test_a_wrong_bit_in_a_log_start_moves_no_log_start() -> None:
     files, _ = used()
     start = Start(files)
-    start.directory.delete_records("orders", 0, 7)
+    delete_records(start.directory, "orders", 0, 7)
     start.directory.close()
     path = "/data/log-start-offset-checkpoint"
     whole = files.read_bytes(path)
@@ -397,7 +398,7 @@ def test_a_wrong_bit_in_a_log_start_moves_no_log_start() -> None:
 def test_a_log_start_that_kafka_has_moved_is_believed_though_an_old_checksum_stayed() -> None:
     files, _ = used()
     start = Start(files)
-    start.directory.delete_records("orders", 0, 7)
+    delete_records(start.directory, "orders", 0, 7)
     start.directory.close()
     path = "/data/log-start-offset-checkpoint"
     files.write_bytes(path, files.read_bytes(path).replace(b"orders 0 7", b"orders 0 5"))
@@ -412,7 +413,7 @@ def test_a_log_start_that_kafka_has_moved_is_believed_though_an_old_checksum_sta
     start.directory.close()
     assert decode_offsets(files.read_bytes(path), path) == {KEY: 5}
     assert Start(files).directory.logs[KEY].start_offset == 5
-    assert start.directory.delete_records("orders", 0, -1) == 12
+    assert delete_records(start.directory, "orders", 0, -1) == 12
 
 
 def test_a_log_start_is_answered_when_all_below_it_is_on_the_disk() -> None:
@@ -422,7 +423,7 @@ def test_a_log_start_is_answered_when_all_below_it_is_on_the_disk() -> None:
     start.fill(count=3)
     end = start.directory.logs["orders", 0].next_offset
 
-    assert start.directory.delete_records("orders", 0, end) == end
+    assert delete_records(start.directory, "orders", 0, end) == end
 
     for seed in range(10):
         again = Start(files.power_cut(random.Random(seed)))

@@ -14,6 +14,7 @@ from storage.layout import RECEIVE_TIMES
 from tests.storage.logs import NOW_MS, Settings, produce
 from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.record_deletion import delete_records
 from tests.support.topic_store import open_topics
 
 SETTINGS = Settings(segment_bytes=400, index_interval_bytes=100)
@@ -139,7 +140,7 @@ def test_deleted_records_and_topics_are_gone_on_disk_when_that_is_answered() -> 
     used.create("other")
     used.fill("orders", 6)
 
-    used.directory.delete_records("orders", 0, 9)
+    delete_records(used.directory, "orders", 0, 9)
     assert not {name for name in unsettled(used.files) if "checkpoint" in name}
     stored = used.topics.remove("orders")
     used.directory.delete_topic(stored)

@@ -22,6 +22,7 @@ from tests.storage.logs import (
 )
 from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.record_deletion import delete_records
 from tests.support.topic_store import open_topics
 
 PATH = "/data"
@@ -92,7 +93,7 @@ def test_a_log_starts_where_it_was_told_to_wherever_the_power_fails(
         replacing.commit()
         if is_swapped:
             replacing.swap()
-        directory.delete_records("a", 0, new_start)
+        delete_records(directory, "a", 0, new_start)
         write_checkpoints(directory)  # it need not tell of the new start any more
         if is_swapped:
             replacing.finish()

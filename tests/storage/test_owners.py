@@ -13,6 +13,7 @@ from storage.metadata.loading import load
 from tests.storage.logs import produce
 from tests.storage.test_data_dir import SIX, Start, offsets, reasons, used
 from tests.support.checkpoints import write_checkpoints
+from tests.support.record_deletion import delete_records
 
 OTHER_ID = bytes(15) + b"\x07"
 ID_FILE = "/data/orders-0/partition.metadata"
@@ -58,7 +59,7 @@ def test_d3_a_folder_with_another_id_is_not_served_and_not_touched(known: bool) 
 def test_a_log_start_and_gaps_of_a_partition_that_is_not_served_stay_noted() -> None:
     files, _ = used()
     start = Start(files)
-    start.directory.delete_records("orders", 0, 7)
+    delete_records(start.directory, "orders", 0, 7)
     start.directory.close()
     files.write_bytes(ID_FILE, encode_partition_metadata(OTHER_ID))
     Start(files).directory.close()

@@ -27,6 +27,7 @@ from tests.storage.logs import (
 from tests.storage.message_sets import message_set, records_in
 from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.record_deletion import delete_records
 from tests.support.topic_store import open_topics
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def life(files: MemoryFilesystem, promises: Promises, seed: int) -> None:
         if turn == 1:
             log.sync()
             promises.history.promised = log.recovery_point
-            promises.start = broker.directory.delete_records("a", 0, 6)
+            promises.start = delete_records(broker.directory, "a", 0, 6)
         assert broker.directory.close()
         promises.history.promised = len(promises.history.records)
 

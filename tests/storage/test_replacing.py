@@ -24,6 +24,7 @@ from tests.storage.logs import NOW_MS, Settings, header_of, taken
 from tests.storage.message_sets import message_set, records_in
 from tests.support.checkpoints import write_checkpoints
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
+from tests.support.record_deletion import delete_records
 from tests.support.replacement import replace_segments
 from tests.support.topic_store import open_topics
 
@@ -172,7 +173,7 @@ def life(files: MemoryFilesystem, model: Model, seed: int, *, until: int = 3) ->
         model.promised = log.recovery_point
         model.allowed = [survivors(log)]
         if turn == 1:
-            directory.delete_records("a", 0, rng.randrange(log.next_offset))
+            delete_records(directory, "a", 0, rng.randrange(log.next_offset))
             model.allowed.append(survivors(log))
         clean(directory, log, model, files)
         if rng.random() < 0.3:
@@ -365,7 +366,7 @@ def probed(group: CleanedGroup) -> list[str]:
 def test_a_group_whose_source_is_gone_is_discarded() -> None:
     files, directory, log, _ = filled()
     group = first_group(files, log)
-    directory.delete_records("a", 0, group.sources[0] + log.segments[1].base_offset + 1)
+    delete_records(directory, "a", 0, group.sources[0] + log.segments[1].base_offset + 1)
     before = survivors(log)
     assert group.sources[0] not in log.segments.base_offsets
 

@@ -14,7 +14,6 @@ EXCUSED: dict[str, str] = {
     "broker/server.py": "the composition root: it makes, starts and stops all parts",
     "broker/background/cleaner.py": "compaction as a whole, from the plan to the checkpoint",
     "broker/coordinator/classic/group.py": "a classic group: its states, requests and deadlines",
-    "storage/data_dir.py": "the data directory as a whole: take, open, create, delete, note",
     "storage/log.py": "one log: append, write, roll, sync, read, fail and close",
     "storage/segment.py": "one segment with its file and its indexes, a whole machine",
     "tests/storage/inspection/test_cases.py": "a list of cases, each with its check and repair",
