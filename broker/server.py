@@ -297,31 +297,31 @@ class Broker:
         self.cleaner.start()
 
     def _parts(self) -> Parts:
-        return Parts(
-            appends=self.appends,
-            client_metrics=self.client_metrics,
-            clock_ms=self.now_ms,
-            cluster_id=self.directory.identity.cluster_id,
-            controller=self.controller,
-            conversions=self.conversions,
-            directory=self.directory,
-            disk=self.disk,
-            dynamic_settings=self.dynamic_settings,
-            fetch_sessions=self.fetch_sessions,
-            flushing=self.flushing,
-            group_commit=self.group_commit,
-            groups=self.groups,
-            log_starts=self.log_starts,
-            loop=self.loop,
-            node_id=self.settings.current.node_id,
-            offsets=self.offsets,
-            port_of=lambda listener: self.listening.ports[listener],
-            preparation=Preparation(self.converter, self.expander, self.appends, self.disk),
-            readers=self.readers,
-            remove_folders=self.folder_removal.remove_later,
-            settings=self.settings,
-            topics=self.topics,
-        )
+        parts = Parts()
+        parts.appends = self.appends
+        parts.client_metrics = self.client_metrics
+        parts.clock_ms = self.now_ms
+        parts.cluster_id = self.directory.identity.cluster_id
+        parts.controller = self.controller
+        parts.conversions = self.conversions
+        parts.directory = self.directory
+        parts.disk = self.disk
+        parts.dynamic_settings = self.dynamic_settings
+        parts.fetch_sessions = self.fetch_sessions
+        parts.flushing = self.flushing
+        parts.group_commit = self.group_commit
+        parts.groups = self.groups
+        parts.log_starts = self.log_starts
+        parts.loop = self.loop
+        parts.node_id = self.settings.current.node_id
+        parts.offsets = self.offsets
+        parts.port_of = lambda listener: self.listening.ports[listener]
+        parts.preparation = Preparation(self.converter, self.expander, self.appends, self.disk)
+        parts.readers = self.readers
+        parts.remove_folders = self.folder_removal.remove_later
+        parts.settings = self.settings
+        parts.topics = self.topics
+        return parts
 
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from storage.data_dir import DataDirectory
 
 
-@dataclass(slots=True, kw_only=True)
 class Parts:
-    """The parts of the broker that handlers use, the same for all connections."""
+    """The parts of the broker that handlers use, the same for all connections. Who makes it assigns
+    all of them. (A dataclass would cost a start 8 ms.)"""
 
     appends: Appends
     client_metrics: Callable[[], ClientMetrics]
@@ -66,8 +65,10 @@ class Parts:
     settings: CurrentSettings
     topics: Topics
 
+    __slots__ = tuple(__annotations__)
 
-PARTS = tuple(field.name for field in fields(Parts))
+
+PARTS = Parts.__slots__
 
 
 class Context(Parts):

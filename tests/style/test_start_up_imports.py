@@ -18,7 +18,8 @@ from tests.style.sources import CHECKOUT
 LATER = (
     *("cramjam", "crcmod", "lz4", "snappy", "zstandard", "gzip"),
     *("client", "structlog", "rich", "numpy", "pyarrow", "pyspark"),
-    *("importlib.metadata", "argparse", "difflib", "json", "tomllib", "unittest", "uuid"),
+    *("importlib.metadata", "argparse", "dataclasses", "difflib", "json", "tomllib", "unittest"),
+    "uuid",
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
 
