@@ -73,7 +73,7 @@ def _is_of_metadata(request: Request) -> bool:
 
 
 class _Look:
-    """One look at the log for one follower: a broker.fetching.waiting.Look."""
+    """One look at the log for one follower: a broker.fetching.waiting.ReadPass."""
 
     def __init__(self, request: Request, ctx: Context) -> None:
         message: FetchRequest = request.message

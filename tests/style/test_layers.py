@@ -151,7 +151,7 @@ def test_only_the_file_system_uses_the_modules_that_do_it_for_one() -> None:
     found = [
         f"{path}:{line}: import {module}"
         for path in python_files(*FLOORS)
-        if path not in {"storage/filesystem.py", "storage/index_file.py"}
+        if path not in {"storage/filesystem.py"}
         for line, module in imported_modules(path)
         if module in {"shutil", "tempfile", "mmap", "fcntl", "glob"}
     ]
