@@ -13,7 +13,7 @@ import pytest
 
 from broker.network.dispatch import HANDLERS
 from protocol.registry import APIS
-from tests.style.sources import CHECKOUT
+from tests.style.sources import CHECKOUT, FLOORS
 
 LATER = (
     *("cramjam", "crcmod", "lz4", "snappy", "zstandard", "gzip"),
@@ -22,6 +22,9 @@ LATER = (
     "uuid",
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
+
+MODULES_MAX = 283
+"""Modules of ours that a start imports."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,12 @@ def test_the_command_line_imports_no_client_and_no_broker_before_they_are_needed
 @pytest.mark.parametrize("module", LATER)
 def test_importing_the_server_does_not_import(module: str, imported: frozenset[str]) -> None:
     assert module not in imported
+
+
+def test_importing_the_server_imports_no_more_modules_than_it_did(imported: frozenset[str]) -> None:
+    # A module of ours takes a tenth of a millisecond to half a one.
+    ours = {name for name in imported if name.partition(".")[0] in FLOORS}
+    assert len(ours) <= MODULES_MAX, "one more needs a reason, or is imported when it is needed"
 
 
 def test_importing_the_server_imports_only_messages_that_are_served(
