@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from protocol.records.crc import crc32c
 from tests.handlers.test_connections import resident_bytes
 from tests.support.broker_process import BrokerProcess
-from tests.support.caller import Caller, Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Caller, Target, batch, fetch_request, produce_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +133,7 @@ def bombard(broker: BrokerProcess, kind: str, bomb: bytes) -> list[Caller]:
     for number in range(EACH):
         for caller in callers:
             if kind == "stored":
-                frame = caller.frame(fetch_request(Wanted(STORED, number)), 2, number)
+                frame = caller.frame(fetch_request(Target(STORED, number)), 2, number)
             else:
                 frame = caller.frame(produce_request((OPENED, 0, bomb), acks=1), 9, number)
             caller.send_raw(frame)

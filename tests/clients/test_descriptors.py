@@ -18,7 +18,7 @@ from protocol.registry import APIS
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import (
     Caller,
-    Wanted,
+    Target,
     batch,
     by_partition,
     fetch_request,
@@ -104,7 +104,7 @@ def _read_all(client: Caller) -> list[list[bytes | None]]:
     """All values by partition, every request for all of them from where the last ended."""
     found: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
     while True:
-        wanted = [Wanted(TOPIC, len(values), index) for index, values in enumerate(found)]
+        wanted = [Target(TOPIC, len(values), index) for index, values in enumerate(found)]
         entries = by_partition(client.call(fetch_request(*wanted), 12))
         before = sum(map(len, found))
         for (_, index), entry in entries.items():

@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol.records.crc import crc32c
-from tests.support.caller import Wanted, fetch_request
+from tests.support.caller import Target, fetch_request
 from tests.support.group_caller import GroupCaller
 from tests.support.wire_client import ConnectionClosed
 
@@ -57,7 +57,7 @@ class PlainCaller(GroupCaller):
         max_bytes: int = 1 << 20,
     ) -> Fetched:
         """One fetch of one partition."""
-        wanted = Wanted(topic, offset, partition, partition_max_bytes=max_bytes)
+        wanted = Target(topic, offset, partition, partition_max_bytes=max_bytes)
         options: dict[str, Any] = {"isolation_level": 1} if committed else {}
         answer = self.call(fetch_request(wanted, **options), version)
         ((entry,),) = [answered.partitions for answered in answer.responses]

@@ -21,7 +21,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.records.crc import crc32c
 from protocol.registry import APIS
 from tests.records.bombs import EXPANDED_BYTES, gzip_bomb, lz4_bomb, zstd_bomb
-from tests.support.caller import Caller, Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Caller, Target, batch, fetch_request, produce_request
 from tests.support.old_sets import GZIP, LZ4, SNAPPY, ZSTD, message, messages, seen
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def test_a_bomb_that_was_stored_unopened_does_no_harm_when_it_has_to_be_converte
     for index in range(8):
         caller.produce(topic, batch(b"before"), partition=index, version=9)
         assert caller.produce(topic, records, partition=index, version=produced).error_code == 0
-    wanted = [Wanted(topic, 1, index) for index in range(8)]
+    wanted = [Target(topic, 1, index) for index in range(8)]
 
     with Pings(broker) as pings:
         answer = caller.call(fetch_request(*wanted), version)
@@ -210,7 +210,7 @@ def test_who_needs_a_thread_for_less_does_not_wait_behind_bombs(
         caller.create_topic(f"{topic}-stored", partitions=12)
         for index in range(12):
             caller.produce(f"{topic}-stored", batch_of(zeros, GZIP), partition=index, version=9)
-        wanted = [Wanted(f"{topic}-stored", 0, index) for index in range(12)]
+        wanted = [Target(f"{topic}-stored", 0, index) for index in range(12)]
         bombs, produced = fetch_request(*wanted), 1
 
     with ExitStack() as stack:

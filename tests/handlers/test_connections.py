@@ -14,7 +14,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.support.broker_process import BrokerProcess
-from tests.support.caller import Caller, Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Caller, Target, batch, fetch_request, produce_request
 from tests.support.wire_client import ConnectionClosed
 
 METADATA = APIS[3]
@@ -144,7 +144,7 @@ def test_half_closing_still_gets_what_is_owed(caller: Caller, topic: str) -> Non
 
 def test_half_closing_drops_a_fetch_that_waits(caller: Caller, topic: str) -> None:
     caller.create_topic(topic)
-    caller.send(fetch_request(Wanted(topic), max_wait_ms=30_000), 12)
+    caller.send(fetch_request(Target(topic), max_wait_ms=30_000), 12)
     caller.see_nothing_come()
 
     caller.socket.shutdown(socket.SHUT_WR)
@@ -160,7 +160,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(
     caller.create_topic(topic)
     for _ in range(20):
         with Caller(broker.host, broker.port) as leaving:
-            leaving.send(fetch_request(Wanted(topic), max_wait_ms=30_000), 12)
+            leaving.send(fetch_request(Target(topic), max_wait_ms=30_000), 12)
             leaving.see_nothing_come(0.01)
 
     assert caller.produce(topic, batch(b"a")).error_code == 0
@@ -176,7 +176,7 @@ def test_a_client_that_resets_in_the_middle_of_a_large_answer_harms_nobody(
         with Caller(broker.host, broker.port) as leaving:
             leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             for _ in range(3):
-                leaving.send(fetch_request(Wanted(topic)), 12)
+                leaving.send(fetch_request(Target(topic)), 12)
             leaving.socket.recv(1000)
 
     assert len(caller.fetch(topic).records) > 8_000_000
@@ -193,7 +193,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_delays_nobody(
     try:
         for reader in slow:
             for number in range(10):
-                reader.send_raw(reader.frame(fetch_request(Wanted(topic)), 12, number))
+                reader.send_raw(reader.frame(fetch_request(Target(topic)), 12, number))
         time.sleep(0.3)
         started_s = time.monotonic()
         assert caller.produce(topic, batch(b"y")).error_code == 0
@@ -217,7 +217,7 @@ def test_what_is_read_ahead_of_a_waiting_fetch_is_bounded(
     before = resident_bytes(broker.pid)
     flood = caller.frame(produce_request((topic, 0, batch(b"x" * 900_000))), 9, 2)
     with Caller(broker.host, broker.port) as pushing:
-        pushing.send(fetch_request(Wanted(topic), max_wait_ms=2_000), 12)
+        pushing.send(fetch_request(Target(topic), max_wait_ms=2_000), 12)
         pushing.socket.settimeout(0.5)
         with contextlib.suppress(TimeoutError):
             for _ in range(100):

@@ -12,8 +12,8 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.support.caller import (
     Caller,
+    Target,
     Timed,
-    Wanted,
     batch,
     batches_in,
     by_partition,
@@ -105,10 +105,10 @@ def test_unknown_topics_and_partitions_are_told_at_once_and_the_others_are_read(
     known = named(caller, topic, version)
     missing: str | bytes = b"\x07" * 16 if version >= 13 else "missing"
     request = fetch_request(
-        Wanted(missing),
-        Wanted(known, 0, 5),
-        Wanted(known, 0, -1),
-        Wanted(known),
+        Target(missing),
+        Target(known, 0, 5),
+        Target(known, 0, -1),
+        Target(known),
         max_wait_ms=LONG_MS,
     )
 
@@ -134,7 +134,7 @@ def test_the_first_batch_comes_whole_whatever_the_limits(
     caller.produce(topic, batch(b"y"))
     known = named(caller, topic, version)
 
-    answer = caller.call(fetch_request(Wanted(known, partition_max_bytes=1), max_bytes=1), version)
+    answer = caller.call(fetch_request(Target(known, partition_max_bytes=1), max_bytes=1), version)
 
     assert records_in(answer.responses[0].partitions[0].records) == [(0, b"x" * 5000)]
 
@@ -150,7 +150,7 @@ def test_partitions_are_filled_in_the_order_asked_for_until_max_bytes(
 
     def filled(*partitions: int, max_bytes: int) -> list[int]:
         answer = caller.call(
-            fetch_request(*(Wanted(topic, 0, p) for p in partitions), max_bytes=max_bytes), 12
+            fetch_request(*(Target(topic, 0, p) for p in partitions), max_bytes=max_bytes), 12
         )
         entries = answer.responses[0].partitions
         assert [entry.partition_index for entry in entries] == list(partitions)
@@ -174,8 +174,8 @@ def test_a_limit_of_a_partition_holds_for_it_alone_and_batches_are_never_cut(
 
     answer = caller.call(
         fetch_request(
-            Wanted(topic, 0, 0, partition_max_bytes=size * 2 + 5),
-            Wanted(topic, 0, 1, partition_max_bytes=size - 1),
+            Target(topic, 0, 0, partition_max_bytes=size * 2 + 5),
+            Target(topic, 0, 1, partition_max_bytes=size - 1),
         ),
         12,
     )
@@ -190,7 +190,7 @@ def test_a_partition_named_twice_is_read_twice(caller: Caller, topic: str) -> No
     caller.produce(topic, batch(b"a"))
     caller.produce(topic, batch(b"b"))
 
-    answer = caller.call(fetch_request(Wanted(topic, 0), Wanted(topic, 1)), 12)
+    answer = caller.call(fetch_request(Target(topic, 0), Target(topic, 1)), 12)
 
     entries = [entry for found in answer.responses for entry in found.partitions]
     assert [records_in(entry.records)[-1] for entry in entries] == [(1, b"b"), (1, b"b")]
@@ -200,8 +200,8 @@ def test_a_replica_may_not_follow(caller: Caller, topic: str) -> None:
     topic_id = caller.create_topic(topic)
     follower = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
 
-    old = caller.call(fetch_request(Wanted(topic), replica_id=2), 4)
-    new = caller.call(fetch_request(Wanted(topic_id), replica_state=follower), 15)
+    old = caller.call(fetch_request(Target(topic), replica_id=2), 4)
+    new = caller.call(fetch_request(Target(topic_id), replica_state=follower), 15)
 
     for answer in (old, new):
         code = answer.responses[0].partitions[0].error_code
@@ -223,7 +223,7 @@ def test_a_leader_epoch_that_is_not_ours_is_told(caller: Caller, topic: str, ver
     known = named(caller, topic, version)
 
     def code(epoch: int) -> int:
-        answer = caller.call(fetch_request(Wanted(known, current_leader_epoch=epoch)), version)
+        answer = caller.call(fetch_request(Target(known, current_leader_epoch=epoch)), version)
         found: int = answer.responses[0].partitions[0].error_code
         return found
 
@@ -245,7 +245,7 @@ def test_after_a_restart_the_old_leader_epoch_is_fenced_and_its_end_is_known(
         new = caller.describe(topic).partitions[0].leader_epoch
 
         def entry(offset: int, **epochs: int) -> Any:
-            answer = caller.call(fetch_request(Wanted(topic, offset, **epochs)), 12)
+            answer = caller.call(fetch_request(Target(topic, offset, **epochs)), 12)
             return answer.responses[0].partitions[0]
 
         fenced = entry(0, current_leader_epoch=old)
@@ -265,7 +265,7 @@ def test_after_a_restart_the_old_leader_epoch_is_fenced_and_its_end_is_known(
 def test_a_version_that_is_not_offered_closes_the_connection(
     caller: Caller, topic: str, version: int
 ) -> None:
-    frame = bytearray(caller.frame(fetch_request(Wanted(topic)), 12))
+    frame = bytearray(caller.frame(fetch_request(Target(topic)), 12))
     frame[6:8] = version.to_bytes(2, "big", signed=True)
 
     caller.send_raw(bytes(frame))
@@ -278,7 +278,7 @@ def test_a_large_answer_leaves_in_order_with_what_is_behind_it(caller: Caller, t
     caller.create_topic(topic, max_message_bytes="5000000")
     for letter in b"ab":
         caller.produce(topic, batch(bytes([letter]) * 4_000_000))
-    requests = [fetch_request(Wanted(topic, offset, partition_max_bytes=1)) for offset in (0, 1)]
+    requests = [fetch_request(Target(topic, offset, partition_max_bytes=1)) for offset in (0, 1)]
 
     caller.send_raw(
         b"".join(

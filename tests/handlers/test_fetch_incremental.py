@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.registry import APIS
 from tests.support.broker_process import BrokerProcess
-from tests.support.caller import Caller, Wanted, batch, by_partition, fetch_request, records_in
+from tests.support.caller import Caller, Target, batch, by_partition, fetch_request, records_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ class Consumer:
         self.epoch = 0
 
     def fetch(
-        self, *wanted: Wanted, forget: tuple[str | bytes, int] | None = None, max_wait_ms: int = 0
+        self, *wanted: Target, forget: tuple[str | bytes, int] | None = None, max_wait_ms: int = 0
     ) -> FetchResponse:
         forgotten = []
         if forget is not None:
@@ -71,12 +71,12 @@ def test_a_session_answers_only_what_has_changed(
     consumer = Consumer(caller, version)
     caller.produce(topic, batch(b"a"), partition=0)
 
-    first = by_partition(consumer.fetch(*(Wanted(known, 0, p) for p in range(3))))
+    first = by_partition(consumer.fetch(*(Target(known, 0, p) for p in range(3))))
     assert consumer.session_id > 0
     assert set(first) == {(known, 0), (known, 1), (known, 2)}
     assert records_in(first[known, 0].records) == [(0, b"a")]
 
-    assert by_partition(consumer.fetch(Wanted(known, 1, 0))) == {}
+    assert by_partition(consumer.fetch(Target(known, 1, 0))) == {}
 
     caller.produce(topic, batch(b"b"), partition=1)
     changed = by_partition(consumer.fetch())
@@ -95,8 +95,8 @@ def test_partitions_are_added_and_forgotten(
     for partition in range(3):
         caller.produce(topic, batch(b"%d" % partition), partition=partition)
 
-    assert set(by_partition(consumer.fetch(Wanted(known, 0, 0)))) == {(known, 0)}
-    assert set(by_partition(consumer.fetch(Wanted(known, 0, 2)))) == {(known, 0), (known, 2)}
+    assert set(by_partition(consumer.fetch(Target(known, 0, 0)))) == {(known, 0)}
+    assert set(by_partition(consumer.fetch(Target(known, 0, 2)))) == {(known, 0), (known, 2)}
     assert set(by_partition(consumer.fetch(forget=(known, 0)))) == {(known, 2)}
     assert set(by_partition(consumer.fetch(forget=(known, 2)))) == set()
 
@@ -106,7 +106,7 @@ def test_a_moved_log_start_is_news(
 ) -> None:
     consumer = Consumer(caller, version)
     caller.produce(topic, batch(b"a"))
-    consumer.fetch(Wanted(known, 1, 0))
+    consumer.fetch(Target(known, 1, 0))
     assert consumer.fetch().responses == []
 
     caller.delete_records(topic, 1)
@@ -119,7 +119,7 @@ def test_an_unknown_session_and_a_wrong_epoch_are_refused_as_a_whole(
     caller: Caller, topic: str, version: int, known: str | bytes
 ) -> None:
     consumer = Consumer(caller, version)
-    consumer.fetch(Wanted(known))
+    consumer.fetch(Target(known))
     session_id = consumer.session_id
 
     def code(session_id: int, epoch: int) -> int:
@@ -141,12 +141,12 @@ def test_a_session_is_known_on_other_connections_and_closed_by_epoch_minus_1(
     broker: BrokerProcess, caller: Caller, version: int, known: str | bytes
 ) -> None:
     consumer = Consumer(caller, version)
-    consumer.fetch(Wanted(known))
+    consumer.fetch(Target(known))
     with Caller(broker.host, broker.port) as other:
         consumer.caller = other
         assert consumer.fetch().error_code == 0
 
-        closing = fetch_request(Wanted(known), session_id=consumer.session_id, session_epoch=-1)
+        closing = fetch_request(Target(known), session_id=consumer.session_id, session_epoch=-1)
         answer = other.call(closing, version)
         assert (answer.error_code, answer.session_id) == (0, 0)
         assert len(answer.responses) == 1
@@ -157,11 +157,11 @@ def test_a_session_is_known_on_other_connections_and_closed_by_epoch_minus_1(
 def test_a_session_of_names_can_not_go_on_with_ids(caller: Caller, topic: str) -> None:
     topic_id = caller.create_topic(topic)
     consumer = Consumer(caller, BY_NAME)
-    consumer.fetch(Wanted(topic))
+    consumer.fetch(Target(topic))
 
     consumer.version = BY_ID
     assert consumer.fetch().error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    mixed = consumer.fetch(Wanted(topic_id))
+    mixed = consumer.fetch(Target(topic_id))
     assert (mixed.error_code, mixed.responses) == (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, [])
 
     consumer.version = BY_NAME
@@ -171,7 +171,7 @@ def test_a_session_of_names_can_not_go_on_with_ids(caller: Caller, topic: str) -
 def test_a_topic_made_anew_is_unknown_to_a_session_of_ids(caller: Caller, topic: str) -> None:
     old_id = caller.create_topic(topic)
     consumer = Consumer(caller, BY_ID)
-    consumer.fetch(Wanted(old_id))
+    consumer.fetch(Target(old_id))
     caller.delete_topic(topic)
     new_id = caller.create_topic(topic)
     caller.produce(topic, batch(b"new"))
@@ -181,14 +181,14 @@ def test_a_topic_made_anew_is_unknown_to_a_session_of_ids(caller: Caller, topic:
         assert entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     assert new_id != old_id
-    assert set(by_partition(consumer.fetch(Wanted(new_id), forget=(old_id, 0)))) == {(new_id, 0)}
+    assert set(by_partition(consumer.fetch(Target(new_id), forget=(old_id, 0)))) == {(new_id, 0)}
 
 
 def test_a_session_of_names_reads_a_topic_made_anew(caller: Caller, topic: str) -> None:
     caller.create_topic(topic)
     caller.produce(topic, batch(b"old"))
     consumer = Consumer(caller, BY_NAME)
-    consumer.fetch(Wanted(topic))
+    consumer.fetch(Target(topic))
     caller.delete_topic(topic)
 
     for _ in range(2):
@@ -205,7 +205,7 @@ def test_an_incremental_fetch_without_news_waits_and_is_woken(
 ) -> None:
     with Caller(broker.host, broker.port) as reader:
         consumer = Consumer(reader, version)
-        consumer.fetch(Wanted(known, 0, 0), Wanted(known, 0, 1))
+        consumer.fetch(Target(known, 0, 0), Target(known, 0, 1))
 
         started_s = time.monotonic()
         assert consumer.fetch(max_wait_ms=150).responses == []
@@ -232,9 +232,9 @@ def test_a_full_cache_answers_without_a_session(tmp_path: Path) -> None:
     ):
         caller.create_topic("t")
         first, second = Consumer(caller, 12), Consumer(caller, 12)
-        first.fetch(Wanted("t"))
+        first.fetch(Target("t"))
 
-        refused = second.fetch(Wanted("t"))
+        refused = second.fetch(Target("t"))
 
         assert (refused.session_id, refused.error_code) == (0, 0)
         assert len(refused.responses) == 1

@@ -11,7 +11,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP, ZSTD
 from protocol.records.legacy import Message, build_messages
 from protocol.records.walk import walk
-from tests.support.caller import Wanted, by_partition, fetch_request
+from tests.support.caller import Target, by_partition, fetch_request
 from tests.support.old_reader import Shelf, magics_of, records_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_the_first_partition_with_data_gives_a_whole_entry_and_the_others_obey(
     shelf.topic("p", partitions=3)
     for partition in (1, 2):
         shelf.store("p", batch(3, 500, GZIP), batch(3), partition=partition)
-    wanted = [Wanted("p", 0, p, partition_max_bytes=20) for p in range(3)]
+    wanted = [Target("p", 0, p, partition_max_bytes=20) for p in range(3)]
 
     answer = shelf.reader().fetch(fetch_request(*wanted), 3)
 
@@ -132,7 +132,7 @@ def test_a_size_of_nothing_does_not_stall_a_reader(shelf: Shelf, size: int, coun
     shelf.store("t", batch(count, codec=GZIP))
 
     entry = shelf.fetch("t", version=3, max_bytes=size)
-    wanted = Wanted("t", 0, 0, partition_max_bytes=size)
+    wanted = Target("t", 0, 0, partition_max_bytes=size)
     limited = shelf.reader().fetch(fetch_request(wanted, max_bytes=size), 3)
 
     assert len(records_of(entry.records)) == count
@@ -148,7 +148,7 @@ def test_the_size_of_an_answer_is_shared_by_the_partitions_in_their_order(
     for partition in range(2):
         shelf.store("p", *[batch(10, codec=codec)] * 10, partition=partition)
     one = len(shelf.fetch("p", version=3).records)
-    wanted = [Wanted("p", 0, p) for p in (1, 0)]
+    wanted = [Target("p", 0, p) for p in (1, 0)]
 
     answer = shelf.reader().fetch(fetch_request(*wanted, max_bytes=one + one // 2), 3)
 
@@ -182,7 +182,7 @@ def test_converted_records_of_one_answer_are_bounded_and_every_partition_gets_it
     rounds = 0
     while min(offsets.values()) < 8000:
         rounds += 1
-        wanted = [Wanted("p", offsets[p], p) for p in range(6)]
+        wanted = [Target("p", offsets[p], p) for p in range(6)]
         entries = by_partition(reader.fetch(fetch_request(*wanted), version))
         total = sum(len(entry.records) for entry in entries.values())
         assert 0 < total <= CONVERTED_MAX_BYTES
@@ -205,7 +205,7 @@ def test_one_entry_above_the_bound_comes_alone(shelf: Shelf) -> None:
         by_partition(
             shelf.reader().fetch(
                 fetch_request(
-                    *(Wanted("p", 0, p, partition_max_bytes=5_000_000) for p in (first, 1 - first))
+                    *(Target("p", 0, p, partition_max_bytes=5_000_000) for p in (first, 1 - first))
                 ),
                 2,
             )

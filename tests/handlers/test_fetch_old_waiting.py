@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP
-from tests.support.caller import NOW_MS, Timed, Wanted, fetch_request
+from tests.support.caller import NOW_MS, Target, Timed, fetch_request
 from tests.support.old_reader import Shelf, records_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_a_tail_that_the_reader_is_not_to_see_is_waited_at(shelf: Shelf, version
     reader = shelf.reader()
 
     with Timed() as took:
-        reader.ask(fetch_request(Wanted("t"), max_wait_ms=200), version)
+        reader.ask(fetch_request(Target("t"), max_wait_ms=200), version)
         shelf.store("t", MARKER)
         assert sees_nothing(shelf, reader)
         assert offsets(reader) == []
@@ -63,7 +63,7 @@ def test_a_tail_that_the_reader_is_not_to_see_is_waited_at(shelf: Shelf, version
 def test_records_behind_such_a_tail_wake_the_reader(shelf: Shelf, version: int) -> None:
     shelf.store("t", MARKER)
     reader = shelf.reader()
-    reader.ask(fetch_request(Wanted("t"), max_wait_ms=LONG_MS), version)
+    reader.ask(fetch_request(Target("t"), max_wait_ms=LONG_MS), version)
     assert sees_nothing(shelf, reader)
 
     shelf.store("t", MARKER)
@@ -87,7 +87,7 @@ def test_what_was_stepped_over_is_not_looked_at_again(
 
     monkeypatch.setattr(log_type, "read_entries", noted)
     reader = shelf.reader()
-    reader.ask(fetch_request(Wanted("t"), max_wait_ms=LONG_MS), 2)
+    reader.ask(fetch_request(Target("t"), max_wait_ms=LONG_MS), 2)
     shelf.store("t", MARKER)
     shelf.store("t", batch(1))
 
@@ -105,7 +105,7 @@ def test_the_minimum_counts_what_the_reader_gets_and_not_what_is_stored(
     received = len(shelf.fetch("t", version=version).records)
     assert received < len(stored)
     reader = shelf.reader()
-    reader.ask(fetch_request(Wanted("t"), min_bytes=3 * received, max_wait_ms=LONG_MS), version)
+    reader.ask(fetch_request(Target("t"), min_bytes=3 * received, max_wait_ms=LONG_MS), version)
 
     shelf.store("t", stored)
     assert sees_nothing(shelf, reader)
@@ -119,7 +119,7 @@ def test_when_the_time_is_up_there_is_what_there_is(shelf: Shelf) -> None:
     reader = shelf.reader()
 
     with Timed() as took:
-        reader.ask(fetch_request(Wanted("t"), min_bytes=10_000, max_wait_ms=150), 2)
+        reader.ask(fetch_request(Target("t"), min_bytes=10_000, max_wait_ms=150), 2)
         assert offsets(reader) == [0, 1]
 
     assert took.ms >= 140
@@ -137,7 +137,7 @@ def test_a_conversion_is_waited_for_beyond_the_time_of_the_fetch(shelf: Shelf) -
     reader = shelf.reader()
 
     with Timed() as took:
-        reader.ask(fetch_request(Wanted("t"), max_wait_ms=1), 2)
+        reader.ask(fetch_request(Target("t"), max_wait_ms=1), 2)
         assert sees_nothing(shelf, reader)
         gate.set()
         assert len(offsets(reader)) == 5000
@@ -149,12 +149,12 @@ def test_the_next_request_waits_for_the_conversion_and_other_clients_do_not(shel
     shelf.store("t", batch(5000))
     gate = hold_the_worker(shelf)
     old, new = shelf.reader(), shelf.reader()
-    old.ask(fetch_request(Wanted("t")), 2)
+    old.ask(fetch_request(Target("t")), 2)
     shelf.turn(5)
 
     assert (
         len(
-            records_of(new.fetch(fetch_request(Wanted("t")), 12).responses[0].partitions[0].records)
+            records_of(new.fetch(fetch_request(Target("t")), 12).responses[0].partitions[0].records)
         )
         == 5000
     )
@@ -167,13 +167,13 @@ def test_a_client_that_leaves_takes_its_conversion_with_it(shelf: Shelf) -> None
     shelf.store("t", batch(5000))
     gate = hold_the_worker(shelf)
     reader = shelf.reader()
-    reader.ask(fetch_request(Wanted("t")), 2)
+    reader.ask(fetch_request(Target("t")), 2)
     shelf.turn(5)
 
     reader.client.lose()
     gate.set()
     other = shelf.reader()
-    other.ask(fetch_request(Wanted("t", 4999)), 2)
+    other.ask(fetch_request(Target("t", 4999)), 2)
 
     assert offsets(other) == [4999]
     assert shelf.conversions.converted_entries == 1
@@ -183,7 +183,7 @@ def test_a_topic_deleted_during_a_conversion_is_told(shelf: Shelf) -> None:
     shelf.store("t", batch(5000, codec=GZIP))
     gate = hold_the_worker(shelf)
     reader = shelf.reader()
-    reader.ask(fetch_request(Wanted("t")), 2)
+    reader.ask(fetch_request(Target("t")), 2)
     shelf.turn(5)
 
     topics = shelf.running.broker.topics
@@ -200,7 +200,7 @@ def test_a_broker_that_stops_does_not_wait_for_a_conversion(tmp_path: Path) -> N
         shelf.store("t", batch(5000))
         gate = hold_the_worker(shelf)
         reader = shelf.reader()
-        reader.ask(fetch_request(Wanted("t"), max_wait_ms=LONG_MS), 2)
+        reader.ask(fetch_request(Target("t"), max_wait_ms=LONG_MS), 2)
         shelf.turn(5)
 
         reader.client.connection.close()

@@ -13,8 +13,8 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.support.caller import (
     Caller,
+    Target,
     Timed,
-    Wanted,
     batch,
     batches_in,
     by_partition,
@@ -69,7 +69,7 @@ def test_a_minimum_above_what_the_limits_let_through_is_not_waited_for(
     with Timed() as took:
         answer = caller.call(
             fetch_request(
-                Wanted(topic, **of_partition),
+                Target(topic, **of_partition),
                 min_bytes=1_000_000,
                 max_wait_ms=LONG_MS,
                 **of_request,
@@ -115,7 +115,7 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(
     known = named(caller, topic, version)
     with Caller(broker.host, broker.port) as reader, Timed() as took:
         waiting = reader.send(
-            fetch_request(Wanted(known, 0, 0), Wanted(known, 0, 1), max_wait_ms=LONG_MS), version
+            fetch_request(Target(known, 0, 0), Target(known, 0, 1), max_wait_ms=LONG_MS), version
         )
         reader.see_nothing_come()
         caller.produce(topic, batch(b"news"), partition=1)
@@ -133,7 +133,7 @@ def test_appends_below_the_minimum_do_not_wake_a_fetch_and_their_sum_does(
     size = len(batch(b"1"))
     with Caller(broker.host, broker.port) as reader, Timed() as took:
         waiting = reader.send(
-            fetch_request(Wanted(topic), min_bytes=size * 3, max_wait_ms=LONG_MS), 12
+            fetch_request(Target(topic), min_bytes=size * 3, max_wait_ms=LONG_MS), 12
         )
         reader.see_nothing_come()
         caller.produce(topic, batch(b"1"))
@@ -156,7 +156,7 @@ def test_bytes_that_are_there_count_towards_the_minimum(
     with Caller(broker.host, broker.port) as reader, Timed() as took:
         waiting = reader.send(
             fetch_request(
-                Wanted(topic, 0, 0), Wanted(topic, 0, 1), min_bytes=size * 2, max_wait_ms=LONG_MS
+                Target(topic, 0, 0), Target(topic, 0, 1), min_bytes=size * 2, max_wait_ms=LONG_MS
             ),
             12,
         )
@@ -173,7 +173,7 @@ def test_a_waiting_fetch_holds_back_the_request_behind_it(
 ) -> None:
     caller.create_topic(topic)
     with Caller(broker.host, broker.port) as reader:
-        waiting = reader.send(fetch_request(Wanted(topic), max_wait_ms=LONG_MS), 12)
+        waiting = reader.send(fetch_request(Target(topic), max_wait_ms=LONG_MS), 12)
         behind = reader.send(MetadataRequest(topics=[]), 12)
         reader.see_nothing_come()
         caller.produce(topic, batch(b"a"))
@@ -190,7 +190,7 @@ def test_two_fetches_in_one_write_are_answered_one_after_the_other(
 ) -> None:
     caller.create_topic(topic, partitions=2)
     with Caller(broker.host, broker.port) as reader:
-        requests = [fetch_request(Wanted(topic, 0, p), max_wait_ms=LONG_MS) for p in (0, 1)]
+        requests = [fetch_request(Target(topic, 0, p), max_wait_ms=LONG_MS) for p in (0, 1)]
         reader.send_raw(b"".join(reader.frame(r, 12, n) for n, r in enumerate(requests)))
         reader.see_nothing_come()
         caller.produce(topic, batch(b"b"), partition=1)
@@ -210,7 +210,7 @@ def test_a_fetch_that_waits_on_a_topic_is_answered_when_the_topic_is_deleted(
     caller.create_topic(topic)
     known = named(caller, topic, version)
     with Caller(broker.host, broker.port) as reader, Timed() as took:
-        waiting = reader.send(fetch_request(Wanted(known), max_wait_ms=LONG_MS), version)
+        waiting = reader.send(fetch_request(Target(known), max_wait_ms=LONG_MS), version)
         reader.see_nothing_come()
         caller.delete_topic(topic)
         answer = reader.receive(FETCH, version, waiting)
@@ -227,7 +227,7 @@ def test_topics_deleted_while_a_fetch_of_several_partitions_waits_do_not_answer_
     caller.create_topic(topic, partitions=5)
     with Caller(broker.host, broker.port) as reader:
         waiting = reader.send(
-            fetch_request(*(Wanted(topic, 0, p) for p in range(5)), max_wait_ms=LONG_MS), 12
+            fetch_request(*(Target(topic, 0, p) for p in range(5)), max_wait_ms=LONG_MS), 12
         )
         reader.see_nothing_come()
         caller.delete_topic(topic)
@@ -246,7 +246,7 @@ def test_200_idle_fetches_cost_nothing_and_one_append_wakes_only_its_watchers(
     readers = [Caller(broker.host, broker.port) for _ in range(200)]
     try:
         waiting = [
-            reader.send(fetch_request(Wanted(topic, 0, n % 20), max_wait_ms=30_000), 12)
+            reader.send(fetch_request(Target(topic, 0, n % 20), max_wait_ms=30_000), 12)
             for n, reader in enumerate(readers)
         ]
         readers[-1].see_nothing_come(0.3)

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.registry import APIS
-from tests.support.caller import Caller, Wanted, fetch_request, produce_request
+from tests.support.caller import Caller, Target, fetch_request, produce_request
 from tests.support.old_sets import magics, messages, read_through, seen, wrapper
 from tests.support.topic_changes import change
 
@@ -123,7 +123,7 @@ def test_a_topic_deleted_meanwhile_takes_its_set_along(
     caller.produce(topic, LARGE, version=2)
     with Caller(broker.host, broker.port) as writer, Caller(broker.host, broker.port) as reader:
         produced = writer.send(produce_request((topic, 0, LARGE)), 2)
-        wanted = Wanted(topic, 0, partition_max_bytes=1 << 24)
+        wanted = Target(topic, 0, partition_max_bytes=1 << 24)
         fetched = reader.send(fetch_request(wanted), 1)
         time.sleep(after_ms / 1000)
 

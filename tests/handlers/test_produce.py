@@ -19,7 +19,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.caller import (
     NOW_MS,
     Caller,
-    Wanted,
+    Target,
     batch,
     fetch_request,
     produce_request,
@@ -369,7 +369,7 @@ def test_a_request_sees_what_the_one_before_it_on_the_connection_wrote(
 
     caller.send_raw(
         caller.frame(produce_request((topic, 0, batch(b"a")), acks=acks), 9, 1)
-        + caller.frame(fetch_request(Wanted(topic_id)), 13, 2)
+        + caller.frame(fetch_request(Target(topic_id)), 13, 2)
         + caller.frame(latest, 5, 3)
     )
 

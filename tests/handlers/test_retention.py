@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.records.builder import build_batch
 from protocol.registry import APIS
 from tests.support.broker_process import BrokerProcess
-from tests.support.caller import Caller, Wanted, batch, fetch_request, records_in
+from tests.support.caller import Caller, Target, batch, fetch_request, records_in
 from tests.support.disk_usage import bytes_in
 from tests.support.topic_changes import change
 
@@ -155,7 +155,7 @@ def test_a_fetch_that_waits_learns_that_the_log_start_moved(
     caller.produce(topic, batch(b"a"))
     with Caller(broker.host, broker.port) as other:
         sent_s = time.monotonic()
-        request = fetch_request(Wanted(topic, 0), min_bytes=1 << 20, max_wait_ms=30_000)
+        request = fetch_request(Target(topic, 0), min_bytes=1 << 20, max_wait_ms=30_000)
         sent = other.send(request, 12)
         other.see_nothing_come()
 
@@ -176,7 +176,7 @@ def test_a_reader_amid_a_segment_that_goes_gets_all_its_bytes(
         assert value is not None
         caller.produce(topic, batch(value, timestamp_ms=now_ms()))
     with Caller(broker.host, broker.port) as slow:
-        wanted = Wanted(topic, 0, partition_max_bytes=1 << 28)
+        wanted = Target(topic, 0, partition_max_bytes=1 << 28)
         sent = slow.send(fetch_request(wanted, max_bytes=1 << 28), 12)
         time.sleep(0.3)
         assert change(caller, topic, retention_ms="1") == 0

@@ -14,7 +14,7 @@ from broker.network.connection import SLOWEST_BYTES_PER_S
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.broker.network.test_connection import framed
-from tests.support.caller import Caller, Wanted, batch, fetch_request
+from tests.support.caller import Caller, Target, batch, fetch_request
 from tests.support.fake_connection import InProcessBroker
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_many_that_do_not_read_cost_what_is_allowed_for_all_and_hold_up_nobody(
         good.create_topic("converted")
         assert good.produce("converted", batch(bytes(MIB - 1000))).error_code == 0
         # For so old a reader the answer is made in memory.
-        asked = good.frame(fetch_request(Wanted("converted")), OLD_FETCH, 1)
+        asked = good.frame(fetch_request(Target("converted")), OLD_FETCH, 1)
         assert len(good.fetch("converted", version=OLD_FETCH).records) > MIB - 1000
         before = resident_bytes(broker.pid)
 
@@ -71,7 +71,7 @@ def test_a_slow_consumer_of_records_is_not_cut_off(broker: BrokerProcess) -> Non
         first.create_topic("large", max_message_bytes="9000000")
         assert first.produce("large", batch(bytes(8 * MIB))).error_code == 0
         slow = [stack.enter_context(Caller(broker.host, broker.port)) for _ in range(20)]
-        asked = [one.send(fetch_request(Wanted("large")), 12) for one in slow]
+        asked = [one.send(fetch_request(Target("large")), 12) for one in slow]
 
         for one, correlation_id in zip(slow, asked, strict=True):
             entry = one.receive(APIS[1], 12, correlation_id).responses[0].partitions[0]
@@ -148,7 +148,7 @@ def test_a_client_that_rests_between_requests_is_not_taken_for_a_slow_one(
 
 
 def test_requests_behind_a_fetch_that_waits_are_not_taken_for_slow_ones(minutes: Minutes) -> None:
-    waiting = framed(fetch_request(Wanted("missing"), max_wait_ms=2_000_000, min_bytes=1), 12, 1)
+    waiting = framed(fetch_request(Target("missing"), max_wait_ms=2_000_000, min_bytes=1), 12, 1)
     minutes.client.feed(waiting)
     minutes.client.feed(framed(MetadataRequest(topics=[]), 9, 2))
 

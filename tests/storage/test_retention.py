@@ -34,7 +34,7 @@ class Received(NamedTuple):
     received_ms: int
 
 
-class World:
+class RetainedLog:
     """A log, our clock, and the list of all records that came in."""
 
     def __init__(self, seed: int = 0, settings: Settings | None = None) -> None:
@@ -100,7 +100,7 @@ class World:
 
 
 def test_the_log_starts_at_the_first_record_that_is_young_enough() -> None:
-    world = World()
+    world = RetainedLog()
     for _ in range(100):
         world.send(world.now_ms)
         world.wait(MINUTE_MS)
@@ -113,7 +113,7 @@ def test_the_log_starts_at_the_first_record_that_is_young_enough() -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), [(1, NONE), (1, GZIP), (2, NONE), (2, GZIP)])
 def test_it_starts_inside_a_batch_that_can_be_opened(magic: int, codec: int) -> None:
-    world = World()
+    world = RetainedLog()
     world.send(world.now_ms)
     world.wait(HOUR_MS)
     world.send(world.now_ms)
@@ -129,7 +129,7 @@ def test_it_starts_inside_a_batch_that_can_be_opened(magic: int, codec: int) -> 
 
 
 def test_a_large_batch_stays_whole() -> None:
-    world = World()
+    world = RetainedLog()
     world.send(world.now_ms)
     world.wait(HOUR_MS)
     world.send(world.now_ms)
@@ -145,7 +145,7 @@ def test_a_large_batch_stays_whole() -> None:
 
 
 def test_an_idle_log_goes_to_its_last_record() -> None:
-    world = World()
+    world = RetainedLog()
     world.send(world.now_ms, world.now_ms)
     world.wait(HOUR_MS)
     assert world.look(retention_ms=HOUR_MS) == 0
@@ -160,7 +160,7 @@ def test_an_idle_log_goes_to_its_last_record() -> None:
 
 
 def test_a_minimum_timestamp_drops_what_is_older_than_that_moment() -> None:
-    world = World()
+    world = RetainedLog()
     for _ in range(10):
         world.send(world.now_ms)
         world.wait(MINUTE_MS)
@@ -172,7 +172,7 @@ def test_a_minimum_timestamp_drops_what_is_older_than_that_moment() -> None:
 
 
 def test_without_limits_or_without_the_delete_policy_all_of_it_stays() -> None:
-    world = World()
+    world = RetainedLog()
     world.send(world.now_ms)
     world.wait(1000 * DAY_MS)
     strict = RetentionRules(False, retention_ms=1, retention_bytes=0)
@@ -182,7 +182,7 @@ def test_without_limits_or_without_the_delete_policy_all_of_it_stays() -> None:
 
 
 def test_a_look_is_bounded_and_the_next_one_goes_on() -> None:
-    world = World()
+    world = RetainedLog()
     latest = world.now_ms + 100_000
     world.send(latest)  # the time index learns of nothing after this
     for number in range(HEADERS_MAX + 100):
@@ -204,7 +204,7 @@ def test_a_look_is_bounded_and_the_next_one_goes_on() -> None:
 
 def test_the_oldest_segments_go_while_what_remains_is_not_below_the_limit() -> None:
     one = len(batch(b"x"))
-    world = World(settings=Settings(segment_bytes=2 * one))
+    world = RetainedLog(settings=Settings(segment_bytes=2 * one))
     for _ in range(7):
         append(world.log, batch(b"x"), now_ms=world.now_ms)
         world.log.write()
@@ -219,7 +219,7 @@ def test_the_oldest_segments_go_while_what_remains_is_not_below_the_limit() -> N
 
 def test_size_goes_before_time_and_the_higher_start_wins() -> None:
     one = len(batch(b"x"))
-    world = World(settings=Settings(segment_bytes=2 * one))
+    world = RetainedLog(settings=Settings(segment_bytes=2 * one))
     for _ in range(8):
         append(world.log, batch(b"x", timestamp_ms=world.now_ms), now_ms=world.now_ms)
         world.log.write()
@@ -234,7 +234,7 @@ def test_size_goes_before_time_and_the_higher_start_wins() -> None:
 
 @pytest.mark.parametrize("timestamp_ms", [0, -1, 1, YEAR_2100_MS, NOW_MS - DAY_MS])
 def test_a_clock_that_is_far_off_neither_kills_nor_pins(timestamp_ms: int) -> None:
-    world = World()
+    world = RetainedLog()
     world.send(*[timestamp_ms] * 3)
     world.wait(30 * MINUTE_MS)
     world.send(timestamp_ms)
@@ -247,7 +247,7 @@ def test_a_clock_that_is_far_off_neither_kills_nor_pins(timestamp_ms: int) -> No
 
 
 def test_a_log_without_timestamps_goes_by_when_it_came_in() -> None:
-    world = World()
+    world = RetainedLog()
     for _ in range(200):
         world.send(-1, magic=0)
         world.wait(MINUTE_MS)
@@ -262,7 +262,7 @@ def test_a_log_without_timestamps_goes_by_when_it_came_in() -> None:
 @pytest.mark.parametrize("behind_ms", [0, DAY_MS])
 def test_no_clock_moves_more_than_the_bounds_of_its_receipt(seed: int, behind_ms: int) -> None:
     """Against the plain list of what came in when, with restarts but no file lost."""
-    world = World(seed, Settings(segment_bytes=3000, index_interval_bytes=300))
+    world = RetainedLog(seed, Settings(segment_bytes=3000, index_interval_bytes=300))
     rng, retention_ms = world.rng, 6 * HOUR_MS
     for _ in range(120):
         step(world, behind_ms)
@@ -280,7 +280,7 @@ def test_no_clock_moves_more_than_the_bounds_of_its_receipt(seed: int, behind_ms
 
 @pytest.mark.parametrize("seed", range(40))
 def test_nothing_young_goes_whatever_happens_to_the_files(seed: int) -> None:
-    world = World(seed, Settings(segment_bytes=2000, index_interval_bytes=300))
+    world = RetainedLog(seed, Settings(segment_bytes=2000, index_interval_bytes=300))
     rng, retention_ms = world.rng, 6 * HOUR_MS
     for _ in range(100):
         step(world, 0)
@@ -295,7 +295,7 @@ def test_nothing_young_goes_whatever_happens_to_the_files(seed: int) -> None:
 
 def test_honest_clocks_get_what_is_said_to_the_record() -> None:
     for seed in range(20):
-        world = World(seed, Settings(segment_bytes=3000, index_interval_bytes=300))
+        world = RetainedLog(seed, Settings(segment_bytes=3000, index_interval_bytes=300))
         for _ in range(100):
             world.wait(world.rng.randrange(HOUR_MS))
             times = [world.now_ms - world.rng.randrange(50) for _ in range(3)]
@@ -311,7 +311,7 @@ def test_honest_clocks_get_what_is_said_to_the_record() -> None:
 LATENCY_MS = 50
 
 
-def step(world: World, behind_ms: int) -> None:
+def step(world: RetainedLog, behind_ms: int) -> None:
     """Wait a while, and take in something from some producer."""
     rng = world.rng
     world.wait(rng.choice((0, 1, 500, MINUTE_MS, HOUR_MS, rng.randrange(3 * HOUR_MS))))
@@ -331,7 +331,7 @@ def step(world: World, behind_ms: int) -> None:
     world.send(*times, magic=magic, codec=rng.choice((NONE, GZIP)))
 
 
-def disturb(world: World) -> None:
+def disturb(world: RetainedLog) -> None:
     """A restart, and something that may have happened to the files meanwhile."""
     rng = world.rng
     clean = rng.random() < 0.5
@@ -364,7 +364,7 @@ def disturb(world: World) -> None:
 
 
 def test_when_our_clock_was_ahead_and_is_put_right_nothing_is_pinned() -> None:
-    world = World()
+    world = RetainedLog()
     world.now_ms = YEAR_2100_MS
     world.send(NOW_MS)
     world.now_ms = NOW_MS
@@ -376,7 +376,7 @@ def test_when_our_clock_was_ahead_and_is_put_right_nothing_is_pinned() -> None:
 
 
 def test_offsets_that_were_taken_back_do_not_make_their_successors_older() -> None:
-    world = World()
+    world = RetainedLog()
     world.send(-1)
     world.wait(HOUR_MS)
     append(world.log, batch(timestamp_ms=-1), now_ms=world.now_ms)
@@ -390,12 +390,12 @@ def test_offsets_that_were_taken_back_do_not_make_their_successors_older() -> No
     assert world.look(retention_ms=HOUR_MS) <= 1, "the second one is as young as can be"
 
 
-def slow_record(world: World) -> None:
+def slow_record(world: RetainedLog) -> None:
     world.send(world.now_ms - SLOW_MS)
 
 
 def test_a_record_that_took_a_while_on_the_way_is_believed() -> None:
-    world = World()
+    world = RetainedLog()
     slow_record(world)
     world.wait(500)
     world.send(world.now_ms)

@@ -53,7 +53,7 @@ def records_in(data: bytes | memoryview | None) -> list[tuple[int, bytes | None]
     ]
 
 
-class Wanted:
+class Target:
     """One partition of a fetch. `topic` is a name, or an id for the versions that want ids."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Wanted:
         )
 
 
-def fetch_request(*wanted: Wanted, **options: Any) -> FetchRequest:
+def fetch_request(*wanted: Target, **options: Any) -> FetchRequest:
     """A fetch that does not wait unless it is told to; neighbours of one topic share an entry."""
     topics: list[FetchRequest.Topic] = []
     last: str | bytes | None = None
@@ -178,7 +178,7 @@ class Caller(WireClient):
     ) -> Fetched:
         """Fetch one partition without a session; its entry in the answer."""
         named = self.topic_id(topic) if version >= FETCH_BY_ID else topic
-        answer = self.call(fetch_request(Wanted(named, offset, partition), **options), version)
+        answer = self.call(fetch_request(Target(named, offset, partition), **options), version)
         ((entry,),) = [answered.partitions for answered in answer.responses]
         assert entry.partition_index == partition
         fetched: Fetched = entry

@@ -29,7 +29,7 @@ from protocol.records.legacy import Message, MessageSet, read_messages
 from protocol.records.walk import walk
 from protocol.registry import APIS
 from tests.records.corpus import reseal
-from tests.support.caller import NOW_MS, Wanted, fetch_request
+from tests.support.caller import NOW_MS, Target, fetch_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Shelf(InProcessBroker):
         name: str | bytes = topic
         if version >= BY_ID_SINCE:
             name = self.running.broker.topics.by_name[topic].topic_id
-        wanted = Wanted(name, offset, partition, partition_max_bytes=max_bytes)
+        wanted = Target(name, offset, partition, partition_max_bytes=max_bytes)
         answer = (reader or self.reader()).fetch(fetch_request(wanted, **options), version)
         ((entry,),) = [found.partitions for found in answer.responses]
         found: Fetched = entry

@@ -9,7 +9,7 @@ import pytest
 from protocol.messages.fetch import FetchRequest
 from protocol.records.layout import HEADER
 from protocol.registry import APIS
-from tests.support.caller import Wanted, batch, fetch_request
+from tests.support.caller import Target, batch, fetch_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 from tests.support.wire_client import WireClient
 
@@ -59,7 +59,7 @@ def end(partition: Partition, *, commit: bool) -> None:
 def fetching(broker: InProcessBroker, *, min_bytes: int) -> FakeClient:
     client = broker.connect()
     request: FetchRequest = fetch_request(
-        Wanted(TOPIC), max_wait_ms=60_000, min_bytes=min_bytes, isolation_level=1
+        Target(TOPIC), max_wait_ms=60_000, min_bytes=min_bytes, isolation_level=1
     )
     wire = WireClient.__new__(WireClient)
     wire.client_id = "fake"

@@ -17,7 +17,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP
 from protocol.records.convert import Converted, ExpansionLimits, Form
 from storage.slices import FileSlice
-from tests.support.caller import Wanted, fetch_request
+from tests.support.caller import Target, fetch_request
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.old_reader import Shelf, records_of
 
@@ -248,7 +248,7 @@ def test_ten_consumers_cost_one_conversion_of_each_batch(
 
         while min(offsets) < 4000:
             for reader, offset in zip(readers, offsets, strict=True):
-                wanted = Wanted("t", offset, partition_max_bytes=100_000)
+                wanted = Target("t", offset, partition_max_bytes=100_000)
                 reader.ask(fetch_request(wanted), version)
             for number, reader in enumerate(readers):
                 entry = reader.answer().responses[0].partitions[0]

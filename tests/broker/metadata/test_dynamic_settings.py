@@ -24,7 +24,7 @@ from protocol.records.crc import crc32c
 from protocol.records.validate import ProduceRules
 from storage.layout import RESERVE
 from tests.broker.network.test_connection import framed
-from tests.support.caller import Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.compacted import keyed
 from tests.support.fake_connection import InProcessBroker
 
@@ -217,7 +217,7 @@ def test_the_cache_of_conversions_keeps_what_it_may(begin: Callable[..., Case]) 
     case.produce(batch(b"v" * 100))
 
     def read() -> int:
-        case.client.feed(framed(fetch_request(Wanted(TOPIC, 0)), 2, 1))
+        case.client.feed(framed(fetch_request(Target(TOPIC, 0)), 2, 1))
         return conversions.cached_bytes
 
     kept = read()
@@ -233,7 +233,7 @@ def test_the_cache_of_conversions_keeps_what_it_may(begin: Callable[..., Case]) 
 
 def test_a_client_is_read_ahead_as_far_as_was_set_last(begin: Callable[..., Case]) -> None:
     case = begin()
-    waiting = framed(fetch_request(Wanted(TOPIC, 0), max_wait_ms=60_000), 12, 1)
+    waiting = framed(fetch_request(Target(TOPIC, 0), max_wait_ms=60_000), 12, 1)
     small = framed(MetadataRequest(topics=[]), 9, 2)
     case.client.feed(waiting)
     case.client.feed(small * (200_000 // len(small)))

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
-from tests.support.caller import Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 from tests.support.wire_client import WireClient
 
@@ -59,7 +59,7 @@ def produce(correlation_id: int, *, acks: int = ACKS_LEADER, topic: str = TOPIC)
 
 
 def fetch(correlation_id: int, offset: int = 0, *, max_wait_ms: int = 60_000) -> bytes:
-    return framed(fetch_request(Wanted(TOPIC, offset), max_wait_ms=max_wait_ms), 12, correlation_id)
+    return framed(fetch_request(Target(TOPIC, offset), max_wait_ms=max_wait_ms), 12, correlation_id)
 
 
 def test_all_requests_of_one_burst_are_answered_by_one_write(broker: InProcessBroker) -> None:

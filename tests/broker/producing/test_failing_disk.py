@@ -19,7 +19,7 @@ from storage import closing
 from storage.checkpoints import CheckpointFile
 from storage.filesystem import DiskFile, DiskFilesystem
 from tests.broker.network.test_connection import framed
-from tests.support.caller import Wanted, batch, fetch_request, produce_request
+from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def fetch(
 ) -> dict[str, tuple[int, bytes]]:
     """Of each topic: error code and the bytes of its records."""
     client = broker.connect()
-    wanted = [Wanted(topic, offset) for topic in topics]
+    wanted = [Target(topic, offset) for topic in topics]
     client.feed(framed(fetch_request(*wanted), version, 1))
     broker.turn_until(lambda: bool(client.writes) and not client.connection._sender.busy)
     sent = b"".join(client.writes)
@@ -269,7 +269,7 @@ def test_records_that_cannot_be_read_when_they_are_sent_end_the_connection(
     client.feed(produce(ACKS_LEADER, BAD))
     fail_reads(monkeypatch)  # where the second batch is was seen with the first
 
-    client.feed(framed(fetch_request(Wanted(BAD, 1)), 12, 2))
+    client.feed(framed(fetch_request(Target(BAD, 1)), 12, 2))
 
     broker.turn_until(lambda: client.transport.aborted, within_s=1)
 
