@@ -81,7 +81,7 @@ def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> 
         ApiVersionsResponse.FinalizedFeature(
             name=name, max_version_level=level, min_version_level=level
         )
-        for name, level in sorted(features.finalized(controller.store).items())
+        for name, level in sorted(controller.finalized_features.items())
     ]
     response.finalized_features_epoch = controller.partition.high_watermark - 1
 

@@ -64,7 +64,7 @@ def _described(ctx: Context) -> PartitionResult:
         current_voters=[
             PartitionResult.ReplicaState(
                 replica_id=ctx.node_id,
-                replica_directory_id=_voting_directory(ctx),
+                replica_directory_id=ctx.controller.voting_directory or ZERO_UUID,
                 log_end_offset=end_offset,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
@@ -82,16 +82,6 @@ def _described(ctx: Context) -> PartitionResult:
             if observer.log_end_offset >= 0
         ],
     )
-
-
-def _voting_directory(ctx: Context) -> bytes:
-    """The directory with which this node votes, where the log names its voters (kraft.version 1);
-    else they are those of the configuration, which knows no directories."""
-    named = ctx.controller.store.log.voters
-    for voter in named.voters if named is not None else ():
-        if voter.voter_id == ctx.node_id:
-            return voter.voter_directory_id
-    return ZERO_UUID
 
 
 def _unknown(index: int) -> PartitionResult:

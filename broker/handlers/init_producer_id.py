@@ -28,7 +28,7 @@ def init_producer_id(request: Request, ctx: Context) -> InitProducerIdResponse:
             raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
         raise KafkaError(code=_no_transactions(message.transactional_id, request, ctx))
     try:
-        producer_id = ctx.controller.store.next_producer_id()
+        producer_id = ctx.controller.next_producer_id()
     except OSError as error:
         ctx.failed("reserving producer ids", error)
         raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None

@@ -36,7 +36,7 @@ FeatureResult = UpdateFeaturesResponse.Feature
 def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
     message: UpdateFeaturesRequest = request.message
     updates = {asked.feature: asked for asked in message.feature_updates}
-    before = features.levels(ctx.controller.store)
+    before = ctx.controller.feature_levels
     try:
         after = _updated(before, updates, request.version)
         if not message.validate_only:

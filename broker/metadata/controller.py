@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.metadata.features import supported
+from broker.metadata.features import KRAFT_VERSION_FEATURE, supported
 from broker.metadata.observers import Observers
 from broker.partitions.topic import Partition, Topic
 from protocol.logdata.metadata import (
@@ -23,6 +23,7 @@ from protocol.logdata.metadata import (
     fits,
 )
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
+from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.snapshot_rules import (
     HeldSegment,
     RetentionRules,
@@ -103,6 +104,36 @@ class Controller:
     def voters(self) -> list[int]:
         """The voters of the metadata log: this node alone."""
         return [self._node_id]
+
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """The levels that hold, as far as there are any: of all features that the log names, those
+        too that mean nothing to this node."""
+        found = dict(self.image.features)
+        kraft_version = self.store.log.kraft_version
+        if kraft_version:
+            found[KRAFT_VERSION_FEATURE] = kraft_version
+        return found
+
+    @property
+    def feature_levels(self) -> dict[str, int]:
+        """The same, with the level of metadata.version where the log names none."""
+        return {**self.finalized_features, METADATA_VERSION_FEATURE: self.image.metadata_version}
+
+    @property
+    def voting_directory(self) -> bytes | None:
+        """The id of the directory with which this node votes, where the log names its voters
+        (kraft.version 1); else they are those of the configuration, which knows no directories."""
+        named = self.store.log.voters
+        for voter in named.voters if named is not None else ():
+            if voter.voter_id == self._node_id:
+                directory_id: bytes = voter.voter_directory_id
+                return directory_id
+        return None
+
+    def next_producer_id(self) -> int:
+        """A producer id that nobody has had. Raises OSError."""
+        return self.store.next_producer_id()
 
     def append(self, *operations: Sequence[MetadataRecord]) -> None:
         """Make changes, each operation whole or not at all; durable and in `image` afterwards.

@@ -23,7 +23,6 @@ from storage.metadata.image import METADATA_VERSION_FEATURE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from storage.metadata.store import MetadataStore
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 GROUP_VERSION_FEATURE = "group.version"
@@ -65,21 +64,6 @@ def advertised(metadata_version: int) -> dict[str, Levels]:
         max(METADATA_VERSION, metadata_version),
     )
     return {**supported(), METADATA_VERSION_FEATURE: Levels(lowest, highest)}
-
-
-def finalized(store: MetadataStore) -> dict[str, int]:
-    """The levels that hold, as far as there are any: of all features that the log names, those too
-    that mean nothing to this node."""
-    found = dict(store.image.features)
-    kraft_version = store.log.kraft_version
-    if kraft_version:
-        found[KRAFT_VERSION_FEATURE] = kraft_version
-    return found
-
-
-def levels(store: MetadataStore) -> dict[str, int]:
-    """The levels that hold, with that of metadata.version where the log names none."""
-    return {**finalized(store), METADATA_VERSION_FEATURE: store.image.metadata_version}
 
 
 def let_group_version_follow(before: Mapping[str, int], after: dict[str, int]) -> None:
