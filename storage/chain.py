@@ -468,7 +468,7 @@ class Chain:
         return self.last_offset < entry.first_offset <= entry.last_offset <= self._highest
 
     def _next_whole(self, position: int) -> int:
-        """Where the next whole entry begins behind a position; `end` if there is none."""
+        """Position of the next whole entry after a position; `end` if there is none."""
         limit = self._next_indexed(position)
         lowest = self.last_offset + 1
         found = next_entries(self._file, position + 1, limit, self._of.end, lowest, self._highest)

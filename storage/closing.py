@@ -43,7 +43,7 @@ class Cover:
         self.log.covered_point = max(self.log.covered_point, self._point)
 
     def failed(self, error: OSError) -> StorageError:
-        """What was not synced may be gone for good, though the next sync says otherwise."""
+        """Hand the error to the log: unsynced bytes may be lost though the next sync succeeds."""
         return self.log.sync_failed(error)
 
 
@@ -125,7 +125,7 @@ class CleanShutdown:
             self._error = error
 
     def state(self) -> CleanState | None:
-        """What the last files look like now; None if the disk refused."""
+        """The state of the last files; None if the disk refused."""
         log = self._log
         if self._refused:
             return None

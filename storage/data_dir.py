@@ -330,7 +330,7 @@ class DataDirectory:
         return log
 
     def taken_reports(self) -> list[RecoveryReport]:
-        """What was found while partitions were made, each once."""
+        """Reports on partitions made since the last call."""
         reports, self._reports = self._reports, []
         return reports
 

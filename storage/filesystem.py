@@ -64,8 +64,8 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def changed_ns(self) -> int:
-        """When the file or its names were last changed, by whomever: another number after each
-        change, as far as the file system's clock tells them apart. Raises OSError."""
+        """Time of the last change of the file or its names, by any process, in ns: another number
+        after each change, as far as the file system's clock tells them apart. Raises OSError."""
 
     def fileno(self) -> int: ...
 
@@ -123,8 +123,8 @@ class Filesystem(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def now_ns(self) -> int:
-        """What the clock says by which files are stamped: a change after this call has a
-        `changed_ns` above that, unless it is within the same tick (1 to 10 ms)."""
+        """The clock by which files are stamped, in ns: a change after this call has a `changed_ns`
+        above it, unless it is within the same tick (1 to 10 ms)."""
 
     def set_modified_ms(self, path: str, ms: int) -> None:
         """Say when a file was last written to, for one that takes another's place."""
@@ -136,10 +136,10 @@ class Filesystem(Protocol):
         """
 
     def free_bytes(self, path: str) -> int:
-        """What may still be written in this folder; 0 also where there is no room for names."""
+        """Bytes free for writing in this folder; 0 also where there is no room for names."""
 
     def total_bytes(self, path: str) -> int:
-        """How large the disk of this folder is, full or not."""
+        """Size in bytes of the disk that this folder is on."""
 
 
 def parent_of(path: str) -> str:
@@ -224,11 +224,11 @@ class SpareDescriptors:
 
 
 SPARES = SpareDescriptors()
-"""Those of this process; a tool holds none."""
+"""The spare descriptors of this process; a tool holds none."""
 
 
 def _opened(call: Callable[..., T], *arguments: Any) -> T:
-    """What a call returns that takes a descriptor, if need be the place of a spare one."""
+    """Make a call that takes a descriptor, if need be the place of a spare one."""
     while True:
         try:
             return call(*arguments)

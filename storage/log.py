@@ -259,7 +259,7 @@ class Log:
     def _enter_set(
         self, size: int, last_offset: int, indexed: int, max_timestamp: int, max_offset: int
     ) -> None:
-        """What `append` does for its batch, for a set that was queued as a whole.
+        """Account for a set that was queued as a whole, as `append` does for its batch.
 
         `indexed` is the last offset of its first entry: what Kafka's tool wants of an index entry.
         """
@@ -326,7 +326,7 @@ class Log:
         self._room = -1
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Whatever has to happen before this set of batches or messages can be appended."""
+        """Prepare the log for this set of batches or messages: load, write early, roll."""
         if self._failure is not None:
             raise LogFailed(self._failure)
         if self._refused is not None:
@@ -365,7 +365,7 @@ class Log:
         self._set_room()
 
     def active_since_ms(self, now_ms: int) -> int:
-        """When the active segment's first record came in by our clock, as exactly as is known.
+        """Receive time (ms) of the active segment's first record by our clock, as far as known.
 
         A segment that was found at a start knows only what the receive times tell of it, which
         have gone on counting while the log was closed.
@@ -385,7 +385,7 @@ class Log:
             raise
 
     def _set_room(self) -> None:
-        """How far appends may go before somebody has to look again; a write only makes it more."""
+        """Set the limits up to which appends need no checks; a write only raises them."""
         segment, settings = self.active, self.settings
         queued = segment.size - segment.written_size
         self._last_offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
@@ -470,7 +470,7 @@ class Log:
     # Syncing
 
     def unsynced(self) -> tuple[list[SyncStep], int]:
-        """What has to be synced so that everything below the returned offset is on the disk.
+        """The syncs that put everything below the returned offset on the disk.
 
         Call `sync()` on each, in order, in any thread, then `synced(offset)` here; appends and
         rolls may go on meanwhile. After an OSError call `sync_failed`."""
@@ -628,7 +628,7 @@ class Log:
         return EntrySlice(segment.file, entries, segment.serial)
 
     def _place(self, offset: int, end_offset: int | None) -> Place | None:
-        """Where the entry is that holds `offset`, or the next there is, below `end_offset`."""
+        """Place of the entry that holds `offset`, or of the next there is, below `end_offset`."""
         end = self.written_offset
         if self.unavailable is not None:
             raise LogFailed(self.unavailable)
@@ -645,8 +645,8 @@ class Log:
         return place
 
     def _readable(self, segment: Segment, position: int, stop: int, max_bytes: int) -> int:
-        """Where to stop instead of at `stop`, if that is within `max_bytes`: before damage, or what
-        has not been looked at yet. Raises CorruptBatch for damage at `position`."""
+        """`stop`, or a position before it and within `max_bytes` at which damage begins, or bytes
+        that have not been looked at yet. Raises CorruptBatch for damage at `position`."""
         wanted = min(stop, position + max(max_bytes, 1))
         if position >= wanted:
             return stop
@@ -749,9 +749,8 @@ class Log:
     # The start of the log
 
     def start_after_deletion(self, offset: int) -> int:
-        """Where the log would start without the records below `offset`; -1 means below the high
-        watermark. Raises OffsetOutOfRange, LogFailed. Nothing changes: see
-        `storage.start_offsets`."""
+        """The log start without the records below `offset`; -1 means below the high watermark.
+        Raises OffsetOutOfRange, LogFailed. Nothing changes: see `storage.start_offsets`."""
         self.require_available()
         target = self.written_offset if offset == -1 else offset
         if target < 0 or target > self.written_offset:

@@ -89,7 +89,7 @@ class Noted:
         self.is_ours = self.has_points and led_alone
 
     def of(self, partition: Partition) -> LastKnown:
-        """What is known of a partition."""
+        """The last known state of a partition."""
         return LastKnown(
             recovery_point=self.points.get(partition, 0),
             high_watermark=self.watermarks.get(partition, 0),
@@ -108,7 +108,7 @@ class Noted:
         return set().union(*named) <= {METADATA, *partitions}
 
     def ends_of(self, logs: Mapping[Partition, Log]) -> dict[Partition, int]:
-        """What `taken-over-checkpoint` is to say, now that all logs are open and nothing has been
+        """New content of `taken-over-checkpoint`, for when all logs are open and nothing has been
         appended."""
         ends = {
             key: LARGEST_OFFSET if log.unavailable else log.next_offset  # nobody has looked
@@ -122,8 +122,8 @@ class Noted:
         return {METADATA: self._led_since} | {key: end for key, end in ends.items() if end}
 
     def _take_clean_state(self, *, led_alone: bool) -> dict[str, CleanState]:
-        """What our last clean stop noted, by folder; nothing if it was not ours. The marker is gone
-        afterwards."""
+        """States noted by our last clean stop, by folder; none if it was not ours. Removes the
+        marker."""
         files = self._files
         states: dict[str, CleanState] = {}
         marker, notes = f"{self._path}/{CLEAN_SHUTDOWN}", f"{self._path}/{CLEAN_STATE}"

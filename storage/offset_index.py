@@ -77,7 +77,7 @@ class OffsetIndex:
         return self._offsets[index] if index < len(self._offsets) else None
 
     def count_positions_below(self, position: int) -> int:
-        """How many entries lie below a position."""
+        """Number of entries below a position."""
         return bisect_left(self._positions, position)
 
     def position_of(self, number: int, otherwise: int) -> int:
@@ -102,7 +102,7 @@ class OffsetIndex:
         self.stored = min(self.stored, count)
 
     def count_below(self, relative_offset: int, position: int) -> int:
-        """How many entries lie below both an offset and a position."""
+        """Number of entries below both an offset and a position."""
         by_offset = bisect_right(self._offsets, relative_offset - 1)
         return min(by_offset, bisect_right(self._positions, position - 1))
 

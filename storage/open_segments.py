@@ -66,7 +66,7 @@ class OpenSegments(Generic[SegmentT]):
 
     def __init__(self) -> None:
         self._active: dict[SegmentT, None] = {}
-        """Those that were not `use`d, in the order in which they were opened."""
+        """Segments that were not `use`d, in the order in which they were opened."""
         self._sealed: dict[SegmentT, int] = {}
         """Memory of their indexes in bytes; the least recently used first."""
         self._bytes = 0

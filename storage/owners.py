@@ -43,7 +43,7 @@ def topic_id_of(files: Filesystem, folder: str) -> bytes | None:
 def owner_of(
     found: bytes | None, topic_id: bytes, *, known: Container[bytes], deleted: Container[bytes]
 ) -> Owner:
-    """Whose a folder is that says the id `found` and has the name of a partition of the topic
+    """Owner of a folder that has the id `found` and the name of a partition of the topic
     `topic_id`. `known` are the ids of all topics, `deleted` those of topics that were deleted."""
     if found is None:
         return Owner.UNNAMED

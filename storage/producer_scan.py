@@ -107,7 +107,7 @@ def aborted_by(
 def aborted_in(
     files: Filesystem, folder: str, segments: list[Segment], segment: Segment
 ) -> TransactionIndex:
-    """What the transaction index of a segment has to hold, from the log itself. Raises OSError."""
+    """The transaction index of a segment, made from the log itself. Raises OSError."""
     base = segment.base_offset
     names = files.list_dir(folder)
     offsets = [offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None]

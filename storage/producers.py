@@ -244,7 +244,7 @@ class ProducerStates:
         return (epoch, last, batches, timestamp, coordinator, opened)
 
     def settle(self) -> None:
-        """What was entered so far stays."""
+        """Keep what was entered so far; `back` no longer undoes it."""
         if self._replaced:
             self._replaced.clear()
             self._closed_from = NONE

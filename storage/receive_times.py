@@ -36,7 +36,7 @@ PARTS = 64
 STRETCHES_MAX = 2 * PARTS + 32
 """Neighbours are made one when there are more."""
 STORED_EVERY_MS = 3_600_000
-"""How far the file of a log that does not roll may lag behind before it is written."""
+"""Time (ms) by which the file of a log that does not roll may lag behind before it is written."""
 
 UNKNOWN_MS = 2**63 - 1
 NEVER = -1
@@ -87,7 +87,7 @@ class ReceiveTimes:
         self.trouble: str | None = None
 
     def note(self, offset: int, now_ms: int) -> None:
-        """What is appended from `offset` on comes in now, which is later than `last_ms`."""
+        """Note that records from `offset` on come in now, which is later than `last_ms`."""
         if now_ms >= self._begin_ms:
             self._begin(offset, now_ms)
         self._all[-1].last_ms = self.last_ms = now_ms
@@ -234,8 +234,8 @@ def decode(data: bytes, path: str) -> list[Stretch]:
 
 
 def _by_modification(log: SegmentedLog, first: int, until: int, known_ms: int) -> list[Stretch]:
-    """What the segments' files say of the offsets from `first` up to `until`, of which nothing else
-    is known; what lies below was received by `known_ms`.
+    """Stretches by the modification times of the segments' files, for the offsets from `first` up
+    to `until`, of which nothing else is known; what lies below was received by `known_ms`.
 
     All of a segment came in before its file was last written to, and after that of the one before
     it was. Of the first segment the beginning is unknown: its end stands for it.

@@ -330,8 +330,8 @@ class Opening:
             self.stored += segment.store_indexes()
 
     def _gap_before(self, segment: Segment, previous: Segment) -> End | None:
-        """Where to end instead of going on to a segment that does not begin where the one before
-        it ends."""
+        """The end of the log before a segment that does not begin where the one before it ends;
+        None if the gap is allowed."""
         base, known = segment.base_offset, self.known
         if base <= max(
             self.next_offset,
@@ -439,7 +439,7 @@ class Opening:
                 segment.release_file()
 
     def _load_producers(self, names: list[str], start_offset: int) -> ProducerStates:
-        """What the snapshots and the log tell, with the transaction indexes put in order."""
+        """Producer states from the snapshots and the log; puts the transaction indexes in order."""
         recovery = ProducerRecovery(self.files, self.folder, self.segments, self._report_snapshot)
         if self.damage is None:
             offsets = (offset_of(name, SNAPSHOT) for name in names)

@@ -38,7 +38,7 @@ PIECE_BYTES = 1024 * 1024
 """Read at once; a larger entry is summed piece by piece."""
 
 SEARCH_SUMS = 4
-"""How many times the bytes searched may be summed: a file may be full of headers that claim large
+"""Bytes that may be summed for each byte searched: a file may be full of headers that claim large
 entries."""
 SEARCH_SUMS_FREE = 64 * 1024 * 1024
 """And so many bytes whatever the size."""
@@ -50,8 +50,8 @@ ALTERED_BYTES_MAX = 2 * 1024 * 1024
 
 
 def header_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
-    """What a header of an entry with such offsets looks like: upper half of the offset, a length
-    that is not zero, a known magic. Matches nothing but the place, so places may overlap."""
+    """Pattern of the header of an entry with such offsets: upper half of the offset, a length that
+    is not zero, a known magic. Matches nothing but the place, so places may overlap."""
     halves = {max(lowest, 0) >> 32, max(highest, 0) >> 32}
     upper = b"|".join(re.escape(half.to_bytes(4, "big")) for half in sorted(halves))
     return re.compile(
@@ -94,9 +94,9 @@ def is_right_sum(whole: memoryview, entry: Entry) -> bool:
 def end_by_length(
     file: File, position: int, end: int, may_follow: Callable[[Entry], bool]
 ) -> int | None:
-    """Where a damaged entry of file[:end] ends, by its length or by that with one wrong bit. It has
-    to lead to an intact entry that may follow, or to `end`; with the bit changed, its checksum has
-    to be right as well. None if nothing of that is so.
+    """End of a damaged entry of file[:end], by its length or by that with one wrong bit. It has to
+    lead to an intact entry that may follow, or to `end`; with the bit changed, its checksum has to
+    be right as well. None if nothing of that is so.
 
     Asked before bytes are searched: whole messages may lie inside a compressed one.
     """

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from storage.segment import Segment
 
 SLOW_MS = 10_000
-"""How long a record may take from its producer to us."""
+"""Longest time a record may take from its producer to us."""
 
 HEADERS_MAX = 1024
 """Headers looked at in one go, some 1 ms; the next look goes on from there."""
 
 OPENED_BYTES_MAX = 1024 * 1024
-"""What the entry with the first record to stay may expand to, if it is to be opened. A larger one
+"""Largest expanded size at which the entry with the first record to stay is opened. A larger one
 stays whole."""
 
 OPENED_RECORDS_MAX = 4096
@@ -57,7 +57,7 @@ class RetentionRules(NamedTuple):
     retention_min_timestamp: int = -1
 
     def kept_since_ms(self, now_ms: int) -> int | None:
-        """What is older than this goes; None if nothing goes by time."""
+        """Time before which records go; None if nothing goes by time."""
         limits = [self.retention_min_timestamp] if self.retention_min_timestamp >= 0 else []
         if self.retention_ms >= 0:
             limits.append(now_ms - self.retention_ms)
@@ -161,8 +161,8 @@ def _within_segment(segment: Segment, start: int, end: int, stretch: Stretch, si
 
 
 def _inside(segment: Segment, entry: Entry, start: int, stretch: Stretch, since_ms: int) -> int:
-    """Where the part of an entry begins that is to stay: at its first record, if the clock it was
-    written by is not to be believed or it is too large to be opened."""
+    """Offset at which the part of an entry begins that is to stay: its first record, if the clock
+    it was written by is not to be believed or it is too large to be opened."""
     first = max(start, entry.first_offset) if entry.magic == 2 else start
     if not since_ms <= entry.max_timestamp <= stretch.last_ms + SLOW_MS:
         return first

@@ -48,7 +48,7 @@ def must_roll(
 
 
 def age_limit_ms(segment: Segment, settings: LogSettings) -> int:
-    """How far the segment's timestamps may spread: segment.ms, less a share of segment.jitter.ms.
+    """Most that the segment's timestamps may spread: segment.ms, less a share of segment.jitter.ms.
 
     The share comes from the segment's name. That spreads the rolls of many logs as a random
     number would, and stays what it was when the log is opened again.
@@ -71,7 +71,7 @@ def begins_otherwise(segment: Segment, magic: int) -> bool:
 
 
 def index_entries_left(segment: Segment, settings: LogSettings) -> int:
-    """How many entries the segment's indexes may still take, 0 if one of them is full.
+    """Entries that the segment's indexes may still take, 0 if one of them is full.
 
     One slot of the time index is kept for the segment's final entry.
     """

@@ -121,7 +121,7 @@ class Segment:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self.opened_ms = opened_ms
-        """When its first record came in by our clock; when it was made, as long as it has none."""
+        """Receive time of its first record by our clock; without one, the time it was made."""
         self.size = self.written_size = -1
         self.loaded = False
         self.dated_by_log = False
@@ -136,7 +136,7 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         """Max timestamp of the first batch; by it the segment ages."""
         self.scrubbed_ms = 0
-        """When all of the file was last read and compared with its checksums (by this process)."""
+        """Time of the last comparison of all of the file with its checksums (by this process)."""
         self.verified = Verified(self)
 
     def path(self, suffix: str = LOG) -> str:
@@ -195,11 +195,11 @@ class Segment:
         return self.size
 
     def now_ns(self) -> int:
-        """What the clock of the file system says."""
+        """The file system's clock, in ns."""
         return self._files.now_ns()
 
     def modified_ms(self) -> int:
-        """When the log file was last written to. Raises OSError."""
+        """Time of the last write to the log file. Raises OSError."""
         return self._files.modified_ms(self.path())
 
     def latest_ms(self) -> int:
@@ -211,7 +211,7 @@ class Segment:
         return self.max_timestamp
 
     def _last_time(self) -> tuple[int, int] | None:
-        """What the time index file ends with; None if that cannot be believed."""
+        """The last entry of the time index file; None if that cannot be believed."""
         try:
             file = self._files.open_file(self.path(TIME_INDEX))
         except FileNotFoundError:
@@ -361,7 +361,7 @@ class Segment:
         return offsets.last_position
 
     def _count_agreed(self, offsets: OffsetIndex) -> int:
-        """How many entries there are up to one that says what the log says, or could."""
+        """Number of entries up to one that says what the log says, or could."""
         possible = 0
         for number in range(len(offsets) - 1, max(len(offsets) - 1 - START_TRIES, -1), -1):
             entry = first_entry(self.file, offsets.position_of(number, 0), self.written_size)
@@ -579,4 +579,4 @@ class Segment:
 
 
 OPEN: OpenSegments[Segment] = OpenSegments()
-"""Those of this process."""
+"""The open segments of this process."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 SECTOR_BYTES = 512
-"""What a disk writes as a whole; larger ones begin and end where these do."""
+"""Bytes that a disk writes as a whole; larger sectors begin and end where these do."""
 
 
 class End(NamedTuple):

@@ -69,7 +69,7 @@ class Segments:
         """Below this offset, offsets may be missing between two segments: compaction has been
         there, or another broker. Above it, they are missing because a segment is."""
         self.places: dict[int, Place] = {}
-        """Where the first batch at or above an offset is, for offsets asked for lately."""
+        """Place of the first batch at or above an offset, for offsets asked for lately."""
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(list(self._all))
@@ -255,7 +255,7 @@ class Segments:
         return self._bases[after] if after < len(self._bases) else end_offset
 
     def cut(self, place: Place, stop: int, max_bytes: int, *, at_least_one: bool) -> int:
-        """Where to end a slice from a place that may not go on to `stop`: after a whole batch.
+        """End of a slice from a place: after a whole batch, and not beyond `stop`.
 
         No walk over the slice: index entries are boundaries. From the last one that fits, at most
         one index interval of headers is looked at, and only if that may gain something. Only in a

@@ -14,7 +14,7 @@ class LogSettings(Protocol):
 
     @property
     def segment_ms(self) -> int:
-        """How far its timestamps may spread (segment.ms)."""
+        """Most that a segment's timestamps may spread (segment.ms)."""
 
     @property
     def segment_jitter_ms(self) -> int:

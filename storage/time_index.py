@@ -81,7 +81,7 @@ class TimeIndex:
         self.stored = min(self.stored, count)
 
     def count_below(self, relative_offset: int) -> int:
-        """How many entries lie below an offset."""
+        """Number of entries below an offset."""
         return bisect_left(self._offsets, relative_offset)
 
     def encode(self, first: int = 0) -> bytes:

@@ -214,7 +214,7 @@ def _largest_in(log: TimedLog, segment: Segment, limit: int) -> int:
 
 
 def offsets_of_segments(log: TimedLog, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:
-    """What ListOffsets v0 answers: beginnings of segments, and the end, newest first.
+    """Offsets for ListOffsets v0: beginnings of segments, and the end, newest first.
 
     As Kafka does it: every segment stands for the time at which its file was last written to, and
     the end of a log whose last segment is not empty stands for now.

@@ -67,7 +67,7 @@ class TransactionIndex:
         self.stored = min(self.stored, count)
 
     def count_below(self, offset: int) -> int:
-        """How many markers lie below an offset."""
+        """Number of markers below an offset."""
         return bisect_left(self.entries, offset, key=_last_offset)
 
     def encode(self, first: int = 0) -> bytes:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
 
 SLACK_MS = 60_000
-"""What two looks may differ by: a time server sets a clock by seconds."""
+"""Largest difference of clocks that is no jump: a time server sets a clock by seconds."""
 NO_JUMP = -1
 
 STAMPS = (CLEAN_SHUTDOWN, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, META_PROPERTIES)
@@ -68,7 +68,7 @@ class ClockState(NamedTuple):
 
 
 def read_clock_state(files: Filesystem, path: str) -> ClockState | None:
-    """What is noted in the data directory at `path`, else when it was last written to; None for a
+    """State noted in the data directory at `path`, else the time it was last written to; None for a
     new directory. To be read before the directory is opened, which writes to it. Raises OSError."""
     file = f"{path}/{CLOCK}"
     try:
@@ -105,7 +105,7 @@ class TrustedTime:
             self.jump_ms = wall_ms - stored.trusted_ms
 
     def state(self) -> ClockState:
-        """What has to be noted."""
+        """The state to be noted."""
         return ClockState(self._trusted_ms, self._wall_ms, self._since_ms)
 
     def now_ms(self, *, wall_ms: int, elapsed_ms: int, wait_ms: int) -> int:

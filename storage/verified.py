@@ -40,7 +40,7 @@ START_TRIES = 32
 """Index entries below a position that are tried for one that says what the log says."""
 
 AHEAD_BYTES = 65_536
-"""How far ahead a search walks at a time."""
+"""Bytes that a search walks ahead at a time."""
 
 NO_EPOCHS = LeaderEpochs()
 
@@ -121,7 +121,7 @@ class Verified:
         self.inherited: int | None = None
         self.end_offset: int | None = None
         self.next_base: int | None = None
-        """Where the next segment begins, once there is one."""
+        """Base offset of the next segment, once there is one."""
         self.epochs = NO_EPOCHS
 
     def inherit(self, size: int, end_offset: int) -> None:
@@ -224,7 +224,7 @@ class Verified:
         return None
 
     def entries(self, position: int) -> Iterator[Entry | Damage]:
-        """What there is in the written part of the file from an entry on, in order. Damage is
+        """Entries and damage in the written part of the file from an entry on, in order. Damage is
         found on the way.
 
         Raises CorruptBatch where bytes that were right when they were looked at, or written, are so

@@ -16,7 +16,7 @@ CRC32_POLYNOMIAL = 0xEDB88320
 
 @cache
 def _byte_table(polynomial: int) -> tuple[int, ...]:
-    """What a byte does to a reflected checksum."""
+    """Effect of each byte on a reflected checksum."""
     table = []
     for byte in range(256):
         value = byte

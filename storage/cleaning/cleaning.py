@@ -47,7 +47,7 @@ class CleanedGroup(NamedTuple):
     """Nothing stayed, and there are no files."""
     size: int
     modified_ms: int
-    """What its files' modification time is to be: that of the last source."""
+    """Modification time of its files: that of the last source."""
 
 
 class Cleaning:

@@ -205,8 +205,8 @@ class Joiner:
 
 
 def max_timestamp_of_entry(data: bytes, start: int) -> int:
-    """What the header of the entry at `start` says, in ms; -1 in format 0 and without records, as
-    in `storage.scan.Entry`."""
+    """Max timestamp in the header of the entry at `start`, in ms; -1 in format 0 and without
+    records, as in `storage.scan.Entry`."""
     magic = data[start + MAGIC_POSITION]
     if not magic:
         return NO_TIMESTAMP

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from protocol.records.compact import Keys
 
 LOAD = 0.9
-"""How full a table may be that cannot grow."""
+"""Largest share of slots in use in a table that cannot grow."""
 GROWING_LOAD = 0.6
-"""How full one that can."""
+"""The same in one that can."""
 
 TABLES = 64
 TABLE_BYTES_WORTHWHILE = 65_536
@@ -50,7 +50,7 @@ class OffsetMap:
 
     @property
     def byte_size(self) -> int:
-        """What the tables take."""
+        """Bytes of the tables."""
         return sum(map(len, self._tables))
 
     def _room_of(self, slots: int) -> int:

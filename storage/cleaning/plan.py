@@ -31,7 +31,7 @@ class CleaningRules(NamedTuple):
     max_message_bytes: int
     delete_retention_ms: int
     map_bytes: int
-    """What the map of keys may take (log.cleaner.dedupe.buffer.size)."""
+    """Most bytes of the map of keys (log.cleaner.dedupe.buffer.size)."""
     max_decompressed_bytes: int
     max_decompression_ratio: int
 
@@ -126,7 +126,7 @@ class CleanableLog(Protocol):
 def plan_cleaning(
     log: CleanableLog, rules: CleaningRules, lag: CleaningLag, *, now_ms: int
 ) -> CleaningPlan | None:
-    """What there is to clean in a log; None if that is nothing, or not worth it yet.
+    """The plan for cleaning a log; None if nothing is dirty, or it is not worth it yet.
 
     To be asked when nothing is queued in the log. Of several logs, the one with the largest
     `dirty_ratio` should go first. Raises OSError.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Transactions:
-    """Those that are open where the cleaning has come to. Batches are shown to it in order."""
+    """The transactions open at the batch that cleaning has reached. Batches come in order."""
 
     def __init__(self) -> None:
         self._to_come: list[tuple[int, AbortedTransaction]] = []
@@ -90,7 +90,7 @@ class AbortedTransactions:
         self._read: dict[int, list[AbortedTransaction]] = {}
 
     def of_source(self, index: int) -> list[AbortedTransaction]:
-        """Those with a batch in the source, or their marker.
+        """Aborted transactions with a batch in the source, or their marker.
 
         Raises OSError, and CorruptBatch for an index that cannot be one: without it aborted records
         would pass for newer ones than what they never replaced.

@@ -136,7 +136,7 @@ def partition_folder(name: str) -> bool:
 def check(
     files: Filesystem, path: str, *, deep: bool = False, progress: Progress = no_progress
 ) -> Iterator[Finding]:
-    """What is to be said of a path, whatever it is. Raises NotCheckable, OSError."""
+    """The findings about a path of any kind. Raises NotCheckable, OSError."""
     kind = kind_of(files, path)
     if kind == "directory":
         return check_directory(files, path, deep=deep, progress=progress)
@@ -196,7 +196,7 @@ def tell_suffix(name: str, report: Report) -> None:
 
 
 def context_of(top: TopFiles, name: str) -> Context:
-    """What the files at the top say of a partition's folder."""
+    """The context of a partition's folder, from the files at the top."""
     if name == METADATA_LOG:
         # Apache Kafka reads it from the beginning at every start, whatever the marker says.
         return Context(recovery_point=0)

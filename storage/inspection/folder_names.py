@@ -30,8 +30,8 @@ KNOWN_TEXTS = (QUORUM_STATE, RECEIVE_TIMES, REPLACEMENT)
 METADATA_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint")
 
 SET_ASIDE = re.compile(r"(\d{20})\.log\.damaged(?:-(\d+)-(\d+|end))?(?:\.\d+)?")
-"""What repair and recovery put aside: a whole segment, or the offsets first..next of one. Of what
-recovery cut off the end of a log (`storage.cut_tails`) no offsets are missing: they go on there."""
+"""Names of what repair and recovery put aside: a whole segment, or the offsets first..next of one.
+A tail that recovery cut off a log (`storage.cut_tails`) leaves no gap: the offsets go on there."""
 ASIDE = re.compile(r".*(\.damaged(-\d+-(\d+|end))?|\.log\.cut-\d+)(\.\d+)?")
 
 

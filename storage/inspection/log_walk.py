@@ -33,8 +33,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 """Read at once."""
 
 SEARCH_SUMS = 4
-"""How many times the size of the file may be summed while looking for the next whole entry: a file
-may be full of headers that claim large entries."""
+"""Bytes summed at most in search of the next whole entry, in sizes of the file: a file may be full
+of headers that claim large entries."""
 SEARCH_SUMS_FREE = 64 * 1024 * 1024
 """And so many bytes whatever the size."""
 SEARCH_TRIES = 5_000_000
@@ -250,7 +250,7 @@ class LogWalk:
         return True
 
     def _search(self, position: int) -> int:
-        """Where the next whole entry is that may follow; the end of the file if there is none."""
+        """Position of the next whole entry that may follow; the file's end if there is none."""
         pattern = _header_pattern(self.last_offset + 1, self._highest)
         while position < self.size and self._tries_left > 0 and self._sums_left > 0:
             buffer = self._file.pread(min(PIECE_BYTES, self.size - position), position)
@@ -282,8 +282,8 @@ class LogWalk:
 
 
 def _header_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
-    """What a header of an entry with such offsets looks like: upper half of the offset, a length
-    that is not zero, a known magic. Matches nothing but the place, so places may overlap."""
+    """Pattern of the header of an entry with such offsets: upper half of the offset, a length that
+    is not zero, a known magic. Matches nothing but the place, so places may overlap."""
     halves = {max(lowest, 0) >> 32, max(highest, 0) >> 32}
     upper = b"|".join(re.escape(half.to_bytes(4, "big")) for half in sorted(halves))
     return re.compile(

@@ -69,9 +69,9 @@ def metadata_faults(data: memoryview) -> Iterator[tuple[bool, str]]:
 def check_snapshot(
     files: Filesystem, folder: str, name: str, partition: str, progress: Progress
 ) -> list[Finding]:
-    """What is wrong with a `.checkpoint`, from its header to its footer; of metadata each record.
+    """Check a `.checkpoint` from its header to its footer; of metadata each record.
 
-    `partition` is what the findings name, empty for a file at the top.
+    `partition` is the name in the findings, empty for a file at the top.
     """
     path = f"{folder}/{name}"
     report = Report(partition)

@@ -117,7 +117,7 @@ def write_snapshot(states: dict[int, Known]) -> bytes:
 
 
 def marker_of(entry: Entry, data: memoryview) -> Marker | None:
-    """What a control batch says of a transaction; None if it is none, or has been emptied."""
+    """The transaction marker in a control batch; None if there is none, or it was emptied."""
     return decode_marker(data) if entry.size <= MARKER_BYTES_MAX and not entry.codec else None
 
 
@@ -225,7 +225,7 @@ class TransactionIndexCheck:
         self.log_start = log_start
         self.blurred = False
         self.right: list[AbortedTransaction] = []
-        """What should be in the file, as far as the log and the file together tell."""
+        """Entries that the file should have, as far as the log and the file together tell."""
         self._entries = None if file is None else IndexEntries(file, ENTRY)
         self._iterator: Iterator[tuple[int, tuple[int, ...]]] = iter(self._entries or ())
         self._position = 0

@@ -172,7 +172,7 @@ class DirectoryRepair:
             return None
 
     def _owner(self, name: str) -> Owner:
-        """Whose a folder is, as far as the metadata log tells."""
+        """The owner of a folder, as far as the metadata log tells."""
         wanted = self._topic_id(name)
         if self.top.metadata is None or wanted is None:
             return Owner.UNNAMED

@@ -37,7 +37,7 @@ def read_small(files: Filesystem, path: str) -> bytes:
 
 
 def reason_of(error: MalformedFile, name: str) -> str:
-    """What is wrong, without the name that the finding has anyway."""
+    """The text of an error without the file name, which the finding has anyway."""
     return str(error).removeprefix(f"{name}: ")
 
 
@@ -104,7 +104,7 @@ class EpochCheck:
         self.missing = False
         """There is no such file."""
         self.right = LeaderEpochs()
-        """What should be in the file, as far as the batches tell."""
+        """The content that the file should have, as far as the batches tell."""
         self.wrong: list[WrongEpoch] = []
         self._entries = [] if epochs is None else epochs.entries()
         self._known = epochs is not None

@@ -83,7 +83,7 @@ class TopFiles:
         """Checkpoints with one wrong bit; `offsets` has what they said before."""
         self._contents: dict[str, bytes] = {}
         self.states: dict[str, CleanState] = {}
-        """What our last stop noted, if no other broker has run since."""
+        """States noted by our last stop, if no other broker has run since."""
         self.stopped_by_us = CLEAN_STATE in names
         self.led_alone = False
         """No other broker has led this directory since `taken-over-checkpoint` was written."""
@@ -254,7 +254,7 @@ class TopFiles:
     # Partitions
 
     def context_of(self, folder: str) -> Context:
-        """What is known of the partition in a folder."""
+        """Everything known of the partition in a folder."""
         partition = partition_of(folder)
         if partition is None:
             return Context(recovery_point=0)
@@ -278,7 +278,7 @@ class TopFiles:
         )
 
     def gaps_below(self, partition: Partition) -> int:
-        """Where a start ceases to believe that offsets are missing between segments."""
+        """Offset from which on a start takes missing offsets between segments for damage."""
         return self._offset(TAKEN_OVER, partition, 0) if self.led_alone else LARGEST_OFFSET
 
     def _offset(self, name: str, partition: Partition, absent: int) -> int:
@@ -414,7 +414,7 @@ class TopFiles:
             )
 
     def finish(self) -> None:
-        """What is said of partitions that are not there."""
+        """Report partitions that have entries here and no folder."""
         report = self.report
         for name, offsets in self.offsets.items():
             for topic, number in offsets:

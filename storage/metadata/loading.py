@@ -256,7 +256,7 @@ class _Loading:
         )
 
     def _check_covered(self) -> None:
-        """What the damaged snapshots said, the log says as well."""
+        """Refuse a log that ends before one of the damaged snapshots does."""
         for damaged in self.loaded.damaged:
             snapshot = snapshot_id_of(damaged.path.rpartition("/")[2])
             if snapshot is not None and snapshot.end_offset > self.loaded.end_offset:

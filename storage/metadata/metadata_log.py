@@ -44,7 +44,7 @@ SEGMENT_MS = 7 * 24 * 3_600_000
 BATCH_BYTES = 8 << 20
 """The largest batch that Apache Kafka's metadata log takes."""
 RECORD_OVERHEAD = 5 + 2 + 5 + 1 + 5 + 1
-"""What a record of a batch has besides its value, at most: its length, attributes and timestamp
+"""Bytes of a record in a batch besides its value, at most: its length, attributes and timestamp
 delta, offset delta, no key, the value's length, no headers."""
 DAMAGED = ".damaged"
 """Appended to the name of a snapshot that could not be read and could be done without."""
@@ -274,7 +274,7 @@ class MetadataLog:
         self.records_since_snapshot += work.covered_records
 
     def control_records(self) -> list[ControlRecord]:
-        """What a snapshot has to say besides the state: the voters, where the log names them."""
+        """Control records of a snapshot: KRaft version and voters, where the log names them."""
         if self.voters is None:
             return []
         return [KRaftVersionRecord(k_raft_version=self.kraft_version), self.voters]

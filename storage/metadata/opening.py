@@ -96,7 +96,7 @@ def open_metadata(
 
 
 def _bootstrap(files: Filesystem, path: str, now_ms: int) -> list[MetadataRecord]:
-    """What a log begins with."""
+    """First records of a new log, from its bootstrap file, which is written if missing."""
     if not files.exists(f"{path}/{BOOTSTRAP}"):
         files.write_atomic(f"{path}/{BOOTSTRAP}", encode_bootstrap(now_ms))
     return read_bootstrap(files, path)

@@ -45,7 +45,7 @@ than this."""
 
 _DELTAS = tuple(encode_varint(index) for index in range(SNAPSHOT_BATCH_RECORDS))
 _FRAME_BYTES = 5 + 2 + 2 + 5 + 5 + 1
-"""What a record has besides key and value, at most: its length, attributes and timestamp delta,
+"""Bytes of a record besides key and value, at most: its length, attributes and timestamp delta,
 offset delta, the sizes of key and value, and the count of headers."""
 
 
@@ -166,7 +166,7 @@ class SnapshotWriter:
 
 
 def _fitting(batch: Sequence[Entry]) -> int:
-    """How many of these records one batch may hold; at least one. Raises ValueError if none."""
+    """Count of these records that one batch may hold, at least one. Raises ValueError if none."""
     room = SNAPSHOT_BATCH_BYTES - HEADER_SIZE
     size = 0
     for index, (key, value) in enumerate(batch):
@@ -199,14 +199,14 @@ def _encode(batch: Sequence[Entry]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _without_key(delta_size: int, value_size: int) -> tuple[bytes, bytes]:
-    """What comes before the offset delta, and between it and the value."""
+    """The bytes before the offset delta, and between it and the value."""
     middle = encode_varint(-1) + encode_varint(value_size)
     return encode_varint(delta_size + len(middle) + value_size + 3) + b"\0\0", middle
 
 
 @lru_cache(maxsize=1024)
 def _with_key(delta_size: int, key_size: int, value_size: int) -> tuple[bytes, bytes, bytes]:
-    """What comes before the offset delta, between it and the key, and before the value."""
+    """The bytes before the offset delta, between it and the key, and before the value."""
     middle, last = encode_varint(key_size), encode_varint(value_size)
     size = delta_size + len(middle) + key_size + len(last) + value_size + 3
     return encode_varint(size) + b"\0\0", middle, last

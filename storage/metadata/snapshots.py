@@ -51,7 +51,7 @@ class Snapshots:
         return self.ids[-1] if self.ids else None
 
     def path(self, snapshot_id: SnapshotId) -> str:
-        """Where its file is, or would be."""
+        """The path of its file, whether there is one or not."""
         return f"{self._folder}/{snapshot_id.file_name}"
 
     def size(self, snapshot_id: SnapshotId) -> int:
@@ -66,7 +66,7 @@ class Snapshots:
         return self._files.open_to_read(self.path(snapshot_id))
 
     def held(self) -> list[HeldSnapshot]:
-        """What `snapshot_rules` has to know of each. Raises DamagedSnapshot, OSError."""
+        """Id, size and last time of each for `snapshot_rules`. Raises DamagedSnapshot, OSError."""
         times = {known: self._times[known] for known in self.ids if known in self._times}
         for snapshot_id in self.ids:
             if snapshot_id not in times:

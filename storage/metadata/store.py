@@ -53,7 +53,7 @@ class MetadataStore:
         self._now_ms = now_ms
         self._next_producer_id = self._reserved = log.image.next_producer_id
         self.broker_epoch = -1
-        """That of this node's registration; -1 before it has registered."""
+        """Epoch of this node's registration; -1 before it has registered."""
 
     @property
     def image(self) -> MetadataImage:
