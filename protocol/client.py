@@ -47,8 +47,8 @@ VERSIONS_0_8: Mapping[int, tuple[int, int]] = {
     9: (0, 1),
     10: (0, 0),
 }
-"""What Kafka 0.8.2 speaks. It closes the connection when it is asked for versions, and it answers
-ListOffsets in any version at all as version 0, which no later broker does: they close."""
+"""The versions of Kafka 0.8.2. It closes the connection when it is asked for versions, and it
+answers ListOffsets in any version at all as version 0, which no later broker does: they close."""
 VERSIONS_0_9: Mapping[int, tuple[int, int]] = {
     0: (0, 1),
     1: (0, 1),
@@ -59,8 +59,8 @@ VERSIONS_0_9: Mapping[int, tuple[int, int]] = {
     10: (0, 0),
     16: (0, 0),
 }
-"""What Kafka 0.9 speaks, as far as it is of use to a client outside a group. It does not answer
-when it is asked for versions, and answers the next request on the same connection at once."""
+"""The versions of Kafka 0.9 of use to a client outside a group. It does not answer when it is asked
+for versions, and answers the next request on the same connection at once."""
 IMPOSSIBLE_VERSION = 32767
 
 

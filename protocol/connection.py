@@ -81,7 +81,7 @@ class Route:
 
     def __init__(self, served: Served, version: int) -> None:
         self.requests = 0
-        """How many there were; whoever handles them counts."""
+        """Count of requests, kept by the code that handles them."""
         api = served.api
         self.api = api
         self.version = version
@@ -284,7 +284,7 @@ class ServerConnection:
                 head.response = None
 
     def outgoing(self) -> list[Any]:
-        """What may be sent now, in order: bytes, and file slices as the responses held them."""
+        """Bytes and file slices, as the responses held them, that may be sent now, in order."""
         ready = self._ready
         if self._out:
             ready.append(self._out)

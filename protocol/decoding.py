@@ -109,7 +109,7 @@ class DecoderSource(Source):
             self._flush()
 
     def _null(self, field: Field, target: str, path: str) -> None:
-        """What follows when `n` is not the length of anything."""
+        """Write the branch for an `n` that is not the length of anything."""
         nullable = field.nullable_in(self.version)
         if nullable:
             with self.block("else:" if self.flexible else "elif n == -1:"):

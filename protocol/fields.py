@@ -276,7 +276,7 @@ def struct(
 
 
 def _check_fields(cls: StructType) -> None:
-    """What can be seen without knowing the versions of the message around."""
+    """Check all that can be seen without the versions of the message around."""
     if any(base._fields for base in cls.__mro__[1:] if isinstance(base, StructType)):
         raise TypeError(f"{cls._name} inherits fields; write them out, their order matters")
     tags: dict[int, str] = {}

@@ -53,7 +53,7 @@ class FrameBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty. Invalidates views of earlier frames.
+        """The space for the next bytes; never empty. Invalidates views of earlier frames.
 
         Whole frames that nobody takes out make the buffer grow: who calls this bounds that, by not
         reading while `buffered` is too large.

@@ -30,7 +30,7 @@ MISREAD_SINCE = (2, 5, 0)
 READ_RIGHT_SINCE = (2, 15, 1)
 
 LAST_FETCH_READ_RIGHT = 11
-"""What these releases read as it is meant. By using it they lose topic ids, and nothing else."""
+"""Last version of Fetch that these releases read right. By using it they lose topic ids only."""
 
 VERSION_IS_LIBRDKAFKAS = frozenset({"confluent-kafka-dotnet", "confluent-kafka-go", "librdkafka"})
 """Software names that come with the version of librdkafka. Clients for C++, PHP and Rust, and
@@ -57,7 +57,7 @@ class OldEntries(Enum):
 
 
 def old_entries_read_by(software_name: str, software_version: str) -> OldEntries:
-    """What a client is known for that names itself like this in ApiVersions (KIP-511)."""
+    """Known behaviour of a client that names itself like this in ApiVersions (KIP-511)."""
     if software_name in NOT_LIBRDKAFKA:
         return OldEntries.RIGHT
     if software_name in VERSION_IS_LIBRDKAFKAS:

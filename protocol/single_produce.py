@@ -75,7 +75,7 @@ class SingleAnswer:
 
 
 def reader(version: int) -> Callable[[bytearray, int, int], SingleProduce | None]:
-    """What reads a request body of this version, buffer[position:end], if it has this shape."""
+    """The reader of a request body of this version, buffer[position:end]: None for other shapes."""
     if version >= TOPIC_IDS_SINCE:
         return _read_by_id
     return _read_flexible if version >= FLEXIBLE_SINCE else _read_plain
@@ -147,7 +147,7 @@ def _with_records(
 
 
 def writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
-    """What appends the response body of this version."""
+    """The writer that appends the response body of this version."""
     if version >= FLEXIBLE_SINCE:
         return _flexible_writer(version)
     return _plain_writer(version)

@@ -38,7 +38,7 @@ partitions, offsets, leader epochs, commit timestamps in ms. Four lists of the s
 single record four ints. Then the metadata of a single record."""
 
 Commit = tuple[int, bytes, bytes, tuple[int, int, int, int], bytes]
-"""Where the record ends, group, topic, the numbers of the row, metadata."""
+"""End of the record, group, topic, the numbers of the row, metadata."""
 
 _unpack_header = Format(">8xi4xbIh34xi").unpack_from
 _unpack_partition = Format(">i").unpack_from

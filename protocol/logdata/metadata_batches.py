@@ -165,7 +165,7 @@ def _checked_header(data: memoryview) -> Header:
 
 
 def _oddity(fields: Fields, index: int, *, is_control: bool) -> str:
-    """What is wrong with a record that is whole but none of metadata."""
+    """The fault of a record that is whole but none of metadata, in words."""
     timestamp_delta, offset_delta, _, key_size, _, value_size, headers = fields
     if timestamp_delta:
         what = f"a time of its own, {timestamp_delta} ms from that of the batch"

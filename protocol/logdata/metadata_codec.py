@@ -89,7 +89,7 @@ def decode_record(value: bytes | bytearray | memoryview) -> MetadataRecord:
 
 
 def _decoder_of(raw: bytes) -> tuple[Decoder, int]:
-    """What reads the message of this value, and where the message begins."""
+    """The decoder for the message of this value, and the position where the message begins."""
     frame, key, version, position = _read_frame(raw)
     if frame != FRAME_VERSION:
         raise UnknownRecord(f"a record in a frame of version {frame}, known is {FRAME_VERSION}")

@@ -29,7 +29,7 @@ from protocol.logdata.metadata_records import (
 from protocol.schema import Struct
 
 METADATA_VERSION = 21
-"""What a new directory gets: the level of Kafka 3.9, which every 4.x opens too."""
+"""Level of a new directory: that of Kafka 3.9, which every 4.x opens too."""
 
 RELEASES: dict[int, str] = {
     1: "3.0-IV1",

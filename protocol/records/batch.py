@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 MAX_DECOMPRESSED_BYTES = 134_217_728
-"""What one batch may expand to where the caller has no setting (max.decompressed.batch.bytes)."""
+"""Most bytes a batch may expand to where no setting says it (max.decompressed.batch.bytes)."""
 
 
 class Batch:
@@ -132,7 +132,7 @@ class Batch:
 
     @property
     def base_timestamp(self) -> int:
-        """What record timestamps are relative to, in ms."""
+        """The time that record timestamps are relative to, in ms."""
         value: int = INT64.unpack_from(self.view, BASE_TIMESTAMP_POSITION)[0]
         return value
 

@@ -119,7 +119,7 @@ class Keys:
         return self._offsets
 
     def pieces(self, kept: Sequence[int]) -> list[tuple[int, int]]:
-        """Where the records of these rows lie: neighbours as one piece."""
+        """Start and end of the records of these rows; neighbours are one piece."""
         starts = self.starts
         found: list[tuple[int, int]] = []
         first = last = -1

@@ -42,11 +42,11 @@ ZSTD_LEVEL = 3
 """The levels where none is asked for: Kafka's defaults (KIP-390), and those of our settings."""
 
 DEFAULT_RATIO = 2_000
-"""How many times its size a payload may expand to where the caller has no setting. No gzip payload
-reaches it: deflate makes at most 1032 bytes out of one, and that only of a single repeated byte.
+"""Largest ratio of expansion of a payload where the caller has no setting. No gzip payload reaches
+it: deflate makes at most 1032 bytes out of one, and that only of a single repeated byte.
 """
 ANY_RATIO_BYTES = 1_048_576
-"""What any payload may expand to, whatever its size: no ratio makes so little a danger."""
+"""Bytes that any payload may expand to, whatever its size: no ratio makes so few a danger."""
 
 CALLS = {"compress": dict.fromkeys(NAMES[1:], 0), "decompress": dict.fromkeys(NAMES[1:], 0)}
 """Calls so far that did work, by codec, for the metrics.
@@ -62,9 +62,9 @@ XERIAL_BLOCK_BYTES = 32_768
 SNAPPY_MAX_RATIO = 32
 """More than a snappy block can expand: its best element makes 64 bytes out of 3."""
 MAX_RATIOS = (1, 1_032, SNAPPY_MAX_RATIO, 255, 32_768)
-"""How many times its size a payload can expand to at most, by codec, whatever anybody allows.
-Deflate makes at most 258 bytes out of 2 bits, lz4 255 out of one more byte of a match's length, and
-zstd a block of 128 KiB out of 4 bytes."""
+"""Largest possible ratio of expansion, by codec, whatever anybody allows. Deflate makes at most 258
+bytes out of 2 bits, lz4 255 out of one more byte of a match's length, and zstd a block of 128 KiB
+out of 4 bytes."""
 
 GZIP_PIECE_BYTES = 16_384
 """Input is handed to zlib in pieces: it copies what follows a member, and a payload may consist of
@@ -134,10 +134,10 @@ def decompress(
     ratio: int = DEFAULT_RATIO,
     magic: int = 2,
 ) -> bytes:
-    """What `data`, the payload of an entry of format `magic`, expands to.
+    """Decompress `data`, the payload of an entry of format `magic`.
 
-    That is at most `limit` bytes (max.decompressed.batch.bytes), and at most the larger of 1 MiB
-    and `ratio` times the size of `data` (max.decompression.ratio).
+    The result is at most `limit` bytes (max.decompressed.batch.bytes), and at most the larger of
+    1 MiB and `ratio` times the size of `data` (max.decompression.ratio).
 
     Raises InvalidRecord: with INVALID_RECORD for an unknown codec, for zstd in format 0 or 1 and
     for bytes that are not a stream of this codec, with MESSAGE_TOO_LARGE for a stream that expands

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from protocol.records.layout import Header
 
 LONGEST_SPAN_MS = 3_600_000
-"""What lies between the first and the latest time of a compressed batch that is not opened. A wrong
-latest time misleads searches by time by so much at most."""
+"""Longest time from the first to the latest record of a compressed batch that is not opened. A
+wrong latest time misleads searches by time by so much at most."""
 SNAPPY_ELEMENTS = 32
 """Rubbish gives itself away in one of the first: no copy may reach back before the beginning."""
 SMALLEST_GZIP = 20
@@ -102,8 +102,8 @@ def _check_steps(steps: int) -> None:
 
 
 def _room(codec: int, payload: memoryview) -> int:
-    """How many bytes the payload expands to at most. Raises InvalidRecord, or IndexError, where it
-    is no stream of this codec."""
+    """Bytes that the payload expands to at most. Raises InvalidRecord, or IndexError, where it is
+    no stream of this codec."""
     if codec == GZIP:
         return _gzip_room(payload)
     if codec == SNAPPY:

@@ -64,7 +64,7 @@ MARK_BYTES = 16_384
 """About so far apart are the places that a run of plain messages remembers."""
 
 SENT_GZIP_LEVEL = 1
-"""What is made here is sent and not stored: half the time for a tenth more bytes."""
+"""Level for gzip that is sent and not stored: half the time for a tenth more bytes."""
 
 INT32_MAX = 2**31 - 1
 
@@ -138,7 +138,7 @@ class Converted:
                 (offset,) = INT64.unpack_from(view, position)
 
     def position_of(self, offset: int) -> int:
-        """Where the first entry with a record at or above `offset` begins; the size if none."""
+        """Position of the first entry with a record at or above `offset`; the size if none."""
         if offset > self.last_offset:
             return len(self.data)
         mark = bisect_right(self._mark_offsets, offset) - 1
@@ -264,7 +264,7 @@ def _from_run(view: memoryview) -> Converted:
 
 
 def _sound_bytes(view: memoryview) -> int:
-    """How many bytes of messages come before the first damaged one."""
+    """Bytes of messages before the first damaged one."""
     end = 0
     try:
         for position, size, _ in walk(view):

@@ -228,7 +228,7 @@ def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes:
 
 
 def _slot_of(table: bytearray, digest: bytes) -> int:
-    """Where the slot with this digest begins, or the free one that it would get."""
+    """Position of the slot with this digest, or of the free one that it would get."""
     slots = len(table) // SLOT_SIZE
     number = int.from_bytes(digest[:8], "little")
     slot, step = number % slots, 1 + (number >> 32) % (slots - 1)

@@ -70,7 +70,7 @@ MESSAGE_ATTRIBUTES_POSITION = 17
 MESSAGE_TIMESTAMP_POSITION = 18
 """In format 1 only."""
 KEY_POSITIONS = (18, 26)
-"""Where the int32 length of the key is."""
+"""Position of the int32 length of the key."""
 MIN_MESSAGE_LENGTHS = (14, 22)
 """Smallest length field: key and value null."""
 MESSAGE_OVERHEADS = (26, 34)
@@ -101,7 +101,7 @@ BASE_SEQUENCE = 11
 RECORD_COUNT = 12
 
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""What HEADER unpacks; the names above are its indexes."""
+"""The fields of HEADER; the names above are its indexes."""
 
 LEADER_EPOCH_POSITION = 12
 CRC_POSITION = 17

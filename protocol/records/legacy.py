@@ -73,7 +73,7 @@ class Message:
 
     @property
     def offset(self) -> int:
-        """What bytes 0..7 say; of a wrapper, the offset of its last message."""
+        """Bytes 0..7; of a wrapper, the offset of its last message."""
         value: int = INT64.unpack_from(self.view, 0)[0]
         return value
 
@@ -100,7 +100,7 @@ class Message:
 
     @property
     def timestamp_ms(self) -> int:
-        """What bytes 18..25 of format 1 say; -1 in format 0."""
+        """Bytes 18..25 of format 1; -1 in format 0."""
         if not self.magic:
             return NO_TIMESTAMP
         value: int = INT64.unpack_from(self.view, MESSAGE_TIMESTAMP_POSITION)[0]

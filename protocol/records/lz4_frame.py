@@ -21,7 +21,7 @@ from protocol.records.errors import InvalidRecord
 FRAME_MAGIC = b"\x04\x22\x4d\x18"
 DESCRIPTOR_POSITION = 4
 CHECKSUM_POSITION = 6
-"""Where HC is in a frame without a content size, which is all we write."""
+"""Position of HC in a frame without a content size, which is all we write."""
 SHORTEST_HEADER = 7
 LONGEST_HEADER = 15
 
@@ -78,7 +78,7 @@ def with_broken_checksum(frame: bytes) -> bytes:
 
 
 def check_header(data: memoryview) -> int:
-    """How many bytes the header of this frame has, HC included.
+    """Size of the header of this frame in bytes, HC included.
 
     Raises InvalidRecord for a frame that Kafka's decoder would not read. HC itself is left to the
     library.

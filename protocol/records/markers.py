@@ -47,7 +47,7 @@ def encode_marker(
 
 
 def decode_marker(batch: bytes | bytearray | memoryview) -> Marker | None:
-    """What a control batch says of a transaction.
+    """The transaction marker in a control batch.
 
     None if it says nothing: another kind of control record, or a batch that compaction has
     emptied, which it does when nothing of the transaction is left. Later versions of the key may

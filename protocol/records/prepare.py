@@ -126,12 +126,12 @@ class _Terms(NamedTuple):
 
     @property
     def append_time_ms(self) -> int | None:
-        """What takes the place of every timestamp, if anything does."""
+        """The time that replaces every timestamp, under LogAppendTime."""
         return self.now_ms if self.rules.log_append_time else None
 
     def target(self, sent_codec: int) -> Target:
-        """What a set that came with this codec is to become. Raises InvalidRecord (76) for zstd in
-        a format whose readers do not know it (KIP-110)."""
+        """The target of a set that came with this codec. Raises InvalidRecord (76) for zstd in a
+        format whose readers do not know it (KIP-110)."""
         codec = self.rules.stored_codec(sent_codec)
         if codec == ZSTD and self.rules.magic < 2:
             raise InvalidRecord(
@@ -142,7 +142,7 @@ class _Terms(NamedTuple):
 
     @property
     def expanded_bytes(self) -> int:
-        """What the whole set may expand to here."""
+        """Most bytes that the whole set may expand to here."""
         limit = self.rules.max_decompressed_bytes
         return limit if self.expand_max is None else min(limit, self.expand_max)
 
@@ -179,7 +179,7 @@ def prepare(
     next_offset: int,
     expand_max: int | None = None,
 ) -> Prepared | None:
-    """What the log appends of the set in `view`, which came with Produce `version`; None if empty.
+    """The form in which the log appends the set in `view`, of Produce `version`; None if empty.
 
     `view` must be writable. A cut entry at its end is dropped. `now_ms` is the append time and what
     the window of timestamps is held against, `next_offset` the end of the log.

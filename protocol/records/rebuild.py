@@ -51,7 +51,7 @@ class Messages(NamedTuple):
     """Whole plain messages, whose offsets mean nothing."""
     magic: int
     codec: int
-    """That of the last wrapper; 0 if there was none."""
+    """Codec of the last wrapper; 0 if there was none."""
     record_count: int
     max_timestamp: int
     """In ms, -1 for none."""
@@ -135,7 +135,7 @@ def _inner_append_time(target: Target) -> int | None:
 
 
 def _message_set(data: bytes, count: int, max_timestamp: int, target: Target) -> MessageSet:
-    """What the log takes, of plain messages in the topic's format."""
+    """The set for the log, of plain messages in the topic's format."""
     rules, stamp = target.rules, target.append_time_ms
     magic = rules.magic
     if not target.codec:

@@ -223,7 +223,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[RecordHeaders, 
 
 
 def wrap_timestamp(timestamp_ms: int) -> int:
-    """What Java's 64-bit arithmetic gives for this exact sum or difference of timestamps."""
+    """This exact sum or difference of timestamps, as Java's 64-bit arithmetic gives it."""
     if INT64_MIN <= timestamp_ms <= INT64_MAX:
         return timestamp_ms
     return (timestamp_ms - INT64_MIN) % (1 << 64) + INT64_MIN

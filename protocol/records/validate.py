@@ -372,7 +372,7 @@ def check_records(
 def _record_errors(
     payload: bytes, header: Header, rules: ProduceRules, window: tuple[int, int]
 ) -> InvalidRecord:
-    """What is wrong with which records, of a batch that is known to have some at fault.
+    """The error for a batch that is known to have records at fault, with each of them.
 
     If any time is at fault it gives the code for all, as in Kafka.
     """
