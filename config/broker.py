@@ -85,13 +85,13 @@ class BrokerSettings(
 
     @property
     def client_listeners(self) -> tuple[Listener, ...]:
-        """Where clients are served: all but those a Kafka node keeps for its controller."""
+        """Listeners for clients: all but those a Kafka node keeps for its controller."""
         names = self._controller_names
         return tuple(one for one in self.listeners if one.name not in names)
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """Where those are served who follow the metadata log; often none."""
+        """Listeners for followers of the metadata log; often none."""
         names = self._controller_names
         return tuple(one for one in self.listeners if one.name in names)
 
@@ -100,7 +100,7 @@ class BrokerSettings(
         return {name.upper() for name in self.controller_listener_names}
 
     def advertised_listener(self, name: str) -> Listener | None:
-        """What clients of a listener are told to dial, or None: what they dialled already."""
+        """The address that clients of a listener are given; None for the one that they dialled."""
         for listener in self.advertised_listeners or ():
             if listener.name == name:
                 return listener

@@ -25,7 +25,7 @@ CLIENT_FACTS = (
     "client_source_address",
     "client_source_port",
 )
-"""What `match` can look at."""
+"""The names that `match` can test."""
 
 
 class Condition(NamedTuple):

@@ -129,7 +129,7 @@ def client_metrics_rows(given: Mapping[str, str]) -> list[ConfigRow]:
 
 
 def all_brokers_rows(broker: BrokerSettings) -> list[ConfigRow]:
-    """What was set at run time for all brokers, sorted by name, whatever this one has instead."""
+    """Rows of what was set at run time for all brokers, by name, whatever this one has instead."""
     rows = []
     for name, given in sorted(broker.layers.all_brokers.items()):
         key = known_key(name)

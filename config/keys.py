@@ -35,7 +35,7 @@ def known_keys() -> dict[str, Key]:
 
 
 def problems_of(entries: Iterable[tuple[str, Given]]) -> list[Problem]:
-    """What is wrong with each of these texts on its own."""
+    """The problems that each of these texts has on its own."""
     problems = []
     for name, given in entries:
         key = known_key(name)

@@ -9,7 +9,7 @@ from config.kinds import Kind
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
 LISTENER_PREFIX = "listener.name."
-"""How the keys of a single listener begin; its name and a dot follow."""
+"""Prefix of the keys of a single listener; its name and a dot follow."""
 UNROUTABLE_HOSTS = ("", "0.0.0.0", "::")
 
 

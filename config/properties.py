@@ -71,7 +71,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(logical: str) -> tuple[int, int]:
-    """Where the key ends and where the value begins."""
+    """The end of the key and the beginning of the value."""
     position = 0
     end = len(logical)
     while position < end and logical[position] not in "=:" + BLANKS:

@@ -30,8 +30,8 @@ SAFE_TEXTS = {
     "retention.min.timestamp": "-1",
     "retention.ms": "-1",
 }
-"""What is taken for an unreadable text: nothing is deleted or compacted, and what is to be synced
-is synced at once. A key that is not here counts as not set."""
+"""Values in place of unreadable ones: nothing is deleted or compacted, and what is to be synced is
+synced at once. A key that is not here counts as not set."""
 AS_SENT = ("compression.type", "producer")
 NO_HASTE = ("max.compaction.lag.ms", str(LONG_MAX))
 WHERE_CONTRADICTED = {
@@ -40,7 +40,7 @@ WHERE_CONTRADICTED = {
     "min.compaction.lag.ms": NO_HASTE,
     "max.compaction.lag.ms": NO_HASTE,
 }
-"""What is taken where texts can be read and not hold together."""
+"""Values in place of readable ones that contradict each other."""
 
 
 def readable_topic_part(

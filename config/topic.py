@@ -379,7 +379,7 @@ class TopicSettings(Settings):
 
     @classmethod
     def of(cls, broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
-        """What holds for a topic with these settings of its own, as texts by key.
+        """The settings of a topic with these of its own, as texts by key.
 
         ConfigError carries everything that is wrong with them, alone and together.
         """
@@ -426,7 +426,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def inherited_value(broker: BrokerSettings, key: Key) -> Any:
-    """What a topic key has from the broker, in the topic key's unit; else its own default."""
+    """The broker's value for a topic key, in the topic key's unit; else the key's own default."""
     for name in key.broker:
         value = getattr(broker, name.replace(".", "_"))
         if value is not None:
