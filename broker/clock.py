@@ -22,7 +22,7 @@ def elapsed_ms() -> int:
 
 
 def process_age_ms() -> int:
-    """How long ago the operating system started this process, in ms (0 where it does not say).
+    """Time since the operating system started this process, in ms (0 where it does not say).
 
     Used for the start-up time in the ready line: it includes what the interpreter needed before
     any of our lines ran.

@@ -82,7 +82,7 @@ STOP_WITHIN_S = 10.0
 """Time that a stop gives connections to take their answers."""
 COLD_READERS = 2
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that runs Python code (a conversion without the compiled loops) may keep the
+"""Time that a thread that runs Python code (a conversion without the compiled loops) may keep the
 loop waiting; the interpreter's default is ten times that."""
 
 

@@ -31,7 +31,7 @@ WRITTEN_BYTES = 128 * 1024 * 1024
 """Bytes written after which a checkpoint does not wait for its time: what is not covered by one is
 read again after a crash, and the start waits for it."""
 SYNCED_EVERY_S = 1.0
-"""How far what is noted of syncs may be behind them."""
+"""Time by which the notes on syncs may lag behind them."""
 SYNCED_LOGS_PER_S = 1000
 """With more logs than this it is noted less often: it is one file with a line for each."""
 COVER_S = 0.002

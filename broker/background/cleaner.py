@@ -52,7 +52,7 @@ IDLE_S = 30.0
 """The process is ended when there was no work for it for so long."""
 LOOK_AT_MOST_EVERY_S = 0.01
 STOP_WITHIN_S = 0.5
-"""How long a stop waits for the killed process, so that what it began can be removed."""
+"""Time that a stop waits for the killed process, so that what it began can be removed."""
 POLL_S = 0.01
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from storage.log import Log
 
 EVERY_S = 1.0
-"""How long written records wait for a sync where no key says it."""
+"""Time that written records wait for a sync where no key says it."""
 SHORTEST_S = 0.01
 RECOVERED_AT_ONCE = 256
 """Logs synced with one look after a crash: answers that wait for a sync wait for these too."""
@@ -62,7 +62,7 @@ class Flushing:
         """Called with `period_s` when it is another one."""
         self._last_s = time_s()
         self._since: dict[Log, tuple[float, Partition]] = {}
-        """When the oldest record may have been written that is not synced yet."""
+        """Earliest time at which the oldest record not yet synced may have been written."""
         self._recovered: list[Log] = []
         """Logs that recovery read; the next one should not have to read them again."""
         settings.subscribe(self._settings_changed)

@@ -164,7 +164,7 @@ class GroupRuntime:
         self._loaded()
 
     def loaded_shards(self) -> Iterator[Shard]:
-        """Those that can be asked now."""
+        """The shards that can be asked now."""
         if self.take_topic():
             yield from (shard for shard in self.shards if shard.loaded)
 

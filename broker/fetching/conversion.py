@@ -35,7 +35,7 @@ INLINE_US = 1000
 """A pass of a fetch over its partitions converts for so long at most while the loop stands still;
 the estimates below are rough, and high rather than low."""
 INLINE_EXPANDED_BYTES = 16_384
-"""What may expand to more than this goes to the worker, whatever its estimate."""
+"""Expanded size above which an entry goes to the worker, whatever its estimate."""
 ENTRY_US = 30
 RECORD_US = 0.4 if IMPLEMENTATION == "compiled" else 2.5
 PLAIN_BYTES_PER_US = 500

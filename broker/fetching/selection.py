@@ -71,7 +71,7 @@ class Reader:
             if form is Form.GZIPPED
             else ErrorCode.UNSUPPORTED_VERSION
         )
-        """What is answered where conversion is switched off."""
+        """The answer where conversion is switched off."""
 
     def is_sent_as_is(self, entry: Entry) -> bool:
         if self.form is Form.GZIPPED:

@@ -83,7 +83,7 @@ class _Moves:
         return entry
 
     def _replicas_after(self, state: PartitionState, wanted: list[int] | None) -> tuple[int, ...]:
-        """Who keeps the partition then. Raises KafkaError."""
+        """The replicas after the change. Raises KafkaError."""
         moved = [one for one in state.replicas if one not in state.adding or one in state.isr]
         if wanted is None:
             if not (state.adding or state.removing):
@@ -103,7 +103,7 @@ class _Moves:
 
 
 def _directories(state: PartitionState, replicas: tuple[int, ...]) -> list[bytes] | None:
-    """Those of the replicas that stay; None, for no change, if none are named."""
+    """Directories of the replicas that stay; None, for no change, if none are named."""
     if not state.directories:
         return None
     where = dict(zip(state.replicas, state.directories, strict=False))

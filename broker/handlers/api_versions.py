@@ -87,7 +87,7 @@ def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> 
 
 
 def _all(ctx: Context, highest: dict[int, int]) -> list[ApiVersionsResponse.ApiVersion]:
-    """What is served, up to the versions in `highest` where it names any."""
+    """The APIs served, up to the versions in `highest` where it names any."""
     return [
         ApiVersionsResponse.ApiVersion(
             api_key=key,

@@ -98,7 +98,7 @@ class Context(Parts):
             setattr(self, name, getattr(parts, name))
         self._listener = listener
         self.routes = routes
-        """What is served to this client."""
+        """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.client_id: str | None = None

@@ -107,7 +107,7 @@ def _partition(name: str, index: int, ctx: Context) -> Partition:
 
 
 def _start_after(partition: Partition, offset: int) -> int:
-    """Where the log starts when the records below an offset are gone."""
+    """The log's start when the records below an offset are gone."""
     end = partition.high_watermark
     target = end if offset == HIGH_WATERMARK else offset
     if not 0 <= target <= end:

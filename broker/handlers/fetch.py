@@ -318,7 +318,7 @@ class _Reading:
     def _find_records(
         self, wanted: FetchPartition, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
-        """What of this partition goes into the answer. Raises KafkaError, OSError."""
+        """The records of this partition for the answer. Raises KafkaError, OSError."""
         if self._reader is not None:
             return self._select(wanted, partition, end)
         max_bytes = min(wanted.max_bytes, self._left)
@@ -374,7 +374,7 @@ class _Reading:
     def _select(
         self, wanted: FetchPartition, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
-        """What of this partition there is for an older reader. Raises KafkaError."""
+        """The records of this partition for an older reader. Raises KafkaError."""
         reader, log = self._reader, partition.log
         assert reader is not None
         hard = wanted.max_bytes
@@ -441,7 +441,7 @@ class _Reading:
         )
 
     def _diverging(self, wanted: FetchPartition, partition: Partition) -> tuple[int, int] | None:
-        """Where the client's log leaves ours (Fetch v12+): the last epoch both know, its end."""
+        """Last epoch of both logs and its end, if the client's log diverges (Fetch v12+)."""
         if wanted.last_fetched_epoch < 0:
             return None
         epoch, end_offset = partition.log.end_offset_for(wanted.last_fetched_epoch)

@@ -140,7 +140,7 @@ class _Look:
         )
 
     def _found_for_it(self) -> PartitionResult:
-        """What there is for this follower now."""
+        """The answer for this follower as of now."""
         partition, asked = self._partition, self._asked
         entry = self._refused(ErrorCode.NONE)
         entry.high_watermark = partition.high_watermark

@@ -58,7 +58,7 @@ def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
 
 
 def _piece(asked: Asked, message: FetchSnapshotRequest, ctx: Context) -> Answer:
-    """What there is of the snapshot from the position on, or why there is nothing."""
+    """The answer with the snapshot's bytes from the position on, or with the error."""
     controller = ctx.controller
     fault = leader_fault(controller, ctx.node_id, asked.current_leader_epoch)
     if fault is not None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from protocol.logdata.metadata import MetadataRecord
 
 MAX_RECORDS = 10_000
-"""How many records one request may write at once; Kafka's controller has the same bound. They are
-one batch, which whoever follows the metadata log reads as a whole."""
+"""Records that one request may write at once; Kafka's controller has the same bound. They are one
+batch, which followers of the metadata log read as a whole."""
 
 
 def make_change(what: str, records: Sequence[MetadataRecord], ctx: Context) -> None:

@@ -40,7 +40,7 @@ PREPARE_ON_LOOP_BYTES = 65_536
 thread: about a millisecond of work."""
 
 NO_RECORDS = memoryview(b"")
-"""What null stands for: an empty set."""
+"""An empty set; null stands for it."""
 
 PartitionResult = ProduceResponse.Topic.Partition
 Answered = ProduceResponse.Topic
@@ -120,7 +120,7 @@ def _answered_single(version: int, named: bytes, entry: PartitionResult) -> Answ
 
 
 def _name_of(topic: Topic | None, named: bytes | str) -> str:
-    """What the log calls a topic that may not exist."""
+    """The name in the log of a topic that may not exist."""
     return str(named) if topic is None else topic.name
 
 

@@ -39,10 +39,10 @@ CLIENTS_MAX = 16_384
 PAYLOAD_BYTES_MAX = 16_777_216
 """Of all payloads that are kept, compressed as they came. Those pushed longest ago go first."""
 EXPANDED_BYTES_MAX = 8_388_608
-"""What one payload may expand to: it is opened on the loop, to see that it can be."""
+"""Largest expanded size of a payload: it is opened on the loop, to see that it can be."""
 SILENT_INTERVALS, SILENT_MS = 3, 60_000
-"""How long after its last push a client is shown: as many of its intervals, but no less than this,
-for whoever looks once in a minute."""
+"""Time after its last push for which a client is shown: as many of its intervals, but no less than
+this, for whoever looks once in a minute."""
 
 NOBODY = bytes(16)
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from storage.metadata.store import MetadataStore
 
 LOOK_EVERY_S = 60.0
-"""How often the age and the size of snapshots are looked at, as in Kafka."""
+"""Interval of the checks of the age and the size of snapshots, as in Kafka."""
 REMOVE_AFTER_MS = 60_000
-"""How long the file of a removed snapshot stays: pieces of it may be on their way (as in Kafka)."""
+"""Time that the file of a removed snapshot stays: it may be being sent (as in Kafka)."""
 _FENCED = 1
 
 

@@ -42,7 +42,7 @@ SLOWEST_BYTES_PER_S = 1024
 slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for minutes."""
 
 PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent})
-"""What a handler returns that is not an answer."""
+"""Results of a handler that are not answers."""
 
 
 class Connection(asyncio.BufferedProtocol):

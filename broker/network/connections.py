@@ -39,7 +39,7 @@ class Connections:
         settings.subscribe(self._configure)
 
     def __iter__(self) -> Iterator[Connection]:
-        """Those open now; they may be closed meanwhile."""
+        """The connections open now; they may be closed meanwhile."""
         return iter(list(self._open))
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker.network.dispatch import Handler
 
 OF_BOTH = (18, 29, 30, 31, 32, 33, 43, 44, 45, 46, 49, 50, 51, 55, 57, 64)
-"""What clients can ask on their listeners as well."""
+"""Keys of the APIs that clients' listeners have as well."""
 
 CONTROLLER_HANDLERS: dict[int, Handler] = {
     1: fetch_metadata,

@@ -110,7 +110,7 @@ HANDLERS: dict[int, Handler] = {
     75: describe_topic_partitions,
     **{key: LazyHandler(key) for key in LAZY},
 }
-"""What clients are served."""
+"""The handlers of the APIs that clients are served."""
 
 
 def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:

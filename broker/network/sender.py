@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broker.workers import Worker
 
 COLD_PIECE_BYTES = 262_144
-"""How much is read at a time from a file that is not in the page cache."""
+"""Bytes read at a time from a file that is not in the page cache."""
 
 _READ_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)

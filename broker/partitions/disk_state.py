@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 1.0
 MARGIN_BYTES = 1024 * 1024
-"""What must be free besides the reserve for records to be taken: a disk that is freed a block at
-a time must not come and go."""
+"""Bytes that must be free besides the reserve for records to be taken: a disk that is freed a block
+at a time must not come and go."""
 
 DISK_FULL = "the disk is full"
 """The message to clients. It never changes, so that the log says it once a minute."""

@@ -41,8 +41,8 @@ AGAIN_ON_LOOP_BYTES = 262_144
 here: nobody can append meanwhile."""
 
 TRIES = 3
-"""How often a larger one is prepared on a thread. Then the loop stands still for it, unless it
-expands further than most: the producer of such a one is told to try again."""
+"""Preparations of a larger one on a thread. Then the loop stands still for it, unless it expands
+further than most: the producer of such a one is told to try again."""
 
 
 def is_new(

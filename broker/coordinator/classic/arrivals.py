@@ -33,7 +33,7 @@ class Arrivals:
         self._searches.append(search)
 
     def searches(self, group_id: str, since_ms: int) -> list[Search]:
-        """Those for a group, the newest first."""
+        """The searches for a group, the newest first."""
         found = []
         for search in reversed(self._searches):
             if search.at_ms < since_ms:

@@ -672,8 +672,8 @@ class ClassicGroup:
     # Time
 
     def deadline(self) -> int | None:
-        """When to call `expire` at the latest; None if nothing can run out. May move either way
-        with every call."""
+        """Latest time for a call of `expire`; None if nothing can run out. May move either way with
+        every call."""
         deadline_ms = min(
             self._session_deadline_ms,
             self._join_deadline_ms,
@@ -683,7 +683,7 @@ class ClassicGroup:
         return None if deadline_ms == NEVER else deadline_ms
 
     def expire(self, now_ms: int, arrivals: Arrivals = NOBODY) -> list[Effect]:
-        """Whatever is due: lapsed sessions and ids, a rebalance that has waited enough."""
+        """End lapsed sessions and ids, and complete a rebalance that has waited enough."""
         if self._session_deadline_ms <= now_ms:
             self._end_sessions(now_ms)
         if self._join_deadline_ms <= now_ms:

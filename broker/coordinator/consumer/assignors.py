@@ -72,7 +72,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
 
 
 def _place_in_order(member: str, subscriber: Subscriber) -> tuple[bool, int, str]:
-    """Those who have a run come in the order of the runs, the others by their names."""
+    """Sort key: members with a run, in the order of the runs, then the others by their names."""
     first = min((min(run) for run in subscriber.target.values() if run), default=None)
     return (first is None, first or 0, subscriber.instance_id or member)
 

@@ -385,8 +385,8 @@ class ConsumerGroup(ConsumerGroupState):
         return [*records, *after.records, self.epoch_record(epoch)]
 
     def expire(self, topics: TopicsView, now_ms: int) -> list[Record]:
-        """Those who were not heard of within their session go, and those who do not give up what
-        they were told to within their rebalance timeout."""
+        """Remove the members that were silent for their session timeout, and those that did not
+        revoke partitions within their rebalance timeout."""
         members = self.members.values()
         due = [member for member in members if member.deadline() <= now_ms]
         self._deadline_ms = min((member.deadline() for member in members), default=None)

@@ -122,7 +122,7 @@ class ConsumerGroupState:
         return set(self.topic_names).union(*self.resolved.values())
 
     def deadline(self) -> int | None:
-        """When to call `expire` at the latest, monotonic ms; None if there is nothing to wait for.
+        """Latest time for a call of `expire`, monotonic ms; None if there is nothing to wait for.
 
         It may be too early: heartbeats put off what they do not look for.
         """
@@ -130,7 +130,7 @@ class ConsumerGroupState:
 
     @property
     def times(self) -> ConsumerTimes:
-        """Those of this group, which may change at any time, else the broker's."""
+        """The times of this group, which may change at any time, else the broker's."""
         rules = self.rules
         return rules.own_times.get(self.group_id, rules.consumer_times)
 

@@ -176,7 +176,7 @@ class Loading:
         )
 
     def restored(self, reason: str | None) -> None:
-        """That is done; go on with what comes after it, or without it."""
+        """After `restore`: go on with the log after the snapshot, or without a snapshot."""
         assert self.found is not None
         if reason is None:
             self.restored_offsets = len(self.shard.state.offsets)
@@ -211,7 +211,7 @@ class Loading:
         return None
 
     def fed(self, error: OSError | None) -> None:
-        """That is done."""
+        """After `feed`: pass over the slice if it could not be read."""
         if error is not None:
             self._pass_over(error)
         self._require_all()

@@ -82,7 +82,7 @@ class Restoring:
                 ) from None
 
     def finish(self) -> None:
-        """That was all. Raises UnusableSnapshot."""
+        """Complete the state after the last record. Raises UnusableSnapshot."""
         try:
             self._fill()
         except ValueError as error:
