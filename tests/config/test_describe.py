@@ -1,4 +1,4 @@
-"""What DescribeConfigs is told: rows, sources, synonyms."""
+"""Answers to DescribeConfigs: rows, sources, synonyms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys of the broker change at run time, and what of the stored ones is taken."""
+"""Keys of the broker that change at run time, and the stored ones that are taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the broker's settings come from, which source holds, and what stops the start."""
+"""Sources of the broker's settings, their order, and what stops the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of a topic's stored settings that cannot be used as they are."""
+"""Replacements for a topic's stored settings that cannot be used as they are."""
 
 from __future__ import annotations
 

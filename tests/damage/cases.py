@@ -53,7 +53,7 @@ NOTHING = Flip("nothing", "", 0, 0)
 
 
 class Outcome(NamedTuple):
-    """What became of a case. `notes` are no faults: an append refused, a start refused in words."""
+    """The result of a case. `notes` are no faults: an append refused, a start refused in words."""
 
     number: int
     end: str

@@ -1,4 +1,4 @@
-"""Which bit is flipped: first the kind of file, then the file, then the field or the byte.
+"""The choice of a bit to flip: the kind of file, then the file, then the field or the byte.
 
 Uniform over all bits nearly every flip would be one of a payload, which every checksum finds. So
 kinds of files have weights, and in a log a batch is chosen and then one of its header's fields or

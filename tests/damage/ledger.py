@@ -1,4 +1,4 @@
-"""What a data directory must give its clients: every record that was acknowledged, and where.
+"""Records that a data directory must give its clients: all acknowledged ones, in their places.
 
 A ledger is taken from the files of a directory that nothing has damaged, with the readers of the
 tests and not with storage, and compared with what producers were told (`Ledger.require`).

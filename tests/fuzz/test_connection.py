@@ -1,4 +1,4 @@
-"""Whatever the bytes: requests come out, or `Malformed` is raised, and nothing else happens.
+"""Requests come out of any bytes, or `Malformed` is raised, and nothing else happens.
 
 `TEST_FUZZ_FACTOR` multiplies the counts, `FUZZ_SEED` gives other frames.
 """

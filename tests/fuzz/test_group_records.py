@@ -1,4 +1,4 @@
-"""Whatever is in a log of groups: it is loaded or skipped, and groups beside it do not notice.
+"""Mutated logs of groups are loaded or skipped, and groups beside them do not notice.
 
 `FUZZ_SEED` gives other inputs, `TEST_FUZZ_FACTOR` more of them.
 """

@@ -1,4 +1,4 @@
-"""Whatever the bytes: the reader of formats 0 and 1 returns, or raises its two declared errors."""
+"""The reader of formats 0 and 1 takes any bytes, or raises its two declared errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes: decoders of records return, or raise CorruptBatch or InvalidRecord."""
+"""Decoders of records take any bytes, or raise CorruptBatch or InvalidRecord."""
 
 from __future__ import annotations
 

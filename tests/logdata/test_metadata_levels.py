@@ -1,4 +1,4 @@
-"""Which version of a record is written at which level of metadata.version.
+"""The version in which a record is written at each level of metadata.version.
 
 The expected numbers were printed by `MetadataVersion` of the released Kafka 3.9.1 (levels 1 to
 21) and 4.4.0 (from 7 on).

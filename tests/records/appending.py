@@ -1,4 +1,4 @@
-"""What a log does with a prepared set, and what then lies in it, in the form of the vectors."""
+"""A log's treatment of a prepared set, and its content then, in the form of the vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a batch without expanding it: by the loop in Python and by the one in C."""
+"""Checks of a batch without expanding it: by the loop in Python and by the one in C."""
 
 from __future__ import annotations
 

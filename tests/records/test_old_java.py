@@ -1,4 +1,4 @@
-"""What we write in formats 0 and 1, read by Apache's own classes of that age.
+"""Sets that we write in formats 0 and 1, read by Apache's own classes of that age.
 
 0.8.2 is the one that checks the broken header checksum of lz4, and knows nothing newer.
 """

@@ -1,4 +1,4 @@
-"""Where a produced set stays as it came, where it is made anew, and what it says then."""
+"""Produced sets that stay as they came or are made anew, and their content then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not stored of produced sets, and the code that says so; for batches see test_validate."""
+"""Produced sets that are not stored, and the error codes; for batches see test_validate."""
 
 from __future__ import annotations
 

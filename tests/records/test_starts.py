@@ -1,4 +1,4 @@
-"""Where records begin: the loop in Python and the one in C, and what both refuse."""
+"""Starts of records: the loop in Python and the one in C, and what both refuse."""
 
 from __future__ import annotations
 

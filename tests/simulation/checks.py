@@ -1,4 +1,4 @@
-"""What has to be true of a data directory after a start, whatever came before it."""
+"""Requirements on a data directory after a start, whatever came before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do, one step at a time: they produce, send again, read and search."""
+"""Steps of clients, one at a time: they produce, send again, read and search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be missing from a compacted log, and what may not be there any more."""
+"""Records that may be missing from a compacted log, and those that must be gone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ REMEMBERED = 5
 
 
 class Sent:
-    """What a log must know of a producer. `batches` are (sequence, base, last offset) of the last
+    """A producer as a log must know it. `batches` are (sequence, base, last offset) of the last
     ones, newest last, all of its present epoch; `fresh` of them were appended since the start.
     `opened` is where its transaction began, or -1."""
 
@@ -55,7 +55,7 @@ class Aborted(NamedTuple):
 
 
 class Ledger:
-    """What is known of one partition. Entries are in the order of their offsets."""
+    """All that is known of one partition. Entries are in the order of their offsets."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -33,7 +33,7 @@ KEYS = tuple(b"k%d" % number for number in range(12))
 
 
 class Record(NamedTuple):
-    """What a reader gets. `timestamp_ms` is -1 in format 0."""
+    """A record as a reader gets it. `timestamp_ms` is -1 in format 0."""
 
     offset: int
     timestamp_ms: int

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """What logs and cleaning are told, under Kafka's names."""
+    """Settings of logs and of cleaning, under Kafka's names."""
 
     segment_bytes: int = 1 << 20
     segment_ms: int = 7 * 24 * 3600 * 1000

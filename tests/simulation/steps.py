@@ -1,4 +1,4 @@
-"""What clients and the broker's duties do, one step at a time.
+"""Steps of clients and of the broker's background tasks, one at a time.
 
 A step takes all its decisions from a source of its own, so that leaving out one of them leaves the
 others as they were: that is how a failing run is made shorter.

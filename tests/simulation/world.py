@@ -65,7 +65,7 @@ class SimulatedTopic:
 
 
 class Totals:
-    """What a run amounts to."""
+    """The sums of a run."""
 
     __slots__ = (
         "bytes", "clean_stops", "cleanings", "crashes", "faults", "kills", "operations",

@@ -27,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Settings:
-    """What a log is told, with sizes at which things happen in small tests."""
+    """Settings of a log, with sizes at which things happen in small tests."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What recovery takes off the end of a log is kept beside it, within bounds."""
+"""Tails that recovery cuts off a log are kept beside it, within bounds."""
 
 from __future__ import annotations
 

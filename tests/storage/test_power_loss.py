@@ -53,8 +53,8 @@ FORMS = ("batch", "batches", "plain 0", "plain 1", "wrapper 0", "wrapper 1")
 
 
 class History:
-    """What was put into a log, how much of it was promised to be there for ever, and what a
-    checkpoint may note."""
+    """The records put into a log, how many of them were promised to be there for ever, and the
+    offset that a checkpoint may note."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes]] = []
@@ -228,7 +228,7 @@ class Broker:
 
 
 class Promises:
-    """What clients of `Broker` were told."""
+    """Answers given to clients of `Broker`."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a fetch that may have to convert is given: headers, an open file, and where to go on."""
+"""Entries for a fetch that may convert: headers, an open file, and the offset to go on at."""
 
 from __future__ import annotations
 

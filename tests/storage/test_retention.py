@@ -1,4 +1,4 @@
-"""What of a log is to go, by size and by time, whatever the producers' clocks say."""
+"""Retention of a log by size and by time, whatever the producers' clocks say."""
 
 from __future__ import annotations
 

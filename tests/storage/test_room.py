@@ -1,4 +1,4 @@
-"""What the operating system says of room, and the reserve that is made of it."""
+"""Free space as the operating system tells it, and the reserve that is made of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be believed when: recovery points, index files, remembered places, rounds of syncing."""
+"""Files that may be believed: recovery points, indexes, remembered places, rounds of syncing."""
 
 from __future__ import annotations
 

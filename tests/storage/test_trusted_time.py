@@ -1,4 +1,4 @@
-"""How far the wall clock is believed when something is deleted for its age."""
+"""Trust in the wall clock when something is deleted for its age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a log may be cleaned, and when it is worth it (storage.md 7.3)."""
+"""The part of a log that may be cleaned, and when cleaning is worth it (storage.md 7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka's cleaner made of small logs (storage.md 16.5, 16.6), and what ours makes.
+"""Small logs cleaned by Apache Kafka's cleaner (storage.md 16.5, 16.6) and by ours.
 
 Ours keeps a header of the last batch below the end; in these runs that batch stays anyway.
 """

@@ -1,4 +1,4 @@
-"""What is in a file, line by line."""
+"""The content of a file, line by line."""
 
 from __future__ import annotations
 

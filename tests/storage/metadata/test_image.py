@@ -1,4 +1,4 @@
-"""What each record of the metadata log does to the state, and that nothing else does."""
+"""The effect of each record of the metadata log on the state, and that of nothing else."""
 
 from __future__ import annotations
 

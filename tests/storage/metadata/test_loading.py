@@ -1,4 +1,4 @@
-"""What a metadata log comes to, and when it is refused: never less than was acknowledged."""
+"""The state loaded from a metadata log, and refusals: never less than was acknowledged."""
 
 from __future__ import annotations
 

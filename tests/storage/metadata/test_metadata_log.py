@@ -189,7 +189,7 @@ def test_a_snapshot_that_can_not_be_begun_or_written_costs_nothing_but_itself(co
 
 
 class Life:
-    """What was asked of a metadata log, and how much of that is certain."""
+    """The changes asked of a metadata log, and how much of them is certain."""
 
     def __init__(self) -> None:
         self.certain: dict[str, int] = {}

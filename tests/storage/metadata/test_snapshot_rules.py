@@ -1,4 +1,4 @@
-"""When a snapshot is due and what may go: Apache Kafka's rules (storage.md 12.2).
+"""Snapshots that are due and files that may go: Apache Kafka's rules (storage.md 12.2).
 
 Those of KIP-630's text are in tests/promises/test_kip630_snapshots.py.
 """

@@ -1,4 +1,4 @@
-"""What the records of a metadata log come to, from the JSON that Apache Kafka's dump tool prints.
+"""The state after the records of a metadata log, from the JSON of Apache Kafka's dump tool.
 
 A second opinion for the tests of our own loading: it shares no code with it, the bytes were decoded
 by Kafka, and `make.py` compares what it comes to with the answers of the Kafka that wrote them.
