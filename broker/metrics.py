@@ -195,14 +195,15 @@ def _group_families(sources: Sources) -> Iterator[Family]:
 
 def _client_metrics_families(sources: Sources) -> Iterator[Family]:
     """Metrics that clients push."""
-    told = sources.client_metrics()
+    clients = sources.client_metrics()
     remembered = "Clients that have asked which metrics to push."
-    yield "client_metrics_clients", "gauge", remembered, [("", len(told))]
+    yield "client_metrics_clients", "gauge", remembered, [("", len(clients))]
     kept = "Payloads of the last pushes, compressed; the numbers are at /client-metrics."
-    yield "client_metrics_bytes", "gauge", kept, [("", told.kept_bytes)]
-    yield "client_metrics_pushes_total", "counter", "Pushes that were taken.", [("", told.pushes)]
+    yield "client_metrics_bytes", "gauge", kept, [("", clients.kept_bytes)]
+    taken = "Pushes that were taken."
+    yield "client_metrics_pushes_total", "counter", taken, [("", clients.pushes)]
     refused = "Pushes and questions that were refused."
-    yield "client_metrics_refusals_total", "counter", refused, [("", told.refusals)]
+    yield "client_metrics_refusals_total", "counter", refused, [("", clients.refusals)]
 
 
 def _conversion_families(sources: Sources) -> Iterator[Family]:
@@ -296,7 +297,7 @@ class _Scrape(asyncio.Protocol):
         from broker.metadata.client_metrics_page import page as client_metrics_page
 
         sources = self._sources
-        pushes = sources.client_metrics().told(sources.groups.now_ms())
+        pushes = sources.client_metrics().last_pushes(sources.groups.now_ms())
         sources.readers.run(
             lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
         )

@@ -36,4 +36,4 @@ class FolderRemoval:
             try:
                 self._remove(folder)
             except OSError as error:
-                logs.warning("a deleted topic was left over", folder=folder, reason=str(error))
+                logs.warning("deleted topic left on disk", folder=folder, reason=str(error))

@@ -70,7 +70,7 @@ class Subscription(NamedTuple):
 
 
 class Push(NamedTuple):
-    """The last that a client has told, compressed as it came."""
+    """The last push of a client, compressed as it came."""
 
     facts: ClientFacts
     codec: int
@@ -204,7 +204,7 @@ class ClientMetrics:
         if payload:
             self._keep(client, Push(client.facts, codec, payload, now_ms))
 
-    def told(self, now_ms: int) -> list[Push]:
+    def last_pushes(self, now_ms: int) -> list[Push]:
         """The last push of every client that still pushes, or has stopped a moment ago."""
         return [
             client.push

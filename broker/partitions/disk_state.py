@@ -10,6 +10,7 @@ The file holds nothing. It is made after the start, and a stop removes it.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -42,13 +43,13 @@ class DiskState:
     __slots__ = (
         "_files",
         "_folder",
-        "_held",
+        "_has_reserve",
+        "_is_trouble_logged",
         "_looking",
         "_loop",
         "_path",
         "_removals",
         "_reserve_bytes",
-        "_told_trouble",
         "_worker",
         "full",
     )
@@ -67,7 +68,7 @@ class DiskState:
         self._path = f"{folder}/{RESERVE}"
         self._reserve_bytes = reserve_bytes
         self._worker = worker
-        self._held = self._looking = self._told_trouble = False
+        self._has_reserve = self._looking = self._is_trouble_logged = False
         self._removals: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self.full = False
 
@@ -121,40 +122,42 @@ class DiskState:
             return
         self._looking = True
         full, size = self.full, self._reserve_bytes
-        self._worker.run(
-            lambda: self._try_room(size),
-            lambda error: self._looked(error, was_full=full, size=size),
-        )
+
+        def looked(error: Exception | None) -> None:
+            self._looked(error, was_full=full, size=size)
+
+        self._worker.run(lambda: self._make_reserve(size), looked, looked)
 
     def configure(self, reserve_bytes: int) -> None:
         """Keep a reserve of this size from now on; the next look makes it."""
         if reserve_bytes != self._reserve_bytes:
             self._reserve_bytes = reserve_bytes
-            self._told_trouble = False
-            if self._held:
+            self._is_trouble_logged = False
+            if self._has_reserve:
                 self.release()
 
     def release(self) -> None:
         """Give up the reserve. Nothing happens if there is none."""
-        self._held = False
+        self._has_reserve = False
         try:
             self._files.remove(self._path)
         except OSError as error:
             logs.error("the reserve was not given up", path=self._path, reason=str(error))
 
     def _wants_reserve(self) -> bool:
-        return self._reserve_bytes > 0 and not self._held
+        return self._reserve_bytes > 0 and not self._has_reserve
 
-    def _try_room(self, size: int) -> OSError | None:
+    def _make_reserve(self, size: int) -> None:
         """Make the reserve, if there is room for it and the margin; on the worker's thread.
+        Raises OSError.
 
         It is made too large and cut, since only so a quota is felt that statvfs does not tell.
         """
         files = self._files
         wanted = size + MARGIN_BYTES
+        if files.free_bytes(self._folder) < wanted:
+            raise OSError(errno.ENOSPC, f"less than {wanted} bytes are left", self._folder)
         try:
-            if files.free_bytes(self._folder) < wanted:
-                return OSError(errno.ENOSPC, f"less than {wanted} bytes are left", self._folder)
             files.reserve(self._path, wanted)
             if size == 0:
                 files.remove(self._path)
@@ -162,25 +165,22 @@ class DiskState:
                 file = files.open_file(self._path)
                 file.truncate(size)
                 file.close()
-        except OSError as error:
-            try:
+        except OSError:
+            with suppress(OSError):
                 files.remove(self._path)
-            except OSError:
-                return error
-            return error
-        return None
+            raise
 
-    def _looked(self, error: OSError | None, *, was_full: bool, size: int) -> None:
+    def _looked(self, error: Exception | None, *, was_full: bool, size: int) -> None:
         self._looking = False
         if (self.full and not was_full) or size != self._reserve_bytes:
             self.release()  # the state was entered meanwhile, or another size is wanted
         elif error is None:
-            self._held = self._reserve_bytes > 0
+            self._has_reserve = self._reserve_bytes > 0
             if self.full:
                 self.full = False
                 logs.info("the disk has room again", free_bytes=self.free_bytes)
-        elif not self.noticed(error) and not self._told_trouble:
-            self._told_trouble = True
+        elif not self.noticed(error) and not self._is_trouble_logged:
+            self._is_trouble_logged = True
             logs.warning("there is no disk reserve", path=self._path, reason=str(error))
 
     def _enter(self, reason: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +38,8 @@ def test_what_is_free_is_what_a_program_without_rights_may_write(tmp_path: Path)
 def test_a_file_system_without_room_for_names_is_full(
     monkeypatch: pytest.MonkeyPatch, names: int, spare: int, free: int
 ) -> None:
-    status = SimpleNamespace(f_files=names, f_favail=spare, f_bavail=7, f_frsize=4096)
+    frsize, bavail = 4096, 7
+    status = os.statvfs_result((frsize, frsize, 0, 0, bavail, names, 0, spare, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: status)
 
     assert DiskFilesystem().free_bytes("/data") == free

@@ -1,4 +1,4 @@
-"""The duty that drops old records: its share of the loop, and what one bad log does to others."""
+"""Retention: its share of the loop, and a bad log among good ones."""
 
 from __future__ import annotations
 

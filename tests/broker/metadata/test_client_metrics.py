@@ -187,7 +187,7 @@ def test_of_more_clients_than_are_remembered_the_most_silent_go(
     clients += [told.get() for _ in range(2)]
 
     assert len(told.state) == 3
-    assert [push.payload for push in told.state.told(told.now_ms)] == [b"second"]
+    assert [push.payload for push in told.state.last_pushes(told.now_ms)] == [b"second"]
     assert told.state.kept_bytes == len(b"second")
 
 
@@ -198,7 +198,7 @@ def test_of_more_bytes_than_are_kept_the_oldest_go(monkeypatch: pytest.MonkeyPat
         instance_id, asked = told.get()
         told.push(instance_id, asked.subscription_id, bytes([letter]) * 10)
 
-    assert [push.payload[:1] for push in told.state.told(told.now_ms)] == [b"b", b"c"]
+    assert [push.payload[:1] for push in told.state.last_pushes(told.now_ms)] == [b"b", b"c"]
     assert told.state.kept_bytes == 20
 
 
@@ -210,8 +210,8 @@ def test_a_client_that_is_silent_for_three_intervals_and_a_minute_is_no_longer_s
     instance_id, asked = told.get()
     told.push(instance_id, asked.subscription_id, b"x")
 
-    assert len(told.state.told(told.now_ms + shown_ms)) == 1
-    assert told.state.told(told.now_ms + shown_ms + 1) == []
+    assert len(told.state.last_pushes(told.now_ms + shown_ms)) == 1
+    assert told.state.last_pushes(told.now_ms + shown_ms + 1) == []
 
 
 def test_the_page_shows_what_was_pushed_by_name_and_client() -> None:
@@ -223,7 +223,7 @@ def test_the_page_shows_what_was_pushed_by_name_and_client() -> None:
         )
         assert code == 0
 
-    lines = page(told.state.told(told.now_ms)).splitlines()
+    lines = page(told.state.last_pushes(told.now_ms)).splitlines()
 
     who = (
         'client_instance_id="00000000000000000000000000000001",client_id="till",'
@@ -249,7 +249,7 @@ def test_a_client_cannot_write_lines_of_its_own_or_pass_for_another() -> None:
     instance_id, asked = told.get()
     told.push(instance_id, asked.subscription_id, field(1, field(2, field(2, metric))))
 
-    kind, row = page(told.state.told(told.now_ms)).splitlines()
+    kind, row = page(told.state.last_pushes(told.now_ms)).splitlines()
 
     assert kind == "# TYPE _1_evil_name gauge"
     assert row.endswith(',a_b="x\\"} 1\\n# \\\\"} 0.0')

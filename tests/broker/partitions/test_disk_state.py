@@ -28,16 +28,23 @@ class HandDriven:
     """A loop and a worker of which nothing happens before the test says so."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[Any], None]]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
-    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append((job, done))
+    def run(
+        self, job: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Any], None]
+    ) -> None:
+        self.jobs.append((job, done, failed))
 
     def work(self) -> None:
         jobs, self.jobs = self.jobs, []
-        for job, done in jobs:
-            done(job())
+        for job, done, failed in jobs:
+            try:
+                result = job()
+            except OSError as error:
+                failed(error)
+            else:
+                done(result)
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> Timer:
         self.timers.append((delay_s, action))
@@ -189,7 +196,7 @@ def test_a_disk_that_is_nearly_full_at_the_start_counts_as_full() -> None:
 def test_a_reserve_that_was_being_made_when_the_disk_got_full_is_given_up() -> None:
     disk = Disk(room=10 << 20)
     disk.state.look()
-    ((job, done),) = disk.driven.jobs
+    ((job, done, _),) = disk.driven.jobs
     made = job()
     disk.state.noticed(no_room())
 
