@@ -127,4 +127,4 @@ class Checkpoints:
             then()
 
         # A fault of ours is logged by the worker, and the next checkpoint is written all the same.
-        self._worker.run(lambda: take_all(steps), taken, lambda _: then())
+        self._worker.run(lambda: take_all(steps), taken, lambda _: taken([]))
