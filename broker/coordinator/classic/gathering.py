@@ -10,7 +10,8 @@ it has joined again: seconds, and a rebalance more. So for a moment after a grou
   since then and has had no time for that yet. Signs come a few ms after the first request, so for
   that long nothing is given in any case. Who joins meanwhile makes the first join again, before it
   was given anything;
-- a rebalance that all members have joined waits until joins have stopped coming.
+- a rebalance that all members have joined waits until joins have stopped coming, and for clients
+  that looked for the coordinator: librdkafka may join 50 ms after that, where it had to ask twice.
 
 librdkafka counts on it: its consumers that start together are to be assigned once (its test 0113).
 Apache Kafka delays the first rebalance by seconds for this, whoever comes
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from broker.coordinator.classic.members import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from broker.coordinator.classic.arrivals import Arrivals
 
@@ -91,6 +92,14 @@ class Gathering:
         """Whether a rebalance that all have joined may be completed; if not, it is to be looked at
         again at the deadline."""
         return self._is_over(min(self._last_join_ms + QUIET_MS, self._end_ms), now_ms)
+
+    def expects_others(self, clients: Container[str], now_ms: int, arrivals: Arrivals) -> bool:
+        """Whether a rebalance that all have joined waits on: a client that is none of these
+        members' has looked for the coordinator. It is looked at again at the deadline."""
+        searches = arrivals.searches(self._group_id, self._first_ms - self._limit_ms)
+        if all(search.client_id in clients for search in searches):
+            return False
+        return not self._is_over(min(now_ms + QUIET_MS, self._end_ms), now_ms)
 
     def hold(
         self,

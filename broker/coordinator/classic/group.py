@@ -710,6 +710,9 @@ class ClassicGroup:
 
     def _gathering_is_due(self, now_ms: int, arrivals: Arrivals) -> None:
         if self.state is PREPARING:
+            clients = {member.client_id for member in self.members}
+            if self._gathering.expects_others(clients, now_ms, arrivals):
+                return
             self._gathering.stop_looking()
             self._complete_join_if_all_are_here(now_ms)
             return
