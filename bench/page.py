@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.report import median_ratio
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -35,7 +37,7 @@ class Row(NamedTuple):
     load: str
     figure: str
     medians: dict[str, float]
-    to_kafka: float
+    to_kafka: float | None
     to_floor: float | None
 
 
@@ -47,17 +49,15 @@ def rows_by_group(figures: Iterable[dict[str, Any]]) -> dict[str, list[Row]]:
         if one["figure"] not in COSTS or not rounds.get(OURS) or not rounds.get(KAFKA):
             continue
         medians = {name: statistics.median(rounds[name]) for name in NAMES if rounds.get(name)}
-        to_floor = _ratio(rounds[OURS], rounds[FLOOR]) if FLOOR in medians else None
         row = Row(
-            one["load"], one["figure"], medians, _ratio(rounds[OURS], rounds[KAFKA]), to_floor
+            one["load"],
+            one["figure"],
+            medians,
+            median_ratio(rounds[OURS], rounds[KAFKA]),
+            median_ratio(rounds[OURS], rounds.get(FLOOR, ())),
         )
         found.setdefault(one["group"], []).append(row)
     return found
-
-
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios within each round, which were measured close together."""
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def plot(group: str, rows: Sequence[Row]) -> str:
@@ -139,7 +139,7 @@ def page(run: dict[str, Any], source: str, groups: dict[str, list[Row]]) -> str:
                 _short(row.medians[OURS]),
                 _short(row.medians[KAFKA]),
                 "" if floor is None else _short(floor),
-                f"{row.to_kafka:.2f}",
+                "" if row.to_kafka is None else f"{row.to_kafka:.2f}",
                 "" if row.to_floor is None else f"{row.to_floor:.2f}",
             )
             lines.append(f"| {' | '.join(cells)} |")

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bench import frames
 from bench.programs import program
@@ -17,7 +17,15 @@ from bench.programs import program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.servers import Server
+
+class Server(Protocol):
+    """A server under load; `output` is the end of what it printed."""
+
+    name: str
+    port: int
+    pid: int
+
+    def output(self) -> str: ...
 
 
 class Blasted(NamedTuple):

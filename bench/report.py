@@ -32,9 +32,13 @@ class Results:
 
     def ratio(self, case: Case, figure: str, server: str, to: str) -> float | None:
         """The median of the ratios within each round, which were measured close together."""
-        pairs = zip(self.values(case, figure, server), self.values(case, figure, to), strict=False)
-        ratios = [ours / theirs for ours, theirs in pairs if theirs]
-        return statistics.median(ratios) if ratios else None
+        return median_ratio(self.values(case, figure, server), self.values(case, figure, to))
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The median of the ratios round by round; None where there are none."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=False) if other]
+    return statistics.median(ratios) if ratios else None
 
 
 class Run(NamedTuple):

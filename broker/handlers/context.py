@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The parts of the broker that handlers use, the same for all connections. Who makes it assigns
-    all of them. (A dataclass would cost a start 8 ms.)"""
+    """The parts of the broker that handlers use, the same for all connections. All of them are
+    to be assigned by the one that makes it. (A dataclass would cost a start 8 ms.)"""
 
     appends: Appends
     client_metrics: Callable[[], ClientMetrics]

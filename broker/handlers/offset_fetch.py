@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from protocol.connection import Request
 
-TOP_LEVEL_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NOTHING = -1

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
-from tests.support.broker_changes import SET
+from tests.support.broker_changes import SET, alter
 from tests.support.caller import Caller
 from tests.support.scraped import scrape
 from tests.support.server_process import free_port
@@ -26,21 +25,6 @@ CLIENT_METRICS = 16
 SENT = "org_apache_kafka_producer_record_send_total"
 
 
-def subscribe(caller: Caller, settings: dict[str, str]) -> None:
-    Resource = IncrementalAlterConfigsRequest.Resource
-    asked = Resource(
-        resource_type=CLIENT_METRICS,
-        resource_name="all",
-        configs=[
-            Resource.Config(name=key, config_operation=SET, value=value)
-            for key, value in settings.items()
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
-    (answered,) = caller.call(request, 1).responses
-    assert answered.error_code == 0
-
-
 @pytest.mark.parametrize("client", ["java-3.9", "java-4"], indirect=True)
 def test_a_producer_tells_what_it_has_sent(
     client: ProgramDriver, new_server: Callable[..., ServerProcess], tmp_path: Path
@@ -49,7 +33,9 @@ def test_a_producer_tells_what_it_has_sent(
     server = new_server(**{"metrics.port": str(port)})
     with Caller(server.host, server.port) as caller:
         caller.create_topic("orders", retention_ms="-1")
-        subscribe(caller, {"metrics": "org.apache.kafka.producer.", "interval.ms": "200"})
+        subscription = (("metrics", SET, "org.apache.kafka.producer."), ("interval.ms", SET, "200"))
+        asked = alter(caller, *subscription, name="all", resource_type=CLIENT_METRICS)
+        assert asked.error_code == 0
     records = [Record(0, FIRST_TIMESTAMP_MS, None, b"%d" % n) for n in range(100)]
     file = tmp_path / "records"
     file.write_text("".join(record.to_line() + "\n" for record in records))

@@ -11,10 +11,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from protocol.messages.push_telemetry import PushTelemetryRequest
-from tests.support.broker_changes import APPEND, DELETE, SET, described
+from tests.support.broker_changes import APPEND, DELETE, SET, alter, described
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 from tests.support.scraped import counters, scrape
@@ -43,17 +42,7 @@ def name(caller: Caller, topic: str) -> Iterator[str]:
 
 
 def altered(caller: Caller, name: str, *changes: Change) -> tuple[int, str | None]:
-    Resource = IncrementalAlterConfigsRequest.Resource
-    asked = Resource(
-        resource_type=CLIENT_METRICS,
-        resource_name=name,
-        configs=[
-            Resource.Config(name=key, config_operation=operation, value=value)
-            for key, operation, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
-    (answered,) = caller.call(request, 1).responses
+    answered = alter(caller, *changes, name=name, resource_type=CLIENT_METRICS)
     return answered.error_code, answered.error_message
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.broker_changes import APPEND, DELETE, SET, described, synonyms
+from tests.support.broker_changes import APPEND, DELETE, SET, alter, described, synonyms
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 from tests.support.consumer_member import ConsumerMember
@@ -32,18 +31,8 @@ def settings() -> Mapping[str, str]:
     }
 
 
-def altered(caller: Caller, group: str, *changes: Change) -> tuple[int, str | None]:
-    Resource = IncrementalAlterConfigsRequest.Resource
-    asked = Resource(
-        resource_type=GROUP,
-        resource_name=group,
-        configs=[
-            Resource.Config(name=key, config_operation=operation, value=value)
-            for key, operation, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
-    (answered,) = caller.call(request, 1).responses
+def altered(caller: Caller, name: str, *changes: Change) -> tuple[int, str | None]:
+    answered = alter(caller, *changes, name=name, resource_type=GROUP)
     return answered.error_code, answered.error_message
 
 

@@ -27,7 +27,7 @@ from broker.coordinator.classic.members import NEVER
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from broker.coordinator.classic.arrivals import Arrivals
+    from broker.coordinator.classic.arrivals import Arrivals, Search
 
     Assignments = Mapping[str, bytes]
     """By member ids, the clients' own bytes."""
@@ -96,7 +96,7 @@ class Gathering:
     def expects_others(self, clients: Container[str], now_ms: int, arrivals: Arrivals) -> bool:
         """Whether a rebalance that all have joined waits on: a client that is none of these
         members' has looked for the coordinator. It is looked at again at the deadline."""
-        searches = arrivals.searches(self._group_id, self._first_ms - self._limit_ms)
+        searches = self._searches(arrivals)
         if all(search.client_id in clients for search in searches):
             return False
         return not self._is_over(min(now_ms + QUIET_MS, self._end_ms), now_ms)
@@ -140,10 +140,14 @@ class Gathering:
 
     def _is_looked_for(self, client_id: str, arrivals: Arrivals) -> bool:
         """Whether another client than that of the member has looked for the group's coordinator."""
-        searches = arrivals.searches(self._group_id, self._first_ms - self._limit_ms)
+        searches = self._searches(arrivals)
         return len(searches) > OWN_SEARCHES or any(
             search.at_ms > self._first_ms or search.client_id != client_id for search in searches
         )
+
+    def _searches(self, arrivals: Arrivals) -> list[Search]:
+        """The searches for the group, from shortly before its first join on."""
+        return arrivals.searches(self._group_id, self._first_ms - self._limit_ms)
 
     def _is_over(self, due_ms: int, now_ms: int) -> bool:
         over = due_ms <= now_ms
