@@ -1,6 +1,6 @@
 """Results of handlers other than an answer.
 
-A plain answer (a Message) is sent when the appends of the burst it belongs to are in the files.
+A plain answer (a Message) is sent when the appends of its burst are in the files.
 Everything else is one of these.
 """
 

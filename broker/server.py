@@ -46,6 +46,7 @@ from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
 from broker.network.descriptors import Descriptors
 from broker.network.dispatch import served
 from broker.network.listening import CannotListen, Listening
+from broker.network.turn import Turn
 from broker.notify import notify
 from broker.partitions import disk_state
 from broker.partitions.disk_state import DiskState
@@ -158,6 +159,7 @@ class Broker:
             loop, self.readers, DiskFilesystem(), directory.path, settings.disk_reserve_bytes
         )
         self.appends = Appends(self.disk)
+        self.turn = Turn(loop, self.appends)
         self.group_commit = GroupCommit(
             loop,
             self.syncer,
@@ -331,6 +333,7 @@ class Broker:
             listener,
             self.controller_routes if listener in of_controller else self.routes,
             backlog=self.backlog,
+            turn=self.turn,
             admit=self.connections.admit,
             lost=self.connections.lost,
         )

@@ -531,6 +531,7 @@ class Log:
             self._failure = reason
         if self._queue:
             self._forget_queued()
+            self._refused = LogFailed(self._failure)  # for those who queued it
         self._room = -1
 
     def refuse(self, where: str, error: OSError) -> StorageError:

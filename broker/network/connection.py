@@ -2,7 +2,8 @@
 
 Requests are handled inside the read callback. One readable event is one *burst*: all whole
 requests are handled, their appends written (one write per log), their answers encoded, and all of
-it sent by one write. A task per request would double the cost of a small one.
+it sent by one write. A task per request would double the cost of a small one. A burst of produce
+requests alone shares its writes with those of other connections in the same turn of the loop.
 
 The next request is not started while one waits (a fetch below its minimum): Kafka's clients rely on
 that order. An acks=all produce that waits for the disk does not hold back the next one; answers
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from broker.handlers.context import Parts
     from broker.network.backlog import Backlog
+    from broker.network.turn import Turn
     from config import BrokerSettings
     from protocol.connection import Request, Routes
     from storage.log import Log
@@ -55,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         routes: Routes,
         *,
         backlog: Backlog,
+        turn: Turn,
         admit: Callable[[Connection], bool],
         lost: Callable[[Connection], None],
     ) -> None:
@@ -64,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parts = parts
         self._loop = parts.loop
         self._appends = parts.appends
+        self._turn = turn
         self._group_commit = parts.group_commit
         self._clock_ms = parts.clock_ms
         self._admit = admit
@@ -74,6 +78,9 @@ class Connection(asyncio.BufferedProtocol):
         self._wire = ServerConnection(routes, max_frame_bytes=settings.socket_request_max_bytes)
         self.configure(settings)
         self._received = self._wire.received
+        self._handled: list[tuple[Request, Any]] = []
+        """Requests with their results, not answered before their batches are written."""
+        self._failures = 0
         self._waiting: Waiting | None = None
         self._closing = False
         self._reading = True
@@ -126,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._handled:  # their batches are in the buffer
+            self._turn.end()
         return self._wire.room()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -185,7 +194,10 @@ class Connection(asyncio.BufferedProtocol):
     def finish_waiting(self, request: Request, result: Any) -> None:
         """The request that held back the others has its result: answer it and go on."""
         self._waiting = None
-        self._settle([(request, result)])
+        self._handled.append((request, result))
+        self._failures = self._appends.failures
+        self._appends.write()
+        self._settle()
         if self._wire.buffered:
             self._loop.call_soon(self._handle)
 
@@ -231,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle what has been received, burst by burst, as far as it may be handled now."""
         while self._may_start() and self._burst():
             pass
-        if self._wire.buffered or not self._reading or self._held_back:
+        if not self._handled and (self._wire.buffered or not self._reading or self._held_back):
             self._control_reading()
 
     def _may_start(self) -> bool:
@@ -249,20 +261,26 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context
         context.now_ms = self._clock_ms()
         appends = self._appends
-        handled: list[tuple[Request, Any]] = []
-        more = all_written = True
+        handled = self._handled
+        joined = bool(handled)
+        if not joined:
+            self._failures = appends.failures
+        more = only_produced = True
         try:
             for _ in range(self._max_unanswered):
                 request = wire.next_request()
                 if request is None:
                     more = False
                     break
-                if appends.pending and request.route.api.key != PRODUCE_KEY:
-                    # It must see what the requests before it have written.
-                    all_written = appends.write() and all_written
+                if request.route.api.key != PRODUCE_KEY:
+                    only_produced = False
+                    if appends.pending:
+                        # It must see what the requests before it have written.
+                        appends.write()
                 result = answer(request, context)
                 handled.append((request, result))
                 if isinstance(result, Waiting):
+                    only_produced = False
                     break
                 if not wire.buffered:
                     more = False
@@ -270,21 +288,25 @@ class Connection(asyncio.BufferedProtocol):
         except (Malformed, CloseConnection) as error:
             self._refuse(error)
             more = False
-        self._settle(handled, all_written=all_written)
+        if more or not (only_produced and appends.pending):
+            appends.write()
+            self._settle()
+        elif not joined:
+            self._turn.join(self)
         return more
 
-    def _settle(self, handled: list[tuple[Request, Any]], *, all_written: bool = True) -> None:
-        """Write what these requests appended, and answer those that can be answered now."""
+    def end_turn(self) -> None:
+        """Answer the produce requests that have waited for the end of the turn."""
+        self._settle()
+        if self._wire.buffered or not self._reading or self._held_back:
+            self._control_reading()
+
+    def _settle(self) -> None:
+        """Answer what has been handled, as far as it can be answered now; it is written."""
         wire = self._wire
-        if not (self._appends.write() and all_written):
-            for request, result in handled:
-                if request.route.api.key == PRODUCE_KEY:
-                    response = (
-                        result.response
-                        if isinstance(result, Durable | Silent | PrepareWait)
-                        else result
-                    )
-                    translate(response, request.version)
+        handled, self._handled = self._handled, []
+        if self._appends.failures != self._failures:
+            self._translate(handled)
         durable: list[tuple[Request, Durable]] = []
         for request, result in handled:
             kind = result.__class__
@@ -302,6 +324,17 @@ class Connection(asyncio.BufferedProtocol):
         if durable:
             self._wait_for_disk(durable)
         self._flush()
+
+    def _translate(self, handled: list[tuple[Request, Any]]) -> None:
+        """Some of these may not have been written: say so in codes that the clients know."""
+        for request, result in handled:
+            if request.route.api.key == PRODUCE_KEY:
+                response = (
+                    result.response
+                    if isinstance(result, Durable | Silent | PrepareWait)
+                    else result
+                )
+                translate(response, request.version)
 
     def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
         """Send these answers when all that they acknowledge is on disk."""

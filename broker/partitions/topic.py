@@ -30,7 +30,7 @@ class Partition:
     """One partition of a topic that exists.
 
     `unwritten` are the entries of produce answers whose batches are queued in the log and not yet
-    in the file; they live for one read burst (see broker.producing.appends).
+    in the file; they live for one turn of the loop (see broker.producing.appends).
     """
 
     __slots__ = ("index", "log", "topic", "unwritten", "unwritten_bytes", "waits")

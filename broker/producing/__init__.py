@@ -1,1 +1,1 @@
-"""The way in: preparing sets, appends of a burst, group commit."""
+"""The way in: preparing sets, appends of a turn, group commit."""

@@ -1,8 +1,8 @@
-"""The appends of one read burst, written together.
+"""The appends of one turn of the loop, written together.
 
-A burst is all that one readable event of one connection brings. Its batches are queued in their
-logs while the requests are handled, then each log gets one `writev`, and only then are the answers
-encoded: when a write fails, the entries of that log in the answers still become errors.
+Batches are queued in their logs while the requests are handled, then each log gets one `writev`,
+and only then are the answers encoded: when a write fails, the entries of that log in the answers
+still become errors. `broker.network.turn` says when.
 """
 
 from __future__ import annotations
@@ -22,16 +22,21 @@ if TYPE_CHECKING:
 
 
 class Appends:
-    """Partitions with queued batches. One object serves all connections: a burst ends before the
-    loop turns to the next connection."""
+    """Partitions with queued batches. One object serves all connections."""
 
-    __slots__ = ("_disk", "_partitions", "bytes_written", "rebuilt", "unsynced")
+    __slots__ = (
+        "_disk", "_partitions", "bytes_written", "failures", "pending_bytes", "rebuilt", "unsynced",
+    )  # fmt: skip
 
     def __init__(self, disk: DiskState) -> None:
         self._disk = disk
         self._partitions: list[Partition] = []
         self.unsynced: dict[Log, Partition] = {}
         """Logs written since `Flushing` last looked."""
+        self.pending_bytes = 0
+        """Bytes of the batches that are queued."""
+        self.failures = 0
+        """Writes of logs that failed so far. Entries that were added before one may be errors."""
         self.bytes_written = 0
         """Bytes of batches written, or recovered by a start, since the last checkpoint."""
         self.rebuilt = 0
@@ -48,28 +53,28 @@ class Appends:
             self._partitions.append(partition)
         partition.unwritten.append(entry)
         partition.unwritten_bytes += size
+        self.pending_bytes += size
 
     @property
     def pending(self) -> bool:
         """Something is queued that no reader can see yet."""
         return bool(self._partitions)
 
-    def write(self) -> bool:
+    def write(self) -> None:
         """Write what is queued, make it visible, and wake those who wait for it.
 
-        False when a write failed: the entries it was for are errors now.
+        When a write fails, which `failures` counts, the entries it was for are errors now.
         """
         partitions = self._partitions
         if not partitions:
-            return True
+            return
         self._partitions = []
-        all_written = True
+        self.pending_bytes = 0
         for partition in partitions:
             try:
                 partition.log.write()
             except KafkaError as error:
                 self._fail(partition, error)
-                all_written = False
                 continue
             self.unsynced[partition.log] = partition
             partition.unwritten.clear()
@@ -78,10 +83,10 @@ class Appends:
             self.bytes_written += size
             if partition.waits:
                 partition.wake(size)
-        return all_written
 
     def _fail(self, partition: Partition, error: KafkaError) -> None:
         """Nothing that was queued for this partition is stored: its answers become errors."""
+        self.failures += 1
         if not self._disk.noticed(error):
             logs.error(
                 "append failed",
