@@ -26,7 +26,7 @@ help:
 	echo "make test          check, then every test but the long ones"
 	echo "make test-long     the tests that start Apache Kafka, or Spark anew, or try many clients"
 	echo "make check         formatting, lint, types, import contracts"
-	echo "make compiled      build the record loops in C; run and test try it by themselves"
+	echo "make compiled      build the parts in C; run and test try it by themselves"
 	echo "make test-clients  only the tests with real client libraries"
 	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
@@ -78,18 +78,19 @@ help:
 	$(PIP) install -r requirements-test.lock
 	touch $@
 
-# The record loops in C, beside their twin in Python, which is used where this does not work. The
+# The parts in C, beside their twins in Python, which are used where this does not work. The
 # compiler is called as the interpreter itself was built, because .venv may have no setuptools.
 
 define BUILD_LOOPS
 import shlex, subprocess, sysconfig
 config = sysconfig.get_config_vars()
 flags = "-O2 -g0 -DNDEBUG -fPIC -I" + shlex.quote(sysconfig.get_path("include"))
-output = "protocol/records/_loops" + config["EXT_SUFFIX"]
 command = shlex.split(config["LDSHARED"] + " " + flags)
 # It links with nothing, so it should not say where the libraries of this machine are.
 command = [word for word in command if not word.startswith(("-L", "-Wl,-rpath"))]
-subprocess.run([*command, "protocol/records/_loops.c", "-o", output], check=True)
+for source in ("protocol/records/_loops", "protocol/_single"):
+    output = source + config["EXT_SUFFIX"]
+    subprocess.run([*command, source + ".c", "-o", output], check=True)
 endef
 export BUILD_LOOPS
 
@@ -97,8 +98,8 @@ compiled: .venv/bin/python
 	$(BIN)/python -c "$$BUILD_LOOPS"
 	touch .venv/.loops-stamp
 
-.venv/.loops-stamp: protocol/records/_loops.c | .venv/bin/python
-	rm -f protocol/records/_loops*.so
+.venv/.loops-stamp: protocol/records/_loops.c protocol/_single.c | .venv/bin/python
+	rm -f protocol/records/_loops*.so protocol/_single*.so
 	$(BIN)/python -c "$$BUILD_LOOPS" 2>.venv/loops.txt \
 		|| echo "== no C compiler that works: old clients' formats are converted slowly (make compiled)"
 	touch $@

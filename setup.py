@@ -3,7 +3,7 @@
 The flat packages of the checkout go below the package `triglot` in the wheel, and their imports of
 each other are rewritten to say so; `tools/_launch.py` becomes `triglot` itself. An installation
 adds one name to an environment, and its modules are where every interpreter finds them.
-The one part in C is optional: a build without a compiler lacks it and is slower at converting.
+The parts in C are optional: a build without a compiler lacks them, and is slower.
 """
 
 from __future__ import annotations
@@ -85,16 +85,19 @@ class BuildPy(build_py):  # type: ignore[misc]
 
 
 # Without debugging symbols, which would hold the folder of the build.
-record_loops = Extension(
-    f"{NAME}.protocol.records._loops",
-    ["protocol/records/_loops.c"],
-    extra_compile_args=["-O2", "-g0"],
-    optional=True,
-)
+compiled = [
+    Extension(
+        f"{NAME}.{source.replace('/', '.')}",
+        [f"{source}.c"],
+        extra_compile_args=["-O2", "-g0"],
+        optional=True,
+    )
+    for source in ("protocol/records/_loops", "protocol/_single")
+]
 packages = [name for top in FLAT for name in find_packages(include=[top, f"{top}.*"])]
 setup(
     packages=[NAME, *(f"{NAME}.{name}" for name in packages)],
     package_dir={f"{NAME}.{top}": top for top in FLAT},
-    ext_modules=[record_loops],
+    ext_modules=compiled,
     cmdclass={"build_py": BuildPy},
 )

@@ -16,7 +16,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from protocol import single_produce
+from protocol import single_fetch, single_produce
 from protocol.errors import Malformed
 from protocol.frame import FrameBuffer
 from protocol.header import (
@@ -26,16 +26,26 @@ from protocol.header import (
 )
 from protocol.primitives import skip_tags
 from protocol.quirks import is_known_trailer
-from protocol.single_produce import SingleAnswer
+from protocol.single_fetch import SingleFetch, SingleRecords
+from protocol.single_produce import SingleAnswer, SingleProduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from protocol.registry import Api
     from protocol.schema import Message
-    from protocol.single_produce import SingleProduce
+
+    Response = Message | SingleAnswer | SingleRecords
+
+try:
+    from protocol._single import read_request, write_answer
+except ImportError:  # not compiled here: slower, and the same
+    _read_request = _write_answer = None
+else:
+    _read_request, _write_answer = read_request, write_answer
 
 PRODUCE_KEY = 0
+FETCH_KEY = 1
 
 RESPONSE_START = Struct(">ii")
 """Length of what follows, correlation id."""
@@ -92,10 +102,14 @@ class Route:
         self.encode: Callable[[Message, bytearray, list[tuple[int, Any]]], None] = (
             api.response.encoder(version)
         )
-        self.read_single: Callable[[bytearray, int, int], SingleProduce | None] | None = None
+        self.read_single: Callable[[bytearray, int, int], Any] | None = None
+        self.write_single: Callable[[Any, bytearray], bytes]
         if api.key == PRODUCE_KEY and version >= single_produce.FIRST_VERSION:
             self.read_single = single_produce.reader(version)
             self.write_single = single_produce.writer(version)
+        elif api.key == FETCH_KEY and version >= single_fetch.FIRST_VERSION:
+            self.read_single = single_fetch.reader(version)
+            self.write_single = single_fetch.writer(version)
         self.flexible = version >= api.first_flexible
         tagged = self.flexible and api.key != API_VERSIONS_KEY
         self.response_start = bytes(9 if tagged else 8)
@@ -123,9 +137,9 @@ class Routes:
 
 
 class Request:
-    """One request, whole and decoded. `message` is a SingleProduce for a Produce request of that
-    shape, and None only for an ApiVersions request of a
-    version that is not known here (`version` is then what the client asked for).
+    """One request, whole and decoded. `message` is a SingleProduce or a SingleFetch for a
+    request of that shape, and None only for an ApiVersions request of a version that is not known
+    here (`version` is then what the client asked for).
 
     Views in `message` (records) are valid until the connection's next `room`.
     """
@@ -139,12 +153,19 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.message = message
-        self.response: Message | SingleAnswer | None = None
+        self.response: Response | None = None
         self.answered = False
 
     @property
     def version(self) -> int:
         return self.route.version
+
+    def general_message(self) -> Any:
+        """The message as the compiled decoder reads it, from now on in `message`."""
+        message = self.message
+        if message.__class__ is SingleProduce or message.__class__ is SingleFetch:
+            self.message = message.general(self.route.version)
+        return self.message
 
 
 class ServerConnection:
@@ -174,7 +195,7 @@ class ServerConnection:
         self._out = bytearray()
         self._ready: list[Any] = []
         self._client_id: str | None = None
-        self._client_id_bytes: bytearray | None = None
+        self._client_id_bytes: bytearray | bytes | None = None
         self.trailing_bytes = 0
         """Bytes found after the last field of requests, but for those that a client is known to
         send (`protocol.quirks`); a mismatch of codecs somewhere."""
@@ -184,7 +205,8 @@ class ServerConnection:
     @property
     def buffered(self) -> int:
         """Bytes received and not yet handed out as requests."""
-        return self._frames.buffered
+        frames = self._frames
+        return frames.end - frames.start
 
     @property
     def unanswered(self) -> int:
@@ -224,6 +246,12 @@ class ServerConnection:
         Raises Malformed; the connection is of no use afterwards, except for what it still owes.
         """
         frames = self._frames
+        if _read_request is not None:
+            found = _read_request(frames.data, frames.start, frames.end, frames.max_frame_bytes)
+            if found is not None:
+                request = self._single(found)
+                if request is not None:
+                    return request
         frame = frames.next_frame()
         if frame is None:
             return None
@@ -272,7 +300,24 @@ class ServerConnection:
         self._unanswered.append(request)
         return request
 
-    def respond(self, request: Request, response: Message | SingleAnswer | None) -> None:
+    def _single(
+        self, found: tuple[int, int, int, bytes, int, bytes, int, int, int]
+    ) -> Request | None:
+        """The request of one batch that `read_request` found; None if anything of it is new."""
+        end, number, correlation_id, client_id, acks, topic, index, start, stop = found
+        route = self._routes.get(number)
+        if route is None or client_id != self._client_id_bytes:
+            return None
+        records = self._frames.take(end)[start:stop]
+        request = Request(
+            route, correlation_id, self._client_id, SingleProduce(acks, topic, index, records)
+        )
+        self._unanswered.append(request)
+        return request
+
+    def respond(
+        self, request: Request, response: Message | SingleAnswer | SingleRecords | None
+    ) -> None:
         """Answer a request. None means that there is no answer (Produce with acks=0)."""
         request.response = response
         request.answered = True
@@ -296,11 +341,31 @@ class ServerConnection:
     def _encode(self, request: Request, response: Any) -> None:
         route = request.route
         out = self._out
+        if response.__class__ is SingleAnswer and _write_answer is not None:
+            _write_answer(
+                out,
+                route.version,
+                request.correlation_id,
+                response.topic,
+                response.index,
+                response.error_code,
+                response.base_offset,
+                response.log_append_time_ms,
+                response.log_start_offset,
+            )
+            return
         start = len(out)
         out += route.response_start
         if response.__class__ is SingleAnswer:
             route.write_single(response, out)
             RESPONSE_START.pack_into(out, start, len(out) - start - 4, request.correlation_id)
+            return
+        if response.__class__ is SingleRecords:
+            tail = route.write_single(response, out)
+            size = len(out) - start - 4 + response.records.size + len(tail)
+            RESPONSE_START.pack_into(out, start, size, request.correlation_id)
+            self._ready += (out, response.records)
+            self._out = bytearray(tail)
             return
         slices: list[tuple[int, Any]] = []
         route.encode(response, out, slices)

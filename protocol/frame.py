@@ -102,6 +102,12 @@ class FrameBuffer:
         self._needed = 4
         return start + 4, stop
 
+    def take(self, end: int) -> memoryview:
+        """Hand out the next frame, which is whole and ends there; a view of all of `data`."""
+        self.start = end
+        self._needed = 4
+        return self._view
+
     def shrink(self) -> None:
         """Give back what a busy time made this buffer grow to, if nothing is in it."""
         if self.start == self.end and len(self.data) > INITIAL_BYTES:

@@ -5,12 +5,17 @@ transaction, no tags. The compiled codecs of `protocol.messages.produce` build s
 and its answer; this builds two, which saves about a third of the broker's time per request. Any
 other shape is left to them (`reader` returns None), and tests hold both against each other byte by
 byte in every version.
+
+The compiled `_single` reads a whole frame of this shape in one call, and writes its answer;
+`protocol.connection` uses it where it is built.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING
+
+from protocol.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +49,16 @@ class SingleProduce:
         self.topic = topic
         self.index = index
         self.records = records
+
+    def general(self, version: int) -> ProduceRequest:
+        """The same as the compiled decoder would have read it, but for the timeout."""
+        partition = ProduceRequest.Topic.Partition(index=self.index, records=self.records)
+        topic = ProduceRequest.Topic(partition_data=[partition])
+        if version >= TOPIC_IDS_SINCE:
+            topic.topic_id = self.topic
+        else:
+            topic.name = self.topic.decode("utf-8", "surrogateescape")
+        return ProduceRequest(acks=self.acks, timeout_ms=0, topic_data=[topic])
 
 
 class SingleAnswer:
@@ -146,14 +161,14 @@ def _with_records(
     return SingleProduce(acks, topic, index, memoryview(buffer)[position:stop])
 
 
-def writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
-    """The writer that appends the response body of this version."""
+def writer(version: int) -> Callable[[SingleAnswer, bytearray], bytes]:
+    """The writer that appends the response body of this version; nothing follows it."""
     if version >= FLEXIBLE_SINCE:
         return _flexible_writer(version)
     return _plain_writer(version)
 
 
-def _plain_writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
+def _plain_writer(version: int) -> Callable[[SingleAnswer, bytearray], bytes]:
     # Index, error, base offset, append time, [log start], [no record errors, no message], throttle.
     fields = ">iihqq"
     tail: tuple[int, ...] = (0,)
@@ -165,7 +180,7 @@ def _plain_writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
     pack = Struct(fields + "i").pack
     with_log_start = version >= LOG_START_SINCE
 
-    def write(answer: SingleAnswer, out: bytearray) -> None:
+    def write(answer: SingleAnswer, out: bytearray) -> bytes:
         topic = answer.topic
         out += b"\0\0\0\1"
         out += len(topic).to_bytes(2, "big")
@@ -189,17 +204,18 @@ def _plain_writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
                 answer.log_append_time_ms,
                 *tail,
             )
+        return b""
 
     return write
 
 
-def _flexible_writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
+def _flexible_writer(version: int) -> Callable[[SingleAnswer, bytearray], bytes]:
     # One partition: index, error, base offset, append time, log start, no record errors, no
     # message, no tags; no tags of the topic; throttle, no tags.
     pack = Struct(">BihqqqBBBBiB").pack
     by_id = version >= TOPIC_IDS_SINCE
 
-    def write(answer: SingleAnswer, out: bytearray) -> None:
+    def write(answer: SingleAnswer, out: bytearray) -> bytes:
         topic = answer.topic
         out.append(2)
         if not by_id:
@@ -219,5 +235,6 @@ def _flexible_writer(version: int) -> Callable[[SingleAnswer, bytearray], None]:
             0,
             0,
         )
+        return b""
 
     return write

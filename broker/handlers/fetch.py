@@ -26,6 +26,7 @@ from broker import logs
 from broker.fetching.conversion import INLINE_US
 from broker.fetching.selection import FORMAT_2_ONLY, READERS, SMALL_SLICE_BYTES, Limits, Selection
 from broker.fetching.sessions import NO_SESSION_EPOCH, FetchPartition, Plan
+from broker.fetching.single import find_records
 from broker.fetching.waiting import FetchProgress, FetchWait
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.quirks import LAST_FETCH_READ_RIGHT
 from protocol.records.convert import Form
 from protocol.records.walk import last_offset, walk
+from protocol.single_fetch import SingleFetch, SingleRecords
 from storage.errors import RecordsMissing
 
 if TYPE_CHECKING:
@@ -59,8 +61,13 @@ PartitionResult = FetchResponse.Topic.Partition
 Aborted = PartitionResult.AbortedTransaction
 
 
-def fetch(request: Request, ctx: Context) -> FetchResponse | FetchWait:
-    message: FetchRequest = request.message
+def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | FetchWait:
+    if request.message.__class__ is SingleFetch and not ctx.misreads_old_entries:
+        most = ctx.settings.current.fetch_max_bytes
+        answer = find_records(request.message, request.version, ctx.topics, max_bytes=most)
+        if answer is not None:
+            return answer
+    message: FetchRequest = request.general_message()
     replica_id = (
         message.replica_id
         if message.replica_id != ORDINARY_CONSUMER

@@ -42,7 +42,7 @@ Asked = FetchRequest.Topic.Partition
 
 
 def fetch_metadata(request: Request, ctx: Context) -> FetchResponse | FetchWait:
-    message: FetchRequest = request.message
+    message: FetchRequest = request.general_message()
     if is_other_cluster(ctx, message.cluster_id):
         raise KafkaError(code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if not _is_of_metadata(request):

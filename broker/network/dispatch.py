@@ -146,7 +146,7 @@ def answer(request: Request, ctx: Context) -> Any:
 
 
 def _refused(request: Request, code: ErrorCode) -> Any:
-    api = request.route.api
-    if request.message is None:
+    api, message = request.route.api, request.general_message()
+    if message is None:
         raise CloseConnection(f"{api.name} of an unknown version could not be answered")
-    return api.refused(request.message, code)
+    return api.refused(message, code)

@@ -77,7 +77,7 @@ def shown(request: Any) -> Any:
     elif message.__class__ is SingleProduce:
         body = (message.acks, message.topic, message.index, bytes(message.records))
     else:
-        body = message.encode(request.version)
+        body = request.general_message().encode(request.version)
     return request.route.api.key, request.version, request.correlation_id, request.client_id, body
 
 

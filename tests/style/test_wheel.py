@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tests.style.conftest import Distribution
     from tests.support.installed import Installation
 
-COMPILED = "triglot/protocol/records/_loops"
-"""The extension module, which a build without a compiler lacks, and its stub."""
+COMPILED = ("triglot/protocol/records/_loops", "triglot/protocol/_single")
+"""The extension modules, which a build without a compiler lacks, and their stubs."""
 
 
 ARCHIVE = "--from 127.0.0.1:1 --topic t --to lake --once"
@@ -110,13 +110,14 @@ def top(module: str) -> str:
     return module.partition(".")[0]
 
 
-def test_the_record_loops_are_compiled_where_there_is_a_compiler(
+def test_the_parts_in_c_are_compiled_where_there_is_a_compiler(
     distribution: Distribution, installation: Installation
 ) -> None:
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None and "TEST_REQUIRE_COMPILED" not in os.environ:
         pytest.skip(f"no compiler {compiler}")
-    assert COMPILED + sysconfig.get_config_var("EXT_SUFFIX") in names_in(distribution.wheel)
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert {name + suffix for name in COMPILED} <= set(names_in(distribution.wheel))
     run = subprocess.run(
         [
             *(installation.bin / "python", "-c"),
