@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from itertools import count
-from operator import lt
 from typing import TYPE_CHECKING, ClassVar
 
 from storage.errors import NO_DESCRIPTORS
@@ -71,6 +70,11 @@ PAGES = Pages()
 """The pages of this process. Belongs to the thread that all logs belong to."""
 
 
+def _rise(columns: Columns) -> bool:
+    first, second = (column.tolist() for column in columns)
+    return len(set(first)) == len(first) and first == sorted(first) and second == sorted(second)
+
+
 class IndexFile:
     """The file of an index whose entries are not all in memory.
 
@@ -94,6 +98,8 @@ class IndexColumns:
     entry in memory then, the last one at least."""
 
     ENTRY_SIZE: ClassVar[int]
+    PARTS: ClassVar[tuple[tuple[int, int], tuple[int, int]]]
+    """Where in the bytes of an entry the numbers of both columns begin, and their sizes."""
 
     __slots__ = ("_file", "_first", "_looked_in", "_second", "_serial", "dropped", "stored")
 
@@ -237,6 +243,19 @@ class IndexColumns:
         """Number of entries with this number or a smaller one in this column."""
         return self._count_below(column, value + 1)
 
+    def _last_up_to(self, column: int, value: int) -> tuple[int, int] | None:
+        """The last entry with this number or a smaller one in this column."""
+        for _ in range(2):
+            number = self._count_up_to(column, value)
+            if not number:
+                break
+            found = self.entry(number - 1)
+            if found[column] <= value:
+                return found
+            if self.dropped:
+                self._make_whole(IndexDamaged("pages contradict each other"))
+        return None
+
     # What is in the file alone
 
     def _open(self) -> File:
@@ -263,14 +282,10 @@ class IndexColumns:
         if len(data) != size:
             raise IndexDamaged(f"entry {first}: the file ends")
         columns = self.decoded(data)
-        if count and (columns[0][0] < 0 or columns[1][0] < 0 or not self._may_follow(columns)):
+        # Strictly rising numbers of the first column are not below those of their entries.
+        if count and (columns[0][0] < first or columns[1][0] < 0 or not _rise(columns)):
             raise IndexDamaged(f"entry {first}: entries do not rise")
         return columns
-
-    @staticmethod
-    def _may_follow(columns: Columns) -> bool:
-        first, second = columns
-        return all(map(lt, first, first[1:])) and sorted(second) == second.tolist()
 
     def _page(self, number: int, file: File | None = None) -> Columns:
         """A page as far as its entries have been let go of."""
@@ -298,12 +313,14 @@ class IndexColumns:
         try:
             pages = range(1, -(-self.dropped // PAGE_ENTRIES))
 
+            begin, size = self.PARTS[column]
+            pread, page_bytes = file.pread, PAGE_ENTRIES * self.ENTRY_SIZE
+
             def first_of(number: int) -> int:
-                place = number * PAGE_ENTRIES * self.ENTRY_SIZE
-                data = file.pread(self.ENTRY_SIZE, place)
-                if len(data) != self.ENTRY_SIZE:
+                data = pread(size, number * page_bytes + begin)
+                if len(data) != size:
                     raise IndexDamaged(f"page {number}: the file ends")
-                return self.decoded(data)[column][0]
+                return int.from_bytes(data, "big", signed=True)
 
             number = bisect_left(pages, value, key=first_of)
             page = self._page(number, file)

@@ -41,6 +41,7 @@ class OffsetIndex(IndexColumns):
     """Relative offsets and positions, columns of int32: 8 bytes of memory per entry."""
 
     ENTRY_SIZE = ENTRY_SIZE
+    PARTS = (0, 4), (4, 4)
 
     __slots__ = ()
 
@@ -68,13 +69,13 @@ class OffsetIndex(IndexColumns):
 
     def floor(self, relative_offset: int) -> int:
         """The position of the last entry at or below an offset; 0 if there is none."""
-        number = self._count_up_to(0, relative_offset)
-        return self.entry(number - 1)[1] if number else 0
+        found = self._last_up_to(0, relative_offset)
+        return found[1] if found else 0
 
     def boundary(self, position: int) -> int:
         """The largest entry position at or below `position`; 0 if there is none."""
-        number = self._count_up_to(1, position)
-        return self.entry(number - 1)[1] if number else 0
+        found = self._last_up_to(1, position)
+        return found[1] if found else 0
 
     def offset_from(self, position: int) -> int | None:
         """The relative offset of the first entry at or above a position; None if there is none."""

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from storage.filesystem import SPARES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from storage.filesystem import File
 
 OPEN_MAX = 1024
@@ -77,7 +79,12 @@ class OpenSegments(Generic[SegmentT]):
         self.files_max = FILES_MAX
 
     def __len__(self) -> int:
+        """Number of open files."""
         return len(self._active) + len(self._sealed)
+
+    def __iter__(self) -> Iterator[SegmentT]:
+        """The segments of which something is counted."""
+        return iter({**self._active, **self._sealed, **self._indexes})
 
     @property
     def index_bytes(self) -> int:

@@ -309,7 +309,9 @@ class Segment:
         found: OffsetIndex | TimeIndex | None = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
         if is_offsets:
             found = OffsetIndex.decode(data, self.written_size)
-        return found is not None and index.put_before(found)
+        if found is None or len(found) + DROPPED_MAX < index.dropped:
+            return False
+        return index.put_before(found)
 
     def _indexes_below(self, position: int) -> tuple[OffsetIndex, TimeIndex]:
         """Indexes of the entries below a position, made from their headers."""

@@ -36,6 +36,7 @@ class TimeIndex(IndexColumns):
     """Timestamps and relative offsets in columns, 12 bytes of memory per entry."""
 
     ENTRY_SIZE = ENTRY_SIZE
+    PARTS = (0, 8), (8, 4)
 
     __slots__ = ()
 
@@ -63,7 +64,9 @@ class TimeIndex(IndexColumns):
         offset)."""
         index = self._count_up_to(0, timestamp)
         for number in range(index - 1, max(index - 1 - max_count, -1), -1):
-            yield self.entry(number)
+            found = self.entry(number)
+            if found[0] <= timestamp:  # else the file was found to be wrong only now
+                yield found
 
     def offset_of(self, timestamp: int) -> int | None:
         """The relative offset of the entry with this timestamp, None without one."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from storage import closing, log, open_segments, scan, segment, segments
+from storage import closing, index_columns, log, open_segments, scan, segment, segments
 from tests.simulation.checks import check_start
 from tests.simulation.steps import DISRUPTED, WEIGHTS
 from tests.simulation.world import Totals, Violation, World
