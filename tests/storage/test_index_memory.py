@@ -250,6 +250,18 @@ def test_an_entry_that_rises_and_is_wrong_misleads_no_reader() -> None:
         assert batches_in(taken(piece))[0][0] == offset
 
 
+def test_a_reader_that_follows_the_end_needs_no_index_file() -> None:
+    files, log = given_back()
+    for _ in range(20):
+        offset = log.next_offset
+        fill(log, 3)
+        files.reads.clear()
+        assert taken(log.read(offset, 1 << 20))
+        assert taken(log.read(offset, 200))
+        assert not [path for path, _, _ in files.reads if not path.endswith(".log")]
+        assert log.active.give_back()
+
+
 def test_of_a_large_index_only_the_end_is_read_after_a_clean_stop() -> None:
     files, log = new_log(EVERY)
     fill(log)
