@@ -22,6 +22,7 @@ from bench import (
     group_commit,
     group_heartbeats,
     group_join,
+    index_memory,
     latency,
     machine,
     many_partitions,
@@ -68,6 +69,7 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
 }
 #: Only when it is named: a minute or more in each round.
 LONG: dict[str, tuple[case.Case, ...]] = {
+    "index-memory": index_memory.CASES,
     "metadata-snapshot": metadata_snapshot.LONG_CASES,
     "validation": validation.CASES,
     "offset-commits-long": offset_commits.LONG_CASES,

@@ -179,7 +179,7 @@ class Log:
             segment.max_timestamp = header[MAX_TIMESTAMP]
             segment.max_timestamp_offset = last_offset
         if position - segment.indexed_position > self.index_interval_bytes:
-            segment.add_index_entry(last_offset, position)
+            segment.enter(last_offset, position)
         if header[PRODUCER_ID] >= 0:
             self.producers.update(header, base_offset)
         self._queue.append(view if len(view) == size else view[:size])
@@ -268,7 +268,7 @@ class Log:
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_offset
         if position - segment.indexed_position > self.index_interval_bytes:
-            segment.add_index_entry(indexed, position)
+            segment.enter(indexed, position)
         segment.size = position + size
         self._room -= size
         self.next_offset = last_offset + 1

@@ -16,9 +16,14 @@ are slower, never wrong.
 
 from __future__ import annotations
 
-import sys
 from array import array
-from bisect import bisect_left, bisect_right
+from operator import lt
+from typing import TYPE_CHECKING
+
+from storage.index_columns import SWAPPED, IndexColumns
+
+if TYPE_CHECKING:
+    from storage.index_columns import Columns
 
 ENTRY_SIZE = 8
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -28,93 +33,101 @@ DROPPED_MAX = 4
 DROPPED_SHARE = 8
 """Entries of a file that may be wrong before it is taken for another file's: so many, and not more
 than one in eight. An index of a few entries is made anew in no time."""
-SWAPPED = sys.byteorder == "little"
 
 assert array("i").itemsize == 4
 
 
-class OffsetIndex:
-    """Entries in two columns of int32, 8 bytes of memory per entry."""
+class OffsetIndex(IndexColumns):
+    """Relative offsets and positions, columns of int32: 8 bytes of memory per entry."""
 
-    __slots__ = ("_offsets", "_positions", "stored")
+    ENTRY_SIZE = ENTRY_SIZE
+    PARTS = (0, 4), (4, 4)
+
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._offsets = array("i")
-        self._positions = array("i")
-        self.stored = 0
-        """Entries that are in the file already."""
+        super().__init__((array("i"), array("i")))
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    @property
+    def first_position(self) -> int:
+        """The position of the first entry in memory, which must be there."""
+        return self._second[0]
 
     @property
     def last_position(self) -> int:
         """The position of the last entry, 0 if there is none."""
-        return self._positions[-1] if self._positions else 0
+        return self._second[-1] if self._second else 0
 
     @property
     def last_relative_offset(self) -> int:
         """The relative offset of the last entry, -1 if there is none."""
-        return self._offsets[-1] if self._offsets else -1
+        return self._first[-1] if self._first else -1
 
     def add(self, relative_offset: int, position: int) -> None:
-        self._offsets.append(relative_offset)
-        self._positions.append(position)
+        self._first.append(relative_offset)
+        self._second.append(position)
 
     def floor(self, relative_offset: int) -> int:
         """The position of the last entry at or below an offset; 0 if there is none."""
-        index = bisect_right(self._offsets, relative_offset)
-        return self._positions[index - 1] if index else 0
+        found = self._last_up_to(0, relative_offset)
+        return found[1] if found else 0
 
     def boundary(self, position: int) -> int:
         """The largest entry position at or below `position`; 0 if there is none."""
-        index = bisect_right(self._positions, position)
-        return self._positions[index - 1] if index else 0
+        found = self._last_up_to(1, position)
+        return found[1] if found else 0
 
     def offset_from(self, position: int) -> int | None:
         """The relative offset of the first entry at or above a position; None if there is none."""
-        index = bisect_left(self._positions, position)
-        return self._offsets[index] if index < len(self._offsets) else None
+        number = self._count_below(1, position)
+        return self.entry(number)[0] if number < len(self) else None
 
     def count_positions_below(self, position: int) -> int:
         """Number of entries below a position."""
-        return bisect_left(self._positions, position)
+        return self._count_below(1, position)
 
     def position_of(self, number: int, otherwise: int) -> int:
         """The position of an entry by its number; `otherwise` if there are not so many."""
-        return self._positions[number] if number < len(self._positions) else otherwise
+        return self.entry(number)[1] if number < len(self) else otherwise
 
     def relative_of(self, number: int) -> int:
         """The relative offset of an entry by its number."""
-        return self._offsets[number]
+        return self.entry(number)[0]
 
     def drop(self, position: int) -> None:
         """Take out the entry with this position, which leads nowhere."""
-        number = bisect_left(self._positions, position)
-        if number < len(self._positions) and self._positions[number] == position:
-            del self._positions[number], self._offsets[number]
+        number = self._count_below(1, position)
+        if number < len(self) and self.entry(number)[1] == position:
+            if number < self.dropped:
+                self.make_whole()
+                self.drop(position)
+                return
+            del self._first[number - self.dropped], self._second[number - self.dropped]
             self.stored = min(self.stored, number)
 
-    def cut(self, count: int) -> None:
-        """Keep the first `count` entries."""
-        del self._offsets[count:]
-        del self._positions[count:]
-        self.stored = min(self.stored, count)
+    def cut_behind(self, position: int) -> None:
+        """Keep the entries up to this position."""
+        self.cut(self._count_up_to(1, position))
 
     def count_below(self, relative_offset: int, position: int) -> int:
         """Number of entries below both an offset and a position."""
-        by_offset = bisect_right(self._offsets, relative_offset - 1)
-        return min(by_offset, bisect_right(self._positions, position - 1))
+        return min(self._count_below(0, relative_offset), self._count_below(1, position))
 
-    def encode(self, first: int = 0) -> bytes:
-        """The bytes of the entries from index `first` on."""
-        count = len(self._offsets) - first
-        words = array("i", bytes(ENTRY_SIZE * count))
-        words[0::2] = self._offsets[first:]
-        words[1::2] = self._positions[first:]
+    @staticmethod
+    def encoded(first: array[int], second: array[int]) -> bytes:
+        words = array("i", bytes(ENTRY_SIZE * len(first)))
+        words[0::2] = first
+        words[1::2] = second
         if SWAPPED:
             words.byteswap()
         return words.tobytes()
+
+    @staticmethod
+    def decoded(data: bytes) -> Columns:
+        words = array("i", data)
+        if SWAPPED:
+            words.byteswap()
+        return words[0::2], words[1::2]
 
     @classmethod
     def decode(cls, data: bytes, log_size: int) -> OffsetIndex | None:
@@ -125,11 +138,8 @@ class OffsetIndex:
         """
         if len(data) % ENTRY_SIZE:
             return None
-        words = array("i", data)
-        if SWAPPED:
-            words.byteswap()
         index = cls()
-        index._offsets, index._positions = words[0::2], words[1::2]
+        index._first, index._second = cls.decoded(data)
         index._drop_zeros()
         index.stored = len(index)
         if index._rises(log_size):
@@ -145,12 +155,12 @@ class OffsetIndex:
             number = self._first_wrong(log_size)
             if number < 0:
                 return
-            del self._offsets[number], self._positions[number]
+            del self._first[number], self._second[number]
             self.stored = min(self.stored, number)
 
     def _first_wrong(self, log_size: int) -> int:
         """The number of an entry that does not rise, -1 without one."""
-        before, offsets, positions = (-1, -1), self._offsets, self._positions
+        before, offsets, positions = (-1, -1), self._first, self._second
         for number, entry in enumerate(zip(offsets, positions, strict=True)):
             if entry[1] >= log_size:
                 return number
@@ -166,25 +176,23 @@ class OffsetIndex:
         return -1
 
     def _drop_zeros(self) -> None:
-        count = len(self._offsets)
-        if count and not self._positions[-1]:
+        count = len(self._first)
+        if count and not self._second[-1]:
             # Positions of real entries rise from above 0, so the zeros are what is left of them.
             low, high = 0, count
             while low < high:
                 middle = (low + high) // 2
-                if self._positions[middle]:
+                if self._second[middle]:
                     low = middle + 1
                 else:
                     high = middle
-            if not any(self._offsets[low:]):
+            if not any(self._first[low:]):
                 self.cut(low)
 
     def _rises(self, log_size: int) -> bool:
-        offsets, positions = self._offsets, self._positions
+        offsets, positions = self._first, self._second
         if not offsets:
             return True
         if offsets[0] < 0 or positions[0] < 0 or positions[-1] >= log_size:
             return False
-        return all(map(int.__lt__, offsets, offsets[1:])) and all(
-            map(int.__lt__, positions, positions[1:])
-        )
+        return all(map(lt, offsets, offsets[1:])) and all(map(lt, positions, positions[1:]))

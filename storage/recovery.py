@@ -175,6 +175,7 @@ class Opening:
                 log.received.cut_file()
         if self.damage is not None:
             log.fail(self.damage)
+        log.active.count_entries()
         log.active.release_file()  # opened again when needed; there may be thousands of logs
 
     # Finding the files

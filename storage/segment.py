@@ -5,8 +5,10 @@ its file and its indexes are read when first needed, so a log with thousands of 
 as quickly as one with a single one. An index that cannot be the one of this file is built again
 from the headers; of a closed segment it is never replaced by one that knows less.
 
-The indexes of the active segment live in memory and are appended to their files when the log is
-checkpointed, rolled or closed; files on disk are never longer than their content.
+The indexes of the active segment are appended to their files when the log is checkpointed, rolled
+or closed, or when their memory is wanted for others (`storage.open_segments`): then all but their
+ends are let go of, and look-ups read pages of the files. Of a large index that was found at the
+start of the process only the end is read. Files on disk are never longer than their content.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from protocol.records.compression import ZSTD
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import NO_TIMESTAMP
+from storage.index_columns import IndexDamaged, IndexFile
 from storage.layout import (
     INDEX,
     LOG,
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 
 ANY_OFFSET = 2**63 - 1
 
+COUNTED_ENTRIES = 64
+"""Index entries of an active segment that are added in memory before they are counted again."""
+
 UNKNOWN = -1
 """A moment that `storage.receive_times` has to be asked for."""
 
@@ -59,11 +65,10 @@ _serials = count()
 class Mark:
     """The end of a segment as it was at some moment, to go back to after a failed write."""
 
-    __slots__ = ("entries", "indexed_position", "max_timestamp", "max_timestamp_offset", "times")
+    __slots__ = ("indexed_position", "last_timestamp", "max_timestamp", "max_timestamp_offset")
 
     def __init__(self, segment: Segment) -> None:
-        self.entries = len(segment.offsets)
-        self.times = len(segment.times)
+        self.last_timestamp = segment.times.last_timestamp
         self.indexed_position = segment.indexed_position
         self.max_timestamp = segment.max_timestamp
         self.max_timestamp_offset = segment.max_timestamp_offset
@@ -79,6 +84,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_count_at",
         "_dated",
         "_file",
         "_files",
@@ -116,6 +122,7 @@ class Segment:
         self._folder = folder
         self._file: File | None = None
         self._without_zstd = (0, 0)
+        self._count_at = COUNTED_ENTRIES
         self._dated = False
         self.serial = next(_serials)
         self.base_offset = base_offset
@@ -236,17 +243,93 @@ class Segment:
         """Read the indexes, or build them again if they are not the ones of this file."""
         if self.loaded:
             return
-        file = self.file
-        offsets = self._read_offset_index(file)
-        times = self._read_time_index(file) if offsets is not None else None
-        if offsets is None or times is None:
+        try:
+            found = self._are_read(ends_only=self.verified.next_base is None)
+        except IndexDamaged:
+            found = self._are_read(ends_only=False)
+        if found:
+            self._watch()
+            self.dated_by_log = True
+        else:
             self._make_indexes_again()
-            return
+        if self.verified.next_base is None:
+            self.count_entries()
+
+    def _are_read(self, *, ends_only: bool) -> bool:
+        """Read the indexes; False if the files are not the ones of this log file. Raises
+        IndexDamaged if one of which only the end was read has to be read as a whole."""
+        file = self.file
+        offsets = self._read_offset_index(file, ends_only=ends_only)
+        times = None
+        if offsets is not None:
+            times = self._read_time_index(file, ends_only=ends_only)
+        if offsets is None or times is None:
+            return False
+        ends_with_time = not len(times) or self._ends_with_time(times, offsets)
         self.offsets, self.times = offsets, times
         self._settle()
-        if len(times) and not self._ends_with_time(times, offsets):
+        if not ends_with_time:
+            self._watch()
             self._find_last_time()
-        self.dated_by_log = True
+        return True
+
+    def _watch(self) -> None:
+        """Have the indexes made whole when their files turn out to be wrong later."""
+        self.offsets.on_damage(self._make_whole)
+        self.times.on_damage(self._make_whole)
+
+    def _make_whole(self) -> None:
+        """Have all entries in memory again: from the files as far as they can be believed, else
+        from the headers of the log."""
+        indexes: tuple[OffsetIndex | TimeIndex, ...] = (self.offsets, self.times)
+        lost = [index for index in indexes if index.dropped and not self._is_read_back(index)]
+        if lost:
+            until = self.offsets.first_position if self.offsets.dropped else self.written_size
+            for index in lost:
+                index.put_before(type(index)())  # the walk over the log looks into them
+            offsets, times = self._indexes_below(until)
+            if self.offsets in lost:
+                self.offsets.put_before(offsets)
+            if self.times in lost:
+                self.times.put_before(times)
+            if not self.verified.damages:
+                with suppress(OSError):  # what is in memory serves
+                    self.replace_indexes()
+        self.count_entries()
+
+    def _is_read_back(self, index: OffsetIndex | TimeIndex) -> bool:
+        is_offsets = index is self.offsets
+        try:
+            data = read_entries(
+                self._files, self.path(INDEX if is_offsets else TIME_INDEX), index.ENTRY_SIZE
+            )
+        except OSError:
+            return False
+        data = data[: index.dropped * index.ENTRY_SIZE]
+        found: OffsetIndex | TimeIndex | None = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+        if is_offsets:
+            found = OffsetIndex.decode(data, self.written_size)
+        if found is None or len(found) + DROPPED_MAX < index.dropped:
+            return False
+        return index.put_before(found)
+
+    def _indexes_below(self, position: int) -> tuple[OffsetIndex, TimeIndex]:
+        """Indexes of the entries below a position, made from their headers."""
+        offsets, times = OffsetIndex(), TimeIndex()
+        indexed, latest, latest_offset = 0, NO_TIMESTAMP, 0
+        for found in self.verified.entries(0):
+            if found.position >= position:
+                break
+            if not isinstance(found, Entry):
+                continue
+            relative = found.last_offset - self.base_offset
+            if found.max_timestamp > latest:
+                latest, latest_offset = found.max_timestamp, relative
+            if found.position - indexed > self.interval_bytes:
+                offsets.add(relative, found.position)
+                times.add(latest, latest_offset)
+                indexed = found.position
+        return offsets, times
 
     def _find_last_time(self) -> None:
         """The time index ends with what the log does not say: look for the largest timestamp
@@ -272,12 +355,14 @@ class Segment:
                 self.first_timestamp = first.max_timestamp
         self.loaded = self._dated = True
 
-    def _read_offset_index(self, file: File) -> OffsetIndex | None:
+    def _read_offset_index(self, file: File, *, ends_only: bool) -> OffsetIndex | None:
         try:
-            data = read_entries(self._files, self.path(INDEX), INDEX_ENTRY_SIZE)
+            index = OffsetIndex.opened(self._index_file(INDEX)) if ends_only else None
+            if index is None:
+                data = read_entries(self._files, self.path(INDEX), INDEX_ENTRY_SIZE)
+                index = OffsetIndex.decode(data, self.written_size)
         except FileNotFoundError:
             return None
-        index = OffsetIndex.decode(data, self.written_size)
         if index is None or not len(index):
             return index
         # Rising numbers may still be another file's. There must be an entry where the last one
@@ -291,12 +376,21 @@ class Segment:
             index.cut(len(index) - 1)
         return None
 
-    def _read_time_index(self, file: File) -> TimeIndex | None:
+    def _index_file(self, suffix: str) -> IndexFile:
+        return IndexFile(self._files, self.path(suffix))
+
+    def _time_index(self, *, ends_only: bool) -> TimeIndex | None:
         try:
-            data = read_entries(self._files, self.path(TIME_INDEX), TIME_INDEX_ENTRY_SIZE)
+            index = TimeIndex.opened(self._index_file(TIME_INDEX)) if ends_only else None
+            if index is None:
+                data = read_entries(self._files, self.path(TIME_INDEX), TIME_INDEX_ENTRY_SIZE)
+                index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
         except FileNotFoundError:
             return None
-        index = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
+        return index
+
+    def _read_time_index(self, file: File, *, ends_only: bool) -> TimeIndex | None:
+        index = self._time_index(ends_only=ends_only)
         if index is not None and not len(index) and self._begins_with_timestamps(file):
             return None
         return index
@@ -311,6 +405,7 @@ class Segment:
         """Make both indexes from the headers of the written part of the file, as far as they are
         right. Raises CorruptBatch where the file was changed while it was open."""
         self.offsets, self.times = OffsetIndex(), TimeIndex()
+        self._count_at = COUNTED_ENTRIES
         self.indexed_position = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp = NO_TIMESTAMP
@@ -335,13 +430,18 @@ class Segment:
         Returns the position from which the log file has to be read. For recovery: index entries
         below the recovery point were synced before it was noted; later ones are anybody's guess.
         """
-        file = self.file
-        offsets = self._read_offset_index(file)
         try:
-            data = read_entries(self._files, self.path(TIME_INDEX), TIME_INDEX_ENTRY_SIZE)
-            times = TimeIndex.decode(data, RELATIVE_OFFSET_MAX)
-        except FileNotFoundError:
-            times = None
+            self._trust_below(offset, ends_only=True)
+        except IndexDamaged:
+            self._trust_below(offset, ends_only=False)
+        self._settle()
+        self._watch()
+        return self.offsets.last_position
+
+    def _trust_below(self, offset: int, *, ends_only: bool) -> None:
+        file = self.file
+        offsets = self._read_offset_index(file, ends_only=ends_only)
+        times = self._time_index(ends_only=ends_only)
         if offsets is None or times is None:
             offsets, times = OffsetIndex(), TimeIndex()
         offsets.cut(offsets.count_below(offset - self.base_offset, self.written_size))
@@ -357,8 +457,6 @@ class Segment:
         elif len(offsets) and self._begins_with_timestamps(file):
             offsets.cut(0)
         self.offsets, self.times = offsets, times
-        self._settle()
-        return offsets.last_position
 
     def _count_agreed(self, offsets: OffsetIndex) -> int:
         """Number of entries up to one that says what the log says, or could."""
@@ -422,6 +520,24 @@ class Segment:
         self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.indexed_position = position
 
+    def enter(self, last_offset: int, position: int) -> None:
+        """The same of what is being appended."""
+        self.add_index_entry(last_offset, position)
+        if self.offsets.in_memory >= self._count_at:
+            self.count_entries()
+
+    def count_entries(self) -> None:
+        """Have the memory of an active segment's index entries counted, if it has many."""
+        entries = self.offsets.in_memory
+        if entries >= COUNTED_ENTRIES or self.times.in_memory >= COUNTED_ENTRIES:
+            self._count_at = entries + COUNTED_ENTRIES
+            OPEN.count(self)
+
+    def index_bytes(self) -> int:
+        """Memory of the index entries."""
+        offsets, times = self.offsets.in_memory, self.times.in_memory
+        return offsets * INDEX_ENTRY_SIZE + times * TIME_INDEX_ENTRY_SIZE
+
     def finish_times(self) -> None:
         """Give the time index its final entry, the segment's largest timestamp."""
         self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -433,8 +549,8 @@ class Segment:
         """Forget what was appended since the mark, from `offset` on, and has not been written."""
         if self.aborted:
             self.aborted.cut_from(offset)
-        self.offsets.cut(mark.entries)
-        self.times.cut(mark.times)
+        self.offsets.cut_behind(mark.indexed_position)
+        self.times.cut_behind(mark.last_timestamp)
         self.indexed_position = mark.indexed_position
         self.max_timestamp = mark.max_timestamp
         self.max_timestamp_offset = mark.max_timestamp_offset
@@ -553,14 +669,40 @@ class Segment:
 
     # Letting go
 
+    def give_back(self) -> bool:
+        """Give back the memory of the indexes: all of it if the segment is sealed, else but for the
+        ends. Whether that was possible.
+
+        What the files lack is written to them before. While appends are queued, which may be taken
+        back, or the disk refuses, everything stays.
+        """
+        if self.verified.next_base is not None:
+            self.unload()
+            return True
+        if self.size != self.written_size:
+            return False
+        try:
+            self.store_indexes()
+        except OSError:
+            return False
+        self.offsets.let_go(self._index_file(INDEX))
+        self.times.let_go(self._index_file(TIME_INDEX))
+        self._watch()
+        self._count_at = self.offsets.in_memory + COUNTED_ENTRIES
+        # The files may lose what they were given. By the walk over the log that is noticed.
+        self.verified.forget()
+        return True
+
     def unload(self) -> None:
         """Give back the file and the memory of a sealed segment's indexes.
 
         The descriptor is closed when the last slice or sync that holds the file is done.
         """
         self.release_file()
+        OPEN.forget(self)
         self.verified.forget()
         self.offsets, self.times = OffsetIndex(), TimeIndex()
+        self._count_at = COUNTED_ENTRIES
         if self.aborted:
             self.aborted = None
         self.loaded = False
@@ -572,7 +714,7 @@ class Segment:
     def release_file(self) -> None:
         """Give back the file alone; it is opened again when it is needed."""
         self._file = None
-        OPEN.forget(self)
+        OPEN.closed(self)
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"

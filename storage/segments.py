@@ -176,6 +176,7 @@ class Segments:
         """Give back all files: the log is closed."""
         for segment in self._all:
             segment.release_file()
+            OPEN.forget(segment)
 
     def keep_open(self, segment: Segment) -> None:
         """Keep a segment open that a reader comes back to; the active one is open anyway."""

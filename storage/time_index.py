@@ -17,76 +17,77 @@ What if it is lost: it is built again from the headers of the log file.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from operator import le, lt
 from typing import TYPE_CHECKING
 
-from storage.offset_index import SWAPPED
+from storage.index_columns import SWAPPED, IndexColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from storage.index_columns import Columns
 
 ENTRY_SIZE = 12
 
 assert array("q").itemsize == 8
 
 
-class TimeIndex:
-    """Entries in two columns, 12 bytes of memory per entry."""
+class TimeIndex(IndexColumns):
+    """Timestamps and relative offsets in columns, 12 bytes of memory per entry."""
 
-    __slots__ = ("_offsets", "_timestamps", "stored")
+    ENTRY_SIZE = ENTRY_SIZE
+    PARTS = (0, 8), (8, 4)
+
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._timestamps = array("q")
-        self._offsets = array("i")
-        self.stored = 0
-        """Entries that are in the file already."""
-
-    def __len__(self) -> int:
-        return len(self._offsets)
+        super().__init__((array("q"), array("i")))
 
     @property
     def last_timestamp(self) -> int:
         """-1 if there is no entry."""
-        return self._timestamps[-1] if self._timestamps else -1
+        return self._first[-1] if self._first else -1
 
     @property
     def last_relative_offset(self) -> int:
         """-1 if there is no entry."""
-        return self._offsets[-1] if self._offsets else -1
+        return self._second[-1] if self._second else -1
 
     def add(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is larger than the last; -1 (none) never is."""
         if timestamp > self.last_timestamp:
-            self._timestamps.append(timestamp)
-            self._offsets.append(relative_offset)
+            self._first.append(timestamp)
+            self._second.append(relative_offset)
 
     def floors(self, timestamp: int, max_count: int) -> Iterator[tuple[int, int]]:
         """The last entries at or below a timestamp, newest first, as (timestamp, relative
         offset)."""
-        index = bisect_right(self._timestamps, timestamp)
+        index = self._count_up_to(0, timestamp)
         for number in range(index - 1, max(index - 1 - max_count, -1), -1):
-            yield self._timestamps[number], self._offsets[number]
+            found = self.entry(number)
+            if found[0] <= timestamp:  # else the file was found to be wrong only now
+                yield found
 
     def offset_of(self, timestamp: int) -> int | None:
         """The relative offset of the entry with this timestamp, None without one."""
-        number = bisect_left(self._timestamps, timestamp)
-        if number < len(self._timestamps) and self._timestamps[number] == timestamp:
-            return self._offsets[number]
+        number = self._count_below(0, timestamp)
+        if number < len(self):
+            found, offset = self.entry(number)
+            if found == timestamp:
+                return offset
         return None
 
-    def cut(self, count: int) -> None:
-        """Keep the first `count` entries."""
-        del self._timestamps[count:]
-        del self._offsets[count:]
-        self.stored = min(self.stored, count)
+    def cut_behind(self, timestamp: int) -> None:
+        """Keep the entries up to this timestamp."""
+        self.cut(self._count_up_to(0, timestamp))
 
     def count_below(self, relative_offset: int) -> int:
         """Number of entries below an offset."""
-        return bisect_left(self._offsets, relative_offset)
+        return self._count_below(1, relative_offset)
 
-    def encode(self, first: int = 0) -> bytes:
-        """The bytes of the entries from index `first` on."""
-        timestamps, offsets = self._timestamps[first:], self._offsets[first:]
+    @staticmethod
+    def encoded(first: array[int], second: array[int]) -> bytes:
+        timestamps, offsets = first[:], second[:]
         if SWAPPED:
             timestamps.byteswap()
             offsets.byteswap()
@@ -94,6 +95,17 @@ class TimeIndex:
         words = array("i", bytes(ENTRY_SIZE * len(offsets)))
         words[0::3], words[1::3], words[2::3] = halves[0::2], halves[1::2], offsets
         return words.tobytes()
+
+    @staticmethod
+    def decoded(data: bytes) -> Columns:
+        words = array("i", data)
+        halves = array("i", bytes(8 * (len(data) // ENTRY_SIZE)))
+        halves[0::2], halves[1::2] = words[0::3], words[1::3]
+        timestamps, offsets = array("q", halves.tobytes()), words[2::3]
+        if SWAPPED:
+            timestamps.byteswap()
+            offsets.byteswap()
+        return timestamps, offsets
 
     @classmethod
     def decode(cls, data: bytes, largest_relative_offset: int) -> TimeIndex | None:
@@ -105,24 +117,15 @@ class TimeIndex:
             return None
         whole = data.rstrip(b"\0")
         entries = -(-len(whole) // ENTRY_SIZE)
-        words = array("i", data[: entries * ENTRY_SIZE])
-        halves = array("i", bytes(8 * entries))
-        halves[0::2], halves[1::2] = words[0::3], words[1::3]
         index = cls()
-        index._timestamps = array("q", halves.tobytes())
-        index._offsets = words[2::3]
-        if SWAPPED:
-            index._timestamps.byteswap()
-            index._offsets.byteswap()
+        index._first, index._second = cls.decoded(data[: entries * ENTRY_SIZE])
         index.stored = entries
         return index if index._rises(largest_relative_offset) else None
 
     def _rises(self, largest_relative_offset: int) -> bool:
-        timestamps, offsets = self._timestamps, self._offsets
+        timestamps, offsets = self._first, self._second
         if not offsets:
             return True
         if timestamps[0] < 0 or offsets[0] < 0 or offsets[-1] > largest_relative_offset:
             return False
-        return all(map(int.__lt__, timestamps, timestamps[1:])) and all(
-            map(int.__le__, offsets, offsets[1:])
-        )
+        return all(map(lt, timestamps, timestamps[1:])) and all(map(le, offsets, offsets[1:]))

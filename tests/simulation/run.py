@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from storage import closing, log, open_segments, scan, segment, segments
+from storage import closing, index_columns, log, open_segments, scan, segment, segments
 from tests.simulation.checks import check_start
 from tests.simulation.steps import DISRUPTED, WEIGHTS
 from tests.simulation.world import Totals, Violation, World
@@ -42,6 +42,11 @@ def small_limits() -> Iterator[None]:
     with (
         patch.object(closing, "INDEX_LAG_ENTRIES", 1),
         patch.object(open_segments, "OPEN_MAX", 6),
+        patch.object(open_segments, "INDEX_BYTES_MAX", 400),
+        patch.object(segment, "COUNTED_ENTRIES", 4),
+        patch.object(index_columns, "PAGE_ENTRIES", 3),
+        patch.object(index_columns, "PAGES_MAX", 4),
+        patch.object(index_columns, "KEPT_ENTRIES", 2),
         patch.object(segments, "PLACES_MAX", 3),
         patch.object(segments, "PIECE_BYTES", 300),
         patch.object(segments, "OPEN", fresh),

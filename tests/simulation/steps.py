@@ -89,6 +89,18 @@ def roll(world: World, rng: random.Random) -> None:
         world.follow(log, ledger)
 
 
+def give_back(world: World, rng: random.Random) -> None:
+    """Memory is wanted for other indexes, or a page of them is wanted no more."""
+    for _, _, log, _ in world.all_logs():
+        if rng.random() < 0.5 and log.failed is None and log.active.loaded:
+            before = log.active.offsets.in_memory
+            if not log.active.give_back():
+                is_queued = log.next_offset > log.written_offset
+                world.expect(world.faulty or is_queued, f"{log.name} kept its index")
+                kept = log.active.offsets.in_memory
+                world.expect(kept == before, f"{log.name} kept {kept} of {before}")
+
+
 def delete_records(world: World, rng: random.Random) -> None:
     place = some_log(world, rng)
     if place is None:
@@ -325,7 +337,7 @@ def crash(world: World, rng: random.Random) -> None:
 WEIGHTS: dict[Step, float] = {
     append: 40, send_again: 2, expire: 0.2,
     read: 12, read_held: 1, read_entries: 3, search: 4,
-    sync: 12, work: 12, checkpoint: 1.5, roll: 1.5, delete_records: 0.7,
+    sync: 12, work: 12, checkpoint: 1.5, roll: 1.5, give_back: 2, delete_records: 0.7,
     retain: 0.6, compact: 2.5, end_transaction: 4,
     create_topic: 0.6, delete_topic: 0.25, grow_topic: 0.15, configure: 0.3,
     restart: 0.4, pass_time: 1.5, fault: 0.35, full_disk: 0.15, crash: 1.4,

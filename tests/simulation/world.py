@@ -14,6 +14,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
+from storage import segment
 from storage.closing import Cover
 from storage.data_dir import DataDirectory
 from storage.errors import StorageError
@@ -150,6 +151,7 @@ class World:
     # Starting
 
     def start(self) -> None:
+        segment.OPEN.forget(*segment.OPEN)  # a new process has none
         for queue in self.queues:
             queue.clear()
         self.held.clear()
