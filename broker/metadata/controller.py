@@ -1,8 +1,9 @@
 """This node as the leader of the metadata log: who it is, and when snapshots are taken.
 
-Changes are made through the store (topics) or `append` (everything else); both end in the metadata
-log, which tells this object of each append: fetches that wait for it are woken, and a snapshot is
-begun when one is due. Snapshots are encoded and written on the thread of checkpoints.
+Changes are made through the store (topics) or `append` (everything else), one at a time
+(`broker.metadata.changes`); both end in the metadata log, which tells this object of each append:
+fetches that wait for it are woken, and a snapshot is begun when one is due. Snapshots are encoded
+and written on the thread of checkpoints.
 """
 
 from __future__ import annotations
@@ -42,15 +43,30 @@ if TYPE_CHECKING:
     from config import BrokerSettings, Listener
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
-    from storage.metadata.metadata_log import SnapshotWork
+    from storage.metadata.metadata_log import MetadataLog, SnapshotWork
     from storage.metadata.snapshots import SnapshotId, Snapshots
     from storage.metadata.store import MetadataStore
+    from storage.steps import Steps
 
 LOOK_EVERY_S = 60.0
 """Interval of the checks of the age and the size of snapshots, as in Kafka."""
 REMOVE_AFTER_MS = 60_000
 """Time that the file of a removed snapshot stays: it may be being sent (as in Kafka)."""
 _FENCED = 1
+
+
+class MetadataPartition(Partition):
+    """The partition of the metadata log: what followers see of it is on the disk."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, topic: Topic, index: int, metadata: MetadataLog) -> None:
+        super().__init__(topic, index, metadata.log)
+        self._metadata = metadata
+
+    @property
+    def high_watermark(self) -> int:
+        return self._metadata.committed_offset
 
 
 class Controller:
@@ -83,7 +99,7 @@ class Controller:
         self.observers = Observers()
         log = store.log
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
-        self.partition = Partition(topic, METADATA_PARTITION, log.log)
+        self.partition = MetadataPartition(topic, METADATA_PARTITION, log)
         log.appended = self._appended
         self._writing: SnapshotWork | None = None
         self._last_snapshot_ms = now_ms()
@@ -131,17 +147,13 @@ class Controller:
                 return directory_id
         return None
 
-    def next_producer_id(self) -> int:
-        """A producer id that nobody has had. Raises OSError."""
-        return self.store.next_producer_id()
-
-    def append(self, *operations: Sequence[MetadataRecord]) -> None:
-        """Make changes, each operation whole or not at all; durable and in `image` afterwards.
+    def append(self, *operations: Sequence[MetadataRecord]) -> Steps[None]:
+        """Make changes, each operation whole or not at all; durable and in `image` at the end.
 
         Raises OSError, and then nothing has changed; ValueError for a record that the
         metadata.version of the log does not have.
         """
-        self.store.append(*operations)
+        return self.store.append(*operations)
 
     # This node
 
@@ -232,6 +244,8 @@ class Controller:
         since = (log.records_since_snapshot, log.bytes_since_snapshot, self._last_snapshot_ms)
         if self._writing is not None or snapshot_due(*since, now_ms, rules) is None:
             return
+        if log.is_appending:
+            return  # its end is told of
         try:
             work = log.begin_snapshot(self._new_uuid().hex(), now_ms=now_ms)
         except OSError as error:
