@@ -8,6 +8,7 @@ and written on the thread of checkpoints.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
     from storage.metadata.metadata_log import MetadataLog, SnapshotWork
-    from storage.metadata.snapshots import SnapshotId, Snapshots
+    from storage.metadata.snapshot_rules import Retained
+    from storage.metadata.snapshots import Snapshots
     from storage.metadata.store import MetadataStore
+    from storage.removal import Removal
     from storage.steps import Steps
 
 LOOK_EVERY_S = 60.0
@@ -218,9 +221,7 @@ class Controller:
         work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._now_ms())
         work.run()
         self.snapshots.add(work.snapshot_id)
-        removal = self._delete_old(at_once=True)
-        if removal is not None:
-            removal()
+        self._delete_old()
 
     # Snapshots
 
@@ -274,18 +275,35 @@ class Controller:
         self._retain()
 
     def _retain(self) -> None:
-        """Delete old snapshots and the log before them."""
-        removal = self._delete_old()
-        if removal is not None:
-            self._on_thread(removal)
+        """Delete old snapshots and the log before them: their names are changed on a thread, and
+        the files go a while later."""
+        keep, snapshots = self._kept(), self.snapshots
+        if keep is None:
+            return
+        log_start, gone = keep.log_start, keep.removed
+        if not gone:
+            self._raise_start(log_start)
+            return
+        snapshots.forget(*gone)
 
-    def _delete_old(self, *, at_once: bool = False) -> Callable[[], None] | None:
-        """Take what is old out of the log; what then removes its files, on any thread. Snapshots
-        go a while later, or at once."""
+        def aside(paths: list[str]) -> None:
+            for path in paths:
+                remove = partial(self._on_thread, partial(snapshots.remove_removed, path))
+                self._disk.remove_later(remove, REMOVE_AFTER_MS)
+            self._raise_start(log_start)
+
+        def failed(error: Exception) -> None:
+            snapshots.remember(gone)
+            self._failed(error)
+
+        self._readers.run(partial(snapshots.set_aside, gone), aside, failed)
+
+    def _kept(self) -> Retained | None:
+        """What is to go and what stays; None if that can't be told now."""
         log = self.store.log
         settings, now_ms = self._settings.current, self._now_ms()
         try:
-            keep = retained(
+            return retained(
                 log.log.start_offset,
                 [HeldSegment(one.base_offset, one.size) for one in log.log.segments],
                 self.snapshots.held(),
@@ -297,34 +315,40 @@ class Controller:
                     settings.metadata_max_retention_ms,
                 ),
             )
-            for one in keep.removed:
-                self._remove(one, at_once=at_once)
         except (OSError, DamagedSnapshot) as error:
             self._failed(error)
             return None
-        removal = log.raise_start(keep.log_start) if keep.log_start > log.log.start_offset else None
-        if removal is None:
-            return None
 
-        def remove() -> None:
-            removal.set_aside()
-            removal.remove()
+    def _raise_start(self, log_start: int) -> None:
+        """Have the log begin there; the files before it go on a thread."""
+        removal = self._taken_out(log_start)
+        if removal is not None:
+            self._on_thread(partial(_remove, removal))
 
-        return remove
+    def _taken_out(self, log_start: int) -> Removal | None:
+        log = self.store.log
+        return log.raise_start(log_start) if log_start > log.log.start_offset else None
 
     def _on_thread(self, remove: Callable[[], object]) -> None:
         """Remove files; the next start does it if this fails."""
 
         self._readers.run(remove, lambda _: None, self._failed)
 
-    def _remove(self, snapshot_id: SnapshotId, *, at_once: bool) -> None:
-        path, snapshots = self.snapshots.remove(snapshot_id), self.snapshots
-        if at_once:
-            snapshots.remove_removed(path)
+    def _delete_old(self) -> None:
+        """As `_retain`, here and now. Raises OSError."""
+        keep, snapshots = self._kept(), self.snapshots
+        if keep is None:
             return
-        self._disk.remove_later(
-            lambda: self._on_thread(lambda: snapshots.remove_removed(path)), REMOVE_AFTER_MS
-        )
+        for one in keep.removed:
+            snapshots.remove_removed(snapshots.remove(one))
+        removal = self._taken_out(keep.log_start)
+        if removal is not None:
+            _remove(removal)
+
+
+def _remove(removal: Removal) -> None:
+    removal.set_aside()
+    removal.remove()
 
 
 def _advertised(settings: BrokerSettings) -> list[EndPoint]:
