@@ -189,7 +189,7 @@ def _latency(server: Server, latency_s: float) -> raw.Blasted:
     request = frames.produce_frame(PRODUCED_TO, frames.record_batch(1, 100), acks=1)
     return raw.blast(
         *(server, [request], "-c", "4", "-r", str(RATE)),
-        *("-t", str(latency_s / 2), "-u", str(latency_s / 20)),
+        *("-t", str(latency_s / 3), "-u", str(latency_s / 30)),
         error_position=frames.produce_error_position(PRODUCED_TO),
     )
 

@@ -508,7 +508,9 @@ def test_a_stop_answers_the_changes_that_wait(tmp_path: Path) -> None:
         clients = [Asker(broker) for _ in range(5)]
         for number, client in enumerate(clients):
             client.send(create(f"t{number}"))
-        broker.loop.run_until_complete(broker.running.broker.connections.close(5.0))
+        for open_one in broker.running.broker.connections:
+            open_one.close()
+        broker.turn_until(lambda: all(client.fake.transport.closed for client in clients))
         assert [codes(client) for client in clients] == [[0]] * 5
 
 
