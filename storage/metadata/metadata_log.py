@@ -300,8 +300,9 @@ class SnapshotWork:
         self._unique = unique
         self._now_ms = now_ms
 
-    def run(self) -> None:
-        """Write and publish it. Raises OSError; then there is none."""
+    def run(self, pause: Callable[[], None] | None = None) -> None:
+        """Write and publish it; `pause` is called time and again meanwhile. Raises OSError; then
+        there is none."""
         write_image(
             self._files,
             self._folder,
@@ -311,6 +312,7 @@ class SnapshotWork:
             last_contained_ms=self._last_contained_ms,
             unique=self._unique,
             now_ms=self._now_ms,
+            pause=pause,
         )
 
 
