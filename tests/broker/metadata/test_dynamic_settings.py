@@ -430,12 +430,10 @@ def test_a_stored_setting_that_may_not_be_is_ignored_and_kept_and_the_broker_sta
 ) -> None:
     stored = {"num.partitions": "16", "of.kafka.9": "x", "message.max.bytes": "0"}
     with InProcessBroker(tmp_path / "data") as first:
-        broker = first.running.broker
-        run_here(
-            broker.controller.append([stored_record(name, text) for name, text in stored.items()])
-        )
-        run_here(broker.controller.append([stored_record("log.roll.ms", "5", broker="")]))
-        run_here(broker.controller.append([stored_record("log.roll.ms", "6", broker="2")]))
+        records = [stored_record(name, text) for name, text in stored.items()]
+        for broker, age in (("", "5"), ("2", "6")):
+            records.append(stored_record("log.roll.ms", age, broker=broker))
+        run_here(first.running.broker.controller.append(records))
 
     case = begin()
 
