@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
-from bench import group_frames, raw
+from bench import frames, group_frames, raw
 from bench.case import Case, Figure
 from bench.servers import Started
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -38,6 +39,10 @@ RECORDS = b"r" * 200
 
 P50, P99 = "one topic p50 ms", "one topic p99 ms"
 BARE_P50, BARE_P99 = "bare loop p50 ms", "bare loop p99 ms"
+TOOK, ALONE_P99 = "s", "produce alone p99 ms"
+MEANWHILE_P50, MEANWHILE_P99 = "produce meanwhile p50 ms", "produce meanwhile p99 ms"
+MEANWHILE_MAX = "produce meanwhile max ms"
+PRODUCED_TO, RATE = "bench-produced", 500
 TOGETHER, BARE_TOGETHER = "1,000 topics in one request s", "1,000 times the bare loop's files s"
 
 
@@ -77,12 +82,18 @@ class Creating(Case):
         }
 
 
-def _create(connection: socket.socket, names: Sequence[str]) -> float:
+def _create(connection: socket.socket, names: Sequence[str], partitions: int = 1) -> float:
     """Seconds until these topics are made."""
     topic = CreateTopicsRequest.Topic
     request = CreateTopicsRequest(
         topics=[
-            topic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            topic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=1,
+                assignments=[],
+                configs=[],
+            )
             for name in names
         ],
         timeout_ms=60_000,
@@ -125,4 +136,62 @@ def _quantile(times_s: list[float], part: float) -> float:
     return sorted(times_s)[min(len(times_s) - 1, int(len(times_s) * part))]
 
 
-CASES: tuple[Case, ...] = (Creating(),)
+class CreatingMany(Case):
+    """10,000 partitions in one request, while another client produces."""
+
+    group = "CreateTopics of 10,000 partitions in one request"
+
+    def __init__(self, topics: int) -> None:
+        self.name = f"{topics:,} topic{'s' if topics > 1 else ''}, acks=1 meanwhile"
+        self.figures = (
+            Figure(TOOK, 2, 4.0),
+            *(Figure(ALONE_P99, 2, 0.6), Figure(MEANWHILE_P50, 2, 0.8)),
+            *(Figure(MEANWHILE_P99, 2, 4.0), Figure(MEANWHILE_MAX, 2, 15.0)),
+        )
+        self._topics = topics
+
+    def run(self, server: Server, scale: Scale, folder: Path) -> Mapping[str, float]:
+        if not isinstance(server, Started) or server.name != "triglot":
+            return {}
+        partitions = max(scale.partitions, self._topics) // self._topics
+        one = type(server)(folder / server.name)
+        took: list[float] = []
+
+        def create() -> None:
+            names = [f"many-{number}" for number in range(self._topics)]
+            with socket.create_connection(("127.0.0.1", one.port), timeout=120) as connection:
+                took.append(_create(connection, names, partitions))
+
+        creating = threading.Thread(target=create)
+        try:
+            one.wait_until_ready()
+            one.create_topic(PRODUCED_TO)
+            alone = _latency(one, scale.latency_s)
+            creating.start()
+            meanwhile = _latency(one, scale.latency_s)
+            is_whole = creating.is_alive()
+            creating.join()
+        finally:
+            one.stop()
+        if not is_whole and scale.partitions >= AT_ONCE:
+            raise RuntimeError(f"the topics were there after {took[0]:.1f} s, before the end")
+        return {
+            TOOK: took[0],
+            ALONE_P99: alone.p99_us / 1000,
+            MEANWHILE_P50: meanwhile.p50_us / 1000,
+            MEANWHILE_P99: meanwhile.p99_us / 1000,
+            MEANWHILE_MAX: meanwhile.max_us / 1000,
+        }
+
+
+def _latency(server: Server, latency_s: float) -> raw.Blasted:
+    """Produce at a rate that leaves the broker at rest most of the time."""
+    request = frames.produce_frame(PRODUCED_TO, frames.record_batch(1, 100), acks=1)
+    return raw.blast(
+        *(server, [request], "-c", "4", "-r", str(RATE)),
+        *("-t", str(latency_s / 3), "-u", str(latency_s / 30)),
+        error_position=frames.produce_error_position(PRODUCED_TO),
+    )
+
+
+CASES: tuple[Case, ...] = (Creating(), CreatingMany(1), CreatingMany(AT_ONCE))

@@ -60,3 +60,8 @@ def ms_of_text(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def sleep(seconds: float) -> None:
+    """Have this thread rest; never the loop's."""
+    time.sleep(seconds)

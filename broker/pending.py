@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker import logs
 from protocol.eras import code_for
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -74,6 +75,23 @@ class Waiting:
     def cancel(self) -> None:
         """The client is gone: forget about it."""
         raise NotImplementedError
+
+
+def error_answer(request: Request, error: Exception, *, address: str) -> Any:
+    """The answer in which everything asked for meets the code of a KafkaError. Any other exception
+    is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR."""
+    api, code = request.route.api, ErrorCode.UNKNOWN_SERVER_ERROR
+    if isinstance(error, KafkaError):
+        code = error.code
+    else:
+        logs.fault_once_a_minute(
+            "a handler failed",
+            error,
+            f"{api.name} v{request.version}",
+            address=address,
+            client_id=request.client_id,
+        )
+    return api.refused(request.general_message(), code)
 
 
 def coordinator_not_available(request: Request, durable: Durable, failed: Container[Log]) -> Any:

@@ -36,6 +36,7 @@ from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
 from broker.metadata import controller
+from broker.metadata.changes import Changes
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
 from broker.network import descriptors
@@ -131,6 +132,9 @@ class Broker:
         self.syncer = Worker(loop, "sync")
         # Not the thread that acks=all waits for: a checkpoint of many logs takes a while.
         self.checkpointer = Worker(loop, "checkpoint")
+        # Nor that of checkpoints: a change of metadata is waited for.
+        self.changer = Worker(loop, "metadata")
+        self.changes = Changes(loop, self.changer)
         self.readers = Worker(loop, "read", COLD_READERS)
         self.converter = Worker(loop, "convert")
         # For what expands far, beside it: who needs less does not wait behind.
@@ -301,6 +305,7 @@ class Broker:
     def _parts(self) -> Parts:
         parts = Parts()
         parts.appends = self.appends
+        parts.changes = self.changes
         parts.client_metrics = self.client_metrics
         parts.clock_ms = self.now_ms
         parts.cluster_id = self.directory.identity.cluster_id
@@ -574,6 +579,8 @@ class Running:
         await broker.connections.close(STOP_WITHIN_S)
         broker.groups.loads.stop()
         broker.groups.snapshotting.stop()
+        broker.changer.stop()
+        broker.changes.stop()
         broker.syncer.stop()
         broker.checkpointer.stop()
         broker.readers.stop()

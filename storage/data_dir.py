@@ -11,6 +11,7 @@ that cover it. A raised log start is checkpointed before anybody is told.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from storage import clean_state
@@ -20,13 +21,11 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.closing import close_all, store_for_recovery
-from storage.deletion import finish_deletions, remove_folder, sort_out
-from storage.errors import LockHeld, MalformedFile
+from storage.deletion import Renaming, finish_deletions, remove_folder, rename_all, sort_out
+from storage.errors import LockHeld
 from storage.filesystem import parent_of
 from storage.identity import (
     ZERO_UUID,
-    decode_partition_metadata,
-    encode_partition_metadata,
     identify,
     uuid_text,
 )
@@ -45,13 +44,15 @@ from storage.layout import (
     partition_of,
 )
 from storage.log import Log
+from storage.new_partitions import NewFolders, name_topic, new_log
 from storage.noted import Noted
 from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
 from storage.segment import OPEN
 from storage.start_offsets import StartOffsets
-from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
+from storage.steps import AT_ONCE, run_here
+from storage.syncing import SyncFolder, one_by_one, take_all
 from storage.unavailable import unavailable_log
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
     from storage.settings import LogSettings
+    from storage.steps import Steps
     from storage.syncing import RunAll, SyncStep
     from storage.topics import Topic, TopicStore
 
@@ -214,7 +216,8 @@ class DataDirectory:
         if not found:
             self._files.make_dir(folder)
             steps += [SyncFolder(self._files, self.path)]
-        steps += self._name_topic(folder, topic, reports, clean=known.clean is not None)
+        clean = known.clean is not None
+        steps += name_topic(self._files, folder, topic, reports, clean=clean)
         log, more = open_log(
             self._files,
             folder,
@@ -267,12 +270,16 @@ class DataDirectory:
     def _put_aside(self, folder: str) -> RecoveryReport:
         """Rename a folder that has the name of a new partition; it may be all that is left of
         another topic."""
-        aside = f"{folder}.{self._new_uuid().hex()}{STRAY_SUFFIX}"
-        self._files.rename(folder, aside)
-        return RecoveryReport(
-            folder.rpartition("/")[2],
-            f"of another topic of this name; renamed to {aside.rpartition('/')[2]}",
-        )
+        aside = self._aside(folder)
+        self._files.rename(folder, aside.target)
+        assert aside.report is not None
+        return aside.report
+
+    def _aside(self, folder: str) -> Renaming:
+        target = f"{folder}.{self._new_uuid().hex()}{STRAY_SUFFIX}"
+        name = folder.rpartition("/")[2]
+        reason = f"of another topic of this name; renamed to {target.rpartition('/')[2]}"
+        return Renaming(folder, target, RecoveryReport(name, reason))
 
     def _leader_epoch(self, topic: Topic, number: int) -> int:
         return self._topics.leader_epoch(topic.name, number) if self._topics else 0
@@ -281,53 +288,50 @@ class DataDirectory:
         self.logs[topic.name, number] = log
         self.starts.opened((topic.name, number))
 
-    def _name_topic(
-        self, folder: str, topic: Topic, reports: list[RecoveryReport], *, clean: bool
-    ) -> list[SyncStep]:
-        """Write `partition.metadata` where it is missing or damaged; returns what to sync.
-
-        It reaches the disk with the first batch at the latest. Without it Kafka would not take
-        the folder for a partition; we make it again.
-        """
-        path = f"{folder}/{PARTITION_METADATA}"
-        try:
-            found = decode_partition_metadata(self._files.read_bytes(path), path)
-            if found == topic.topic_id:
-                # If only the process died, it is here to be read and may not be on the disk.
-                return [] if clean else [SyncFile(self._files, path)]
-            reason = (
-                f"{PARTITION_METADATA} says topic id {uuid_text(found)}, which no topic has, for "
-                f"{uuid_text(topic.topic_id)}: it is damaged; written again"
-            )
-            reports.append(RecoveryReport(folder.rpartition("/")[2], reason))
-        except FileNotFoundError:
-            pass
-        except MalformedFile as error:
-            reports.append(RecoveryReport(folder.rpartition("/")[2], f"{error}; written again"))
-        file = self._files.open_file(path, create=True)
-        file.truncate(0)
-        file.write_at([encode_partition_metadata(topic.topic_id)], 0)
-        file.close()
-        return [SyncFile(self._files, path), SyncFolder(self._files, folder)]
-
     # Changing
 
+    def new_folders(self, topic: Topic, first: int) -> NewFolders:
+        """The folders of the partitions that a topic has from `first` on, to be made."""
+        return NewFolders(self._files, self.path, topic, first)
+
     def create_partition(
-        self, topic: Topic, number: int, settings: LogSettings, *, now_ms: int
+        self,
+        topic: Topic,
+        number: int,
+        settings: LogSettings,
+        *,
+        now_ms: int,
+        folders: NewFolders | None = None,
     ) -> Log:
-        """Make and open one more partition of a topic that is in the store already.
+        """Make and open one more partition of a topic that is in the store already; its folder,
+        too, unless `folders` has made it.
 
         A folder of that name that is left of an earlier topic is put aside; `taken_reports` says
         so. Raises OSError.
         """
         self.forget_deleted()
-        found = self._files.exists(f"{self.path}/{partition_directory(topic.name, number)}")
-        self._reports += self._open_partition(
-            topic, number, settings, LastKnown(), found, now_ms, made=True
-        )
-        log = self.logs[topic.name, number]
+        folder = f"{self.path}/{partition_directory(topic.name, number)}"
+        if folders is not None and number in folders.made:
+            epoch = self._leader_epoch(topic, number)
+            log = new_log(self._files, folder, settings, leader_epoch=epoch, now_ms=now_ms)
+            self._add(topic, number, log)
+            self._synced_before[topic.name, number] = 0
+        else:
+            found = self._files.exists(folder)
+            self._reports += self._open_partition(
+                topic, number, settings, LastKnown(), found, now_ms, made=True
+            )
+            log = self.logs[topic.name, number]
         log.segments.gaps_below = 0
         return log
+
+    def clear(self, topic: Topic, number: int) -> Steps[None]:
+        """Remove the folder of a deleted topic that has the name of a new partition, if there is
+        one. Raises OSError."""
+        folder = f"{self.path}/{partition_directory(topic.name, number)}"
+        if self._files.exists(folder) and self._owner(folder, topic) is Owner.DELETED:
+            unique = self._new_uuid().hex()
+            yield partial(remove_folder, self._files, self.path, topic.name, number, unique)
 
     def taken_reports(self) -> list[RecoveryReport]:
         """Reports on partitions made since the last call."""
@@ -335,59 +339,60 @@ class DataDirectory:
         return reports
 
     def forget_deleted(self) -> None:
-        """Have no checkpoint name a deleted topic; to be called before its name is stored again.
-        Raises OSError."""
+        """`forgetting_deleted`, at once."""
         if self._names_deleted:
             self.write_offsets()
 
-    def delete_topic(self, topic: Topic) -> list[str]:
-        """Close and rename the folders of a topic that is out of the store.
+    def forgetting_deleted(self) -> Steps[None]:
+        """Have no checkpoint name a deleted topic; to be called before its name is stored again.
+        Raises OSError."""
+        if self._names_deleted:
+            yield from self.noting()
 
-        Returns the renamed folders; `remove_deleted` removes them, now, later or at the next
-        start. Slices that are being sent keep what they need. Raises OSError.
-        """
-        (renamed,) = self.delete_topics([topic])
+    def delete_topic(self, topic: Topic) -> list[str]:
+        """`deletion` of one topic, at once. Raises OSError."""
+        (renamed,) = run_here(self.deletion([topic]))
         if isinstance(renamed, OSError):
             raise renamed
         return renamed
 
-    def delete_topics(self, topics: Iterable[Topic]) -> list[list[str] | OSError]:
-        """`delete_topic` of many with one write of what is noted. Where the folders of one can't
-        be renamed the error is in their place. Raises OSError."""
-        renamed: list[list[str] | OSError] = []
+    def deletion(self, topics: Iterable[Topic]) -> Steps[list[list[str] | OSError]]:
+        """Close and rename the folders of topics that are out of the store.
+
+        Returns for each the renamed folders, or why they can't be renamed; `remove_deleted` removes
+        them, now, later or at the next start. Slices that are being sent keep what they need.
+        Raises OSError.
+        """
+        wanted: list[list[Renaming]] = []
         for topic in topics:
-            try:
-                renamed.append(self._rename_deleted(topic))
-            except OSError as error:
-                renamed.append(error)
-        self._files.sync_dir(self.path)
+            wanted.append([])
+            for number in range(topic.partition_count):
+                wanted[-1].append(self._closed(topic.name, number))
+                if number % AT_ONCE == 0:
+                    yield None
+        renamed, reports = yield partial(rename_all, self._files, self.path, wanted)
+        self._reports += reports
         self._names_deleted = True
         with suppress(OSError):  # a full disk; to free it is what the deletion may be for
-            self.write_offsets()
-        return renamed
+            yield from self.noting()
+        found: list[list[str] | OSError] = renamed
+        return found
 
-    def _rename_deleted(self, topic: Topic) -> list[str]:
-        renamed = []
-        for number in range(topic.partition_count):
-            log = self.logs.pop((topic.name, number), None)
-            self._ends_taken_over.pop((topic.name, number), None)
-            self._synced_before.pop((topic.name, number), None)
-            if log is not None:
-                log.close(clean=False)
-            folder = f"{self.path}/{partition_directory(topic.name, number)}"
-            if not self._files.exists(folder):
-                continue
-            if log is not None and log.unavailable is not None:
-                self._reports.append(self._put_aside(folder))  # another's, perhaps
-                continue
-            unique = self._new_uuid().hex()
-            target = f"{self.path}/{deleted_directory(topic.name, number, unique)}"
-            self._files.rename(folder, target)
-            renamed.append(target)
-        return renamed
+    def _closed(self, name: str, number: int) -> Renaming:
+        """Close the log of a partition that is deleted; what its folder is to be called."""
+        log = self.logs.pop((name, number), None)
+        self._ends_taken_over.pop((name, number), None)
+        self._synced_before.pop((name, number), None)
+        if log is not None:
+            log.close(clean=False)
+        folder = f"{self.path}/{partition_directory(name, number)}"
+        if log is not None and log.unavailable is not None:
+            return self._aside(folder)  # another's, perhaps
+        unique = self._new_uuid().hex()
+        return Renaming(folder, f"{self.path}/{deleted_directory(name, number, unique)}")
 
     def remove_deleted(self, folder: str) -> None:
-        """Remove a folder that `delete_topic` renamed. Any thread may do that."""
+        """Remove a folder that `deletion` renamed. Any thread may do that."""
         self._files.remove_tree(folder)
 
     # Checkpoints
@@ -446,7 +451,11 @@ class DataDirectory:
         return [self._cleaner_offsets.holding(encode_offsets(cleaned))]
 
     def write_offsets(self) -> None:
-        """Note how far all logs are covered and where they start, here and now. Raises OSError."""
+        """`noting`, at once. Raises OSError."""
+        run_here(self.noting())
+
+    def noting(self) -> Steps[None]:
+        """Note how far all logs are covered and where they start. Raises OSError."""
         every = [
             *self.checkpoint_offsets(),
             self.starts.checkpoint(),
@@ -454,7 +463,7 @@ class DataDirectory:
             *self.checkpoint_synced(even_if_noted=True),
             self._taken_over.holding(encode_offsets(self._ends_taken_over)),
         ]
-        for _, error in take_all(every):
+        for _, error in (yield partial(take_all, every)):
             raise error
         self._names_deleted = False
 

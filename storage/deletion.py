@@ -7,7 +7,7 @@ and no folder is left that looks like somebody's data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.layout import (
     METADATA_LOG,
@@ -21,7 +21,7 @@ from storage.owners import topic_id_of
 from storage.reports import RecoveryReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from storage.filesystem import Filesystem
     from storage.topics import TopicStore
@@ -29,6 +29,43 @@ if TYPE_CHECKING:
 
 KNOWN_FOLDERS = (METADATA_LOG, "remote-log-index-cache")
 """Folders that are no partitions of a topic; left alone without a word."""
+
+
+class Renaming(NamedTuple):
+    """A folder that gets another name. `report` says so where the folder may be somebody's."""
+
+    folder: str
+    target: str
+    report: RecoveryReport | None = None
+
+
+def rename_all(
+    files: Filesystem, path: str, wanted: Sequence[Sequence[Renaming]]
+) -> tuple[list[list[str] | OSError], list[RecoveryReport]]:
+    """Rename the folders of topics, as far as they are there; any thread.
+
+    Returns for each topic its new folders that are to be removed, or why one could not be renamed,
+    and the reports on the others. Raises OSError if the data directory `path` can't be synced.
+    """
+    done: list[list[str] | OSError] = []
+    reports = []
+    for of_topic in wanted:
+        targets = []
+        try:
+            for folder, target, report in of_topic:
+                if not files.exists(folder):
+                    continue
+                files.rename(folder, target)
+                if report is None:
+                    targets.append(target)
+                else:
+                    reports.append(report)
+        except OSError as error:
+            done.append(error)
+        else:
+            done.append(targets)
+    files.sync_dir(path)
+    return done, reports
 
 
 def remove_folder(files: Filesystem, path: str, name: str, number: int, unique: str) -> None:

@@ -54,6 +54,9 @@ COUNTED_ENTRIES = 64
 UNKNOWN = -1
 """A moment that `storage.receive_times` has to be asked for."""
 
+NEW_FILES = (INDEX, TIME_INDEX, LOG)
+"""Suffixes of the files that a segment begins with; by the last one it is found."""
+
 LOOK_MAX = 2048
 """Headers looked at in one go for the sake of a reader: some 2 ms."""
 LOOK_BYTES = 65_536
@@ -163,13 +166,29 @@ class Segment:
 
         Left-over files of that name are emptied first: they come from a roll that failed.
         """
-        segment = cls(
+        segment = cls.empty(
             files, folder, base_offset, interval_bytes=interval_bytes, opened_ms=opened_ms
         )
         for suffix in SEGMENT_SUFFIXES:
             files.remove(segment.path(suffix))
-        for suffix in (INDEX, TIME_INDEX, LOG):
+        for suffix in NEW_FILES:
             files.open_file(segment.path(suffix), create=True).close()
+        return segment
+
+    @classmethod
+    def empty(
+        cls,
+        files: Filesystem,
+        folder: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        opened_ms: int,
+    ) -> Segment:
+        """A new segment whose files have been made, or are being made."""
+        segment = cls(
+            files, folder, base_offset, interval_bytes=interval_bytes, opened_ms=opened_ms
+        )
         segment.size = segment.written_size = 0
         segment.loaded = segment._dated = segment.dated_by_log = True
         segment.verified.inherit(0, base_offset)

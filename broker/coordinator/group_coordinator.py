@@ -93,6 +93,7 @@ class GroupCoordinator:
         self.topics = runtime.topics
         self.now_ms = runtime.now_ms
         self.existing_shard = runtime.existing_shard
+        self.with_topic = runtime.with_topic
         self.loaded_shards = runtime.loaded_shards
 
     @property
@@ -144,8 +145,8 @@ class GroupCoordinator:
 
     def look_for(self, group_ids: Iterable[str], client_id: str) -> None:
         """A client asks for the coordinator of these groups, which it may be about to join. The
-        topic is made if there is none yet. Raises KafkaError: COORDINATOR_NOT_AVAILABLE."""
-        self.runtime.create_topic()
+        topic has to be there. Raises OffsetsTopicMissing; KafkaError: COORDINATOR_NOT_AVAILABLE."""
+        self.runtime.require_topic()
         now_ms = self.now_ms()
         for group_id in group_ids:
             self._arrivals.note(Search(now_ms, group_id, client_id))

@@ -8,7 +8,7 @@ answer COORDINATOR_LOAD_IN_PROGRESS until then.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker import logs
 from broker.coordinator.classic.group import ClassicGroup
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from broker.producing.group_commit import GroupCommit
     from config import BrokerSettings
     from protocol.logdata.offsets import Record
+    from storage.steps import Steps
 
     Group = ClassicGroup | ConsumerGroup
+
+T = TypeVar("T")
 
 RETRY_S = 1.0
 LATE_MS = 1000
@@ -47,6 +50,11 @@ GRACE_MS = 500
 
 shard_number = lru_cache(maxsize=16_384)(shard_of)
 """`shard_of`, remembered for the groups that are asked for most: a heartbeat costs less."""
+
+
+class OffsetsTopicMissing(Exception):
+    """A request needs `__consumer_offsets`, and it is not there yet: to be handled again, from the
+    beginning, with `GroupRuntime.with_topic`. It has changed nothing."""
 
 
 class GroupRuntime:
@@ -85,6 +93,8 @@ class GroupRuntime:
         self._expire = expire
         self._loaded = loaded
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._refusal: KafkaError | None = None
+        """Why the topic could not be made, for the request that wanted it."""
         self._ack_when_durable = settings.current.log_flush_policy == "ack"
         settings.subscribe(self._configure)
 
@@ -100,24 +110,42 @@ class GroupRuntime:
     # Shards
 
     def shard(self, group_id: str) -> Shard:
-        """The shard of a group, which must be loaded; the topic is made if there is none yet.
+        """The shard of a group, which must be loaded.
 
-        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE.
+        Raises OffsetsTopicMissing; KafkaError: COORDINATOR_LOAD_IN_PROGRESS, and
+        COORDINATOR_NOT_AVAILABLE where the topic could not be made.
         """
-        if not self.shards:
-            self.create_topic()
+        self.require_topic()
         return self._loaded_shard(group_id)
 
     def existing_shard(self, group_id: str) -> Shard | None:
         """The same for a request that only asks: None if there is no topic, and so no group."""
         return self._loaded_shard(group_id) if self.take_topic() else None
 
-    def create_topic(self) -> None:
-        """Make `__consumer_offsets` unless it is there. Raises KafkaError."""
-        if self.take_topic():
-            return
+    def require_topic(self) -> None:
+        """Raise OffsetsTopicMissing unless `__consumer_offsets` is there, or KafkaError if it has
+        just been tried to make it."""
+        if not self.take_topic():
+            raise OffsetsTopicMissing if self._refusal is None else self._refusal
+
+    def with_topic(self, then: Callable[[], T]) -> Steps[T]:
+        """Make `__consumer_offsets` unless it is there, then call `then` and return its result.
+        Where it can't be made, `require_topic` tells it so."""
         try:
-            topic = self._all_topics.create_automatically(OFFSETS_TOPIC, now_ms=self._wall_ms())
+            if not self.take_topic():
+                yield from self._create_topic()
+        except KafkaError as error:
+            self._refusal = error
+        try:
+            return then()
+        finally:
+            self._refusal = None
+
+    def _create_topic(self) -> Steps[None]:
+        try:
+            topic = yield from self._all_topics.create_automatically(
+                OFFSETS_TOPIC, now_ms=self._wall_ms()
+            )
         except (KafkaError, OSError) as error:
             if not self._disk.noticed(error):
                 logs.error_once_a_minute("topic not created", str(error), OFFSETS_TOPIC)

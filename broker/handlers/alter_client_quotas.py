@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata_changes import make_change
+from broker.handlers.metadata_changes import changed, make_change
 from broker.metadata.quotas import check_quota, entity_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
@@ -20,15 +20,21 @@ from storage.metadata.image import quota_record
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import QuotaEntity
+    from storage.steps import Steps
 
 Asked = AlterClientQuotasRequest.Entry
 Entry = AlterClientQuotasResponse.Entry
 
 
-def alter_client_quotas(request: Request, ctx: Context) -> AlterClientQuotasResponse:
+def alter_client_quotas(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[AlterClientQuotasResponse]:
     message: AlterClientQuotasRequest = request.message
     entries: dict[QuotaEntity, Entry] = {}
     changes: dict[QuotaEntity, list[MetadataRecord]] = {}
@@ -50,7 +56,7 @@ def alter_client_quotas(request: Request, ctx: Context) -> AlterClientQuotasResp
     if not message.validate_only:
         try:
             records = [record for of_entity in changes.values() for record in of_entity]
-            make_change("changing quotas", records, ctx)
+            yield from make_change("changing quotas", records, ctx)
         except KafkaError as error:
             for named in changes:
                 entries[named].error_code = error.code

@@ -11,18 +11,25 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.config_resources import BROKER_LOGGER, resource_to_alter
+from broker.handlers.metadata_changes import changed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
+    from storage.steps import Steps
 
 Asked = AlterConfigsRequest.Resource
 Answered = AlterConfigsResponse.Resource
 
 
-def alter_configs(request: Request, ctx: Context) -> AlterConfigsResponse:
+def alter_configs(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[AlterConfigsResponse]:
     message: AlterConfigsRequest = request.message
     named = Counter((asked.resource_type, asked.resource_name) for asked in message.resources)
     responses = []
@@ -39,7 +46,7 @@ def alter_configs(request: Request, ctx: Context) -> AlterConfigsResponse:
                     code=ErrorCode.INVALID_REQUEST,
                 )
             resource = resource_to_alter(asked.resource_type, asked.resource_name, named, ctx)
-            resource.replace(_overrides(asked), validate_only=message.validate_only)
+            yield from resource.replace(_overrides(asked), validate_only=message.validate_only)
         except KafkaError as error:
             answered.error_code = error.code
             answered.error_message = str(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata_changes import make_change
+from broker.handlers.metadata_changes import changed, make_change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import PartitionChangeRecord
 from protocol.messages.alter_partition_reassignments import (
@@ -19,16 +19,20 @@ from protocol.messages.alter_partition_reassignments import (
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
     from storage.metadata.image import PartitionState
+    from storage.steps import Steps
 
 Asked = AlterPartitionReassignmentsRequest.Topic.Partition
 TopicResult = AlterPartitionReassignmentsResponse.Topic
 
 
-def alter_partition_reassignments(
-    request: Request, ctx: Context
-) -> AlterPartitionReassignmentsResponse:
+def alter_partition_reassignments(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[AlterPartitionReassignmentsResponse]:
     message: AlterPartitionReassignmentsRequest = request.message
     moves = _Moves(ctx, may_change_count=message.allow_replication_factor_change)
     responses = [
@@ -41,7 +45,7 @@ def alter_partition_reassignments(
     response = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, responses=responses)
     response.allow_replication_factor_change = message.allow_replication_factor_change
     try:
-        make_change("moving partitions", list(moves.changes.values()), ctx)
+        yield from make_change("moving partitions", list(moves.changes.values()), ctx)
     except KafkaError as error:
         response.error_code, response.error_message, response.responses = error.code, str(error), []
     return response

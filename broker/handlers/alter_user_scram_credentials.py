@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata_changes import make_change
+from broker.handlers.metadata_changes import changed, make_change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from protocol.messages.alter_user_scram_credentials import (
@@ -19,8 +19,10 @@ from protocol.messages.alter_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
     from protocol.logdata.metadata import MetadataRecord
+    from storage.steps import Steps
 
 HASHES = {1: "sha256", 2: "sha512"}
 """By Kafka's numbers of the mechanisms SCRAM-SHA-256 and SCRAM-SHA-512."""
@@ -31,9 +33,11 @@ Upsertion = AlterUserScramCredentialsRequest.Upsertion
 UserResult = AlterUserScramCredentialsResponse.User
 
 
-def alter_user_scram_credentials(
-    request: Request, ctx: Context
-) -> AlterUserScramCredentialsResponse:
+def alter_user_scram_credentials(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[AlterUserScramCredentialsResponse]:
     message: AlterUserScramCredentialsRequest = request.message
     entries: dict[str, UserResult] = {}
     changes: dict[str, MetadataRecord] = {}
@@ -53,7 +57,7 @@ def alter_user_scram_credentials(
         except KafkaError as error:
             entries[name].error_code, entries[name].error_message = error.code, str(error)
     try:
-        make_change("changing credentials", list(changes.values()), ctx)
+        yield from make_change("changing credentials", list(changes.values()), ctx)
     except KafkaError as error:
         for name in changes:
             entries[name].error_code, entries[name].error_message = error.code, str(error)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from broker.handlers.context import Context
     from broker.partitions.topic import Topic
+    from storage.steps import Steps
 
 TOPIC, BROKER = TOPIC_RESOURCE, BROKER_RESOURCE
 BROKER_LOGGER = 8
@@ -51,7 +52,7 @@ class ConfigResource(Protocol):
     def value(self, name: str) -> str:
         """The value that holds for a list, set or not, as text."""
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         """Take these settings and no others. Raises KafkaError; then nothing has changed."""
 
 
@@ -139,13 +140,13 @@ class _TopicConfigs:
         rows = topic_rows(self._ctx.settings.current, self._topic.overrides)
         return next((row.value for row in rows if row.name == name), None) or ""
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         topic, ctx = self._topic, self._ctx
         try:
             if validate_only:
                 TopicSettings.of(ctx.settings.current, overrides)
             else:
-                ctx.topics.configure(topic, overrides)
+                yield from ctx.topics.configure(topic, overrides)
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         except OSError as error:
@@ -172,9 +173,11 @@ class _BrokerConfigs:
             settings = BrokerSettings(Layers(layers.static, layers.all_brokers, {}))
         return key.format(settings.value(key)) or ""
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         try:
-            self._ctx.dynamic_settings.change(self._name, overrides, validate_only=validate_only)
+            yield from self._ctx.dynamic_settings.change(
+                self._name, overrides, validate_only=validate_only
+            )
         except ConfigError as error:
             raise _invalid(str(error)) from None
         except OSError as error:
@@ -198,7 +201,7 @@ class _Stored:
     def value(self, name: str) -> str:
         return self.overrides.get(name, "")
 
-    def _store(self, overrides: dict[str, str]) -> None:
+    def _store(self, overrides: dict[str, str]) -> Steps[None]:
         before = self.overrides
         records = [
             ConfigRecord(
@@ -210,7 +213,7 @@ class _Stored:
             for key in sorted(before.keys() | overrides.keys())
             if before.get(key) != overrides.get(key)
         ]
-        make_change("storing settings", records, self._ctx)
+        yield from make_change("storing settings", records, self._ctx)
 
 
 class _GroupConfigs(_Stored):
@@ -218,7 +221,7 @@ class _GroupConfigs(_Stored):
 
     resource_type = GROUP
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         from config.group import GroupConfig  # few groups have settings
 
         try:
@@ -226,7 +229,7 @@ class _GroupConfigs(_Stored):
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         if not validate_only:
-            self._store(overrides)
+            yield from self._store(overrides)
             self._ctx.groups.configure(self._name, overrides)
 
 
@@ -235,12 +238,12 @@ class _ClientMetrics(_Stored):
 
     resource_type = CLIENT_METRICS
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         from broker.metadata.client_metrics import check_subscription  # few brokers have one
 
         check_subscription(overrides)
         if not validate_only:
-            self._store(overrides)
+            yield from self._store(overrides)
             self._ctx.client_metrics().subscriptions_changed()
 
 
@@ -254,7 +257,7 @@ class _Loggers:
     def value(self, name: str) -> str:
         raise _invalid(f"the level of logger {name} is no list")
 
-    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> None:
+    def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:
         for name, level in overrides.items():
             if name != ROOT_LOGGER:
                 raise KafkaError(
@@ -269,6 +272,7 @@ class _Loggers:
         if not validate_only:
             wanted = overrides.get(ROOT_LOGGER)
             logs.set_level(None if wanted is None else LOG_LEVELS[wanted])
+        yield None
 
 
 def log_level() -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
     from broker.fetching.conversion import Conversions
     from broker.fetching.sessions import FetchSessions
+    from broker.metadata.changes import Changes
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metadata.controller import Controller
     from broker.metadata.dynamic_settings import DynamicSettings
@@ -39,6 +40,7 @@ class Parts:
     to be assigned by the one that makes it. (A dataclass would cost a start 8 ms.)"""
 
     appends: Appends
+    changes: Changes
     client_metrics: Callable[[], ClientMetrics]
     """Made at first use: most starts are followed by no push."""
     clock_ms: Callable[[], int]

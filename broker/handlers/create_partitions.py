@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.handlers.metadata_changes import changed
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
@@ -12,13 +13,19 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
+    from storage.steps import Steps
 
 Asked = CreatePartitionsRequest.Topic
 TopicResult = CreatePartitionsResponse.Topic
 
 
-def create_partitions(request: Request, ctx: Context) -> CreatePartitionsResponse:
+def create_partitions(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[CreatePartitionsResponse]:
     message: CreatePartitionsRequest = request.message
     named = Counter(asked.name for asked in message.topics)
     entries: dict[str, TopicResult] = {}
@@ -28,7 +35,7 @@ def create_partitions(request: Request, ctx: Context) -> CreatePartitionsRespons
                 raise KafkaError(
                     f"topic '{asked.name}' is named more than once", code=ErrorCode.INVALID_REQUEST
                 )
-            _grow(asked, ctx, validate_only=message.validate_only)
+            yield from _grow(asked, ctx, validate_only=message.validate_only)
             entries[asked.name] = TopicResult(name=asked.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
             entries[asked.name] = TopicResult(
@@ -44,7 +51,7 @@ def create_partitions(request: Request, ctx: Context) -> CreatePartitionsRespons
     return CreatePartitionsResponse(results=list(entries.values()))
 
 
-def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
+def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> Steps[None]:
     topics = ctx.topics
     topic = topics.by_name.get(asked.name)
     if topic is None:
@@ -74,4 +81,4 @@ def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> None:
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
     if not validate_only:
-        topics.grow(topic, asked.count, now_ms=ctx.now_ms)
+        yield from topics.grow(topic, asked.count, now_ms=ctx.now_ms)

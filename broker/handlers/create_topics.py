@@ -1,6 +1,7 @@
 """CreateTopics: new topics; each can be used when the answer comes.
 
-All topics of a request are stored with one sync, then their folders are made. A topic that is
+All topics of a request are stored with one sync, then their folders are made, while others are
+served; a second request for the same name waits until the first one is answered. A topic that is
 refused, or whose folders are, takes no other with it.
 
 One node: a replication factor above 1 is refused, unless `replication.factor.clamp` lets it pass as
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.handlers.metadata_changes import changed
 from broker.partitions.topic_names import MetricNames, check_name
 from broker.partitions.topics import MAX_PARTITIONS, NewTopic
 from config import ConfigError, TopicSettings
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from broker.partitions.topic import Topic
     from config import BrokerSettings
     from protocol.connection import Request
+    from storage.steps import Steps
 
 DEFAULT = -1
 KINDS_MAX = 64
@@ -37,7 +41,11 @@ Asked = CreateTopicsRequest.Topic
 TopicResult = CreateTopicsResponse.Topic
 
 
-def create_topics(request: Request, ctx: Context) -> CreateTopicsResponse:
+def create_topics(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[CreateTopicsResponse]:
     message: CreateTopicsRequest = request.message
     plans = _Plans(ctx)
     named = Counter(asked.name for asked in message.topics)
@@ -53,16 +61,17 @@ def create_topics(request: Request, ctx: Context) -> CreateTopicsResponse:
             entries[asked.name] = plans.add(asked)
         except KafkaError as error:
             entries[asked.name] = _refused(asked.name, error.code, str(error))
+        yield None
     if plans.wanted and not message.validate_only:
-        _create(plans.wanted, entries, ctx)
+        yield from _create(plans.wanted, entries, ctx)
     return CreateTopicsResponse(topics=list(entries.values()))
 
 
-def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Context) -> None:
+def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Context) -> Steps[None]:
     """Create what has been checked, and put into the entries what came of it."""
     made: Sequence[Topic | OSError]
     try:
-        made = ctx.topics.create_all(wanted, now_ms=ctx.now_ms)
+        made = yield from ctx.topics.create_all(wanted, now_ms=ctx.now_ms)
     except OSError as error:
         made = [error] * len(wanted)
     for one, topic in zip(wanted, made, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from broker.handlers.metadata_changes import changed
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from broker.partitions.topic import Topic
     from protocol.connection import Request
+    from storage.steps import Steps
 
 TopicResult = DeleteTopicsResponse.Topic
 
 
-def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
+def delete_topics(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
     message: DeleteTopicsRequest = request.message
     asked: list[tuple[str | None, bytes]] = [(name, ZERO_UUID) for name in message.topic_names]
     asked += [(item.name, item.topic_id) for item in message.topics]
@@ -48,15 +55,15 @@ def delete_topics(request: Request, ctx: Context) -> DeleteTopicsResponse:
         else:
             found.append(topic)
     if found:
-        _delete(found, entries, ctx)
+        yield from _delete(found, entries, ctx)
     return DeleteTopicsResponse(responses=list(entries.values()))
 
 
-def _delete(topics: list[Topic], entries: dict[object, TopicResult], ctx: Context) -> None:
+def _delete(topics: list[Topic], entries: dict[object, TopicResult], ctx: Context) -> Steps[None]:
     """Delete what has been found, and put into the entries what came of it."""
     deleted: Sequence[list[str] | OSError]
     try:
-        deleted = ctx.topics.delete_all(topics)
+        deleted = yield from ctx.topics.delete_all(topics)
     except OSError as error:
         deleted = [error] * len(topics)
     for topic, folders in zip(topics, deleted, strict=True):

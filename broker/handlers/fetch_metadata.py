@@ -89,7 +89,7 @@ class _Look:
         self._partition: Partition = controller.partition
         self.found_bytes = 0
         self._answers_at_once = True
-        self.watched = [self._partition]
+        self.watched: list[Partition] = [self._partition]
         self.missing: Missing = []
         self.unfinished = False
         fault = self._fault()
@@ -200,7 +200,7 @@ class _Look:
             return None  # it has nothing, and all of the log is there
         epoch, end_offset = log.end_offset_for(asked_epoch)
         if epoch < 0:
-            epoch, end_offset = log.epochs.latest, log.written_offset
+            epoch, end_offset = log.epochs.latest, self._partition.high_watermark
         elif snapshots.ids and end_offset == snapshots.ids[0].end_offset:
             # The log may begin there, and not know the epochs before.
             epoch = min(epoch, snapshots.ids[0].epoch)

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.config_resources import resource_to_alter
+from broker.handlers.metadata_changes import changed
 from config import is_list
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
@@ -21,7 +22,9 @@ from protocol.messages.incremental_alter_configs import (
 if TYPE_CHECKING:
     from broker.handlers.config_resources import ConfigResource
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
+    from storage.steps import Steps
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -29,7 +32,11 @@ Change = IncrementalAlterConfigsRequest.Resource.Config
 Answered = IncrementalAlterConfigsResponse.Resource
 
 
-def incremental_alter_configs(request: Request, ctx: Context) -> IncrementalAlterConfigsResponse:
+def incremental_alter_configs(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[IncrementalAlterConfigsResponse]:
     message: IncrementalAlterConfigsRequest = request.message
     named = Counter((asked.resource_type, asked.resource_name) for asked in message.resources)
     responses = []
@@ -42,7 +49,7 @@ def incremental_alter_configs(request: Request, ctx: Context) -> IncrementalAlte
         try:
             resource = resource_to_alter(asked.resource_type, asked.resource_name, named, ctx)
             overrides = _changed(resource, asked.configs)
-            resource.replace(overrides, validate_only=message.validate_only)
+            yield from resource.replace(overrides, validate_only=message.validate_only)
         except KafkaError as error:
             answered.error_code = error.code
             answered.error_message = str(error)

@@ -10,31 +10,45 @@ that no transaction is short enough.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker import logs
+from broker.handlers.metadata_changes import changed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
+    from storage.steps import Steps
 
 
-def init_producer_id(request: Request, ctx: Context) -> InitProducerIdResponse:
+def init_producer_id(request: Request, ctx: Context) -> Any:
     message: InitProducerIdRequest = request.message
     if message.transactional_id is not None:
         if not message.transactional_id:
             raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
         raise KafkaError(code=_no_transactions(message.transactional_id, request, ctx))
-    try:
-        producer_id = ctx.controller.next_producer_id()
-    except OSError as error:
-        ctx.failed("reserving producer ids", error)
-        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
+    if ctx.controller.store.has_producer_ids:
+        return _new(ctx)
+    return changed(_reserved(ctx), ctx)
+
+
+def _new(ctx: Context) -> InitProducerIdResponse:
+    producer_id = ctx.controller.store.next_producer_id()
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
     )
+
+
+def _reserved(ctx: Context) -> Steps[InitProducerIdResponse]:
+    """The answer when ids have been reserved. Raises KafkaError."""
+    try:
+        yield from ctx.controller.store.reservation()
+    except OSError as error:
+        ctx.failed("reserving producer ids", error)
+        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
+    return _new(ctx)
 
 
 def _no_transactions(transactional_id: str, request: Request, ctx: Context) -> ErrorCode:

@@ -1,14 +1,16 @@
 """Metadata: this broker, its topics, and the creation of topics that are named and missing.
 
-A missing topic is created at once and answered with its partitions, where Apache Kafka first says
-LEADER_NOT_AVAILABLE; one that was deleted is first told to be gone. The address told is the one
-that the client dialled, unless `advertised.listeners` says otherwise.
+A missing topic is created and answered with its partitions, where Apache Kafka first says
+LEADER_NOT_AVAILABLE; whoever asks for it meanwhile waits for the same creation. One that was
+deleted is first told to be gone. The address told is the one that the client dialled, unless
+`advertised.listeners` says otherwise.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from broker.handlers.metadata_changes import changed
 from config import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from broker.partitions.topic import Topic
     from protocol.connection import Request
+    from storage.steps import Steps
 
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_SINCE = 12
@@ -30,10 +33,9 @@ CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 TopicResult = MetadataResponse.Topic
 
 
-def metadata(request: Request, ctx: Context) -> MetadataResponse:
+def metadata(request: Request, ctx: Context) -> Any:
     message: MetadataRequest = request.message
     ctx.client_id = request.client_id
-    host, port = ctx.advertised()
     wants_all = message.topics is None or (
         request.version < NULL_MEANS_ALL_SINCE and not message.topics
     )
@@ -45,7 +47,27 @@ def metadata(request: Request, ctx: Context) -> MetadataResponse:
             asked.name is None or asked.topic_id != ZERO_UUID for asked in message.topics
         ):
             raise KafkaError("topic ids need Metadata v12 or later", code=ErrorCode.INVALID_REQUEST)
-        entries = [_find(asked, message, ctx) for asked in message.topics]
+        if any(_is_wanted(asked, message, ctx) for asked in message.topics):
+            return changed(_created(message.topics, message, ctx), ctx)
+        entries = [_find(asked, ctx) for asked in message.topics]
+    return _answer(entries, message, ctx)
+
+
+def _created(
+    topics: list[MetadataRequest.Topic], message: MetadataRequest, ctx: Context
+) -> Steps[MetadataResponse]:
+    """The answer when those that are missing have been created."""
+    entries = []
+    for asked in topics:
+        refusal = None
+        if _is_wanted(asked, message, ctx):
+            refusal = yield from _create(asked, ctx)
+        entries.append(refusal or _find(asked, ctx))
+    return _answer(entries, message, ctx)
+
+
+def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) -> MetadataResponse:
+    host, port = ctx.advertised()
     if message.include_topic_authorized_operations:
         for entry in entries:
             if entry.error_code == ErrorCode.NONE:
@@ -68,31 +90,47 @@ def metadata(request: Request, ctx: Context) -> MetadataResponse:
     return response
 
 
-def _find(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> TopicResult:
+def _find(asked: MetadataRequest.Topic, ctx: Context) -> TopicResult:
     topics = ctx.topics
     if asked.name is None:
         topic = topics.by_id.get(asked.topic_id)
-        if topic is None:
-            return _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _describe(topic, ctx)
+        return (
+            _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _describe(topic, ctx)
+        )
     topic = topics.by_name.get(asked.name)
     if topic is None:
-        creates = (
-            message.allow_auto_topic_creation and ctx.settings.current.auto_create_topics_enable
-        )
-        # A client that waits until a topic is gone allows its creation, too (before v4 none can
-        # forbid it; kafka-go never does) and would bring it back with each look.
-        if not creates or topics.forget_deletion(asked.name):
-            return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        try:
-            topic = topics.create_automatically(asked.name, now_ms=ctx.now_ms)
-        except KafkaError as error:
-            return _missing(asked, error.code)
-        except (ConfigError, OSError) as error:
-            ctx.failed("creating a topic", error, topic=asked.name)
-            return _missing(asked, ErrorCode.LEADER_NOT_AVAILABLE)
-        ctx.created(topic)
+        return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _describe(topic, ctx)
+
+
+def _is_wanted(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> bool:
+    """Whether the topic is missing and is to be created."""
+    name = asked.name
+    return (
+        name is not None
+        and name not in ctx.topics.by_name
+        and message.allow_auto_topic_creation
+        and ctx.settings.current.auto_create_topics_enable
+    )
+
+
+def _create(asked: MetadataRequest.Topic, ctx: Context) -> Steps[TopicResult | None]:
+    """Create the topic; if it is not, the entry that says so."""
+    topics, name = ctx.topics, asked.name
+    assert name is not None
+    # A client that waits until a topic is gone allows its creation, too (before v4 none can
+    # forbid it; kafka-go never does) and would bring it back with each look.
+    if topics.forget_deletion(name):
+        return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        topic = yield from topics.create_automatically(name, now_ms=ctx.now_ms)
+    except KafkaError as error:
+        return _missing(asked, error.code)
+    except (ConfigError, OSError) as error:
+        ctx.failed("creating a topic", error, topic=name)
+        return _missing(asked, ErrorCode.LEADER_NOT_AVAILABLE)
+    ctx.created(topic)
+    return None
 
 
 def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> TopicResult:

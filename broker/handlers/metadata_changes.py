@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from broker.metadata.changes import ChangeWait
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import record_version
 
@@ -12,14 +13,20 @@ if TYPE_CHECKING:
 
     from broker.handlers.context import Context
     from protocol.logdata.metadata import MetadataRecord
+    from storage.steps import Steps
 
 MAX_RECORDS = 10_000
 """Records that one request may write at once; Kafka's controller has the same bound. They are one
 batch, which followers of the metadata log read as a whole."""
 
 
-def make_change(what: str, records: Sequence[MetadataRecord], ctx: Context) -> None:
-    """Write these records, all or none; they hold when this returns. `what` is for the log.
+def changed(steps: Steps[Any], ctx: Context) -> ChangeWait:
+    """The result of a handler whose answer these steps return when their turn has come."""
+    return ChangeWait(ctx.changes, steps, ctx.peer_host)
+
+
+def make_change(what: str, records: Sequence[MetadataRecord], ctx: Context) -> Steps[None]:
+    """Write these records, all or none; they hold at the end. `what` is for the log.
 
     Raises KafkaError, and then nothing has changed: POLICY_VIOLATION for records that are too many
     or too large, UNSUPPORTED_VERSION for one that the log's metadata.version does not have, and
@@ -39,7 +46,7 @@ def make_change(what: str, records: Sequence[MetadataRecord], ctx: Context) -> N
     except ValueError as error:
         raise KafkaError(str(error), code=ErrorCode.UNSUPPORTED_VERSION) from None
     try:
-        controller.append(records)
+        yield from controller.append(records)
     except OSError as error:
         ctx.failed(what, error)
         raise KafkaError(

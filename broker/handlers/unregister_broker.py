@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata_changes import make_change
+from broker.handlers.metadata_changes import changed, make_change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import UnregisterBrokerRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
+    from storage.steps import Steps
 
 
-def unregister_broker(request: Request, ctx: Context) -> UnregisterBrokerResponse:
+def unregister_broker(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[UnregisterBrokerResponse]:
     message: UnregisterBrokerRequest = request.message
     broker_id = message.broker_id
     registered = ctx.controller.image.brokers.get(broker_id)
@@ -34,7 +40,7 @@ def unregister_broker(request: Request, ctx: Context) -> UnregisterBrokerRespons
         )
     record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registered.broker_epoch)
     try:
-        make_change("unregistering a broker", [record], ctx)
+        yield from make_change("unregistering a broker", [record], ctx)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
     return UnregisterBrokerResponse(error_code=ErrorCode.NONE)

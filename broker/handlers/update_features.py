@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata_changes import make_change
+from broker.handlers.metadata_changes import changed, make_change
 from broker.metadata import features
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import FeatureLevelRecord, release_of
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.handlers.context import Context
+    from broker.metadata.changes import ChangeWait
     from protocol.connection import Request
+    from storage.steps import Steps
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPES_SINCE = 1
@@ -33,7 +35,11 @@ Asked = UpdateFeaturesRequest.FeatureUpdate
 FeatureResult = UpdateFeaturesResponse.Feature
 
 
-def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
+def update_features(request: Request, ctx: Context) -> ChangeWait:
+    return changed(_answer(request, ctx), ctx)
+
+
+def _answer(request: Request, ctx: Context) -> Steps[UpdateFeaturesResponse]:
     message: UpdateFeaturesRequest = request.message
     updates = {asked.feature: asked for asked in message.feature_updates}
     before = ctx.controller.feature_levels
@@ -45,7 +51,7 @@ def update_features(request: Request, ctx: Context) -> UpdateFeaturesResponse:
                 for name, level in after.items()
                 if level != before.get(name, 0)
             ]
-            make_change("changing features", records, ctx)
+            yield from make_change("changing features", records, ctx)
     except KafkaError as error:
         reason = f"no feature was changed: {error}"
         return UpdateFeaturesResponse(error_code=error.code, error_message=reason)

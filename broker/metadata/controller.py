@@ -1,15 +1,17 @@
 """This node as the leader of the metadata log: who it is, and when snapshots are taken.
 
-Changes are made through the store (topics) or `append` (everything else); both end in the metadata
-log, which tells this object of each append: fetches that wait for it are woken, and a snapshot is
-begun when one is due. Snapshots are encoded and written on the thread of checkpoints.
+Changes are made through the store (topics) or `append` (everything else), one at a time
+(`broker.metadata.changes`); both end in the metadata log, which tells this object of each append:
+fetches that wait for it are woken, and a snapshot is begun when one is due. Snapshots are encoded
+and written on the thread of checkpoints.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from broker import logs
+from broker import clock, logs
 from broker.metadata.features import KRAFT_VERSION_FEATURE, supported
 from broker.metadata.observers import Observers
 from broker.partitions.topic import Partition, Topic
@@ -42,15 +44,34 @@ if TYPE_CHECKING:
     from config import BrokerSettings, Listener
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
-    from storage.metadata.metadata_log import SnapshotWork
-    from storage.metadata.snapshots import SnapshotId, Snapshots
+    from storage.metadata.metadata_log import MetadataLog, SnapshotWork
+    from storage.metadata.snapshot_rules import Retained
+    from storage.metadata.snapshots import Snapshots
     from storage.metadata.store import MetadataStore
+    from storage.removal import Removal
+    from storage.steps import Steps
 
 LOOK_EVERY_S = 60.0
 """Interval of the checks of the age and the size of snapshots, as in Kafka."""
+PAUSE_S = 0.001
+"""Pause of the thread that writes a snapshot, after some 0.4 ms of work."""
 REMOVE_AFTER_MS = 60_000
 """Time that the file of a removed snapshot stays: it may be being sent (as in Kafka)."""
 _FENCED = 1
+
+
+class MetadataPartition(Partition):
+    """The partition of the metadata log: what followers see of it is on the disk."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, topic: Topic, index: int, metadata: MetadataLog) -> None:
+        super().__init__(topic, index, metadata.log)
+        self._metadata = metadata
+
+    @property
+    def high_watermark(self) -> int:
+        return self._metadata.committed_offset
 
 
 class Controller:
@@ -83,7 +104,7 @@ class Controller:
         self.observers = Observers()
         log = store.log
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
-        self.partition = Partition(topic, METADATA_PARTITION, log.log)
+        self.partition = MetadataPartition(topic, METADATA_PARTITION, log)
         log.appended = self._appended
         self._writing: SnapshotWork | None = None
         self._last_snapshot_ms = now_ms()
@@ -131,17 +152,13 @@ class Controller:
                 return directory_id
         return None
 
-    def next_producer_id(self) -> int:
-        """A producer id that nobody has had. Raises OSError."""
-        return self.store.next_producer_id()
-
-    def append(self, *operations: Sequence[MetadataRecord]) -> None:
-        """Make changes, each operation whole or not at all; durable and in `image` afterwards.
+    def append(self, *operations: Sequence[MetadataRecord]) -> Steps[None]:
+        """Make changes, each operation whole or not at all; durable and in `image` at the end.
 
         Raises OSError, and then nothing has changed; ValueError for a record that the
         metadata.version of the log does not have.
         """
-        self.store.append(*operations)
+        return self.store.append(*operations)
 
     # This node
 
@@ -206,9 +223,7 @@ class Controller:
         work = self.store.log.begin_snapshot(self._new_uuid().hex(), now_ms=self._now_ms())
         work.run()
         self.snapshots.add(work.snapshot_id)
-        removal = self._delete_old(at_once=True)
-        if removal is not None:
-            removal()
+        self._delete_old()
 
     # Snapshots
 
@@ -232,6 +247,8 @@ class Controller:
         since = (log.records_since_snapshot, log.bytes_since_snapshot, self._last_snapshot_ms)
         if self._writing is not None or snapshot_due(*since, now_ms, rules) is None:
             return
+        if log.is_appending:
+            return  # its end is told of
         try:
             work = log.begin_snapshot(self._new_uuid().hex(), now_ms=now_ms)
         except OSError as error:
@@ -249,7 +266,7 @@ class Controller:
             log.snapshot_failed(work)
             self._failed(error)
 
-        self._checkpointer.run(work.run, written, failed)
+        self._checkpointer.run(partial(work.run, _pause), written, failed)
 
     def _failed(self, error: Exception) -> None:
         if not self._disk.noticed(error):
@@ -260,18 +277,35 @@ class Controller:
         self._retain()
 
     def _retain(self) -> None:
-        """Delete old snapshots and the log before them."""
-        removal = self._delete_old()
-        if removal is not None:
-            self._on_thread(removal)
+        """Delete old snapshots and the log before them: their names are changed on a thread, and
+        the files go a while later."""
+        keep, snapshots = self._kept(), self.snapshots
+        if keep is None:
+            return
+        log_start, gone = keep.log_start, keep.removed
+        if not gone:
+            self._raise_start(log_start)
+            return
+        snapshots.forget(*gone)
 
-    def _delete_old(self, *, at_once: bool = False) -> Callable[[], None] | None:
-        """Take what is old out of the log; what then removes its files, on any thread. Snapshots
-        go a while later, or at once."""
+        def aside(paths: list[str]) -> None:
+            for path in paths:
+                remove = partial(self._on_thread, partial(snapshots.remove_removed, path))
+                self._disk.remove_later(remove, REMOVE_AFTER_MS)
+            self._raise_start(log_start)
+
+        def failed(error: Exception) -> None:
+            snapshots.remember(gone)
+            self._failed(error)
+
+        self._readers.run(partial(snapshots.set_aside, gone), aside, failed)
+
+    def _kept(self) -> Retained | None:
+        """What is to go and what stays; None if that can't be told now."""
         log = self.store.log
         settings, now_ms = self._settings.current, self._now_ms()
         try:
-            keep = retained(
+            return retained(
                 log.log.start_offset,
                 [HeldSegment(one.base_offset, one.size) for one in log.log.segments],
                 self.snapshots.held(),
@@ -283,34 +317,46 @@ class Controller:
                     settings.metadata_max_retention_ms,
                 ),
             )
-            for one in keep.removed:
-                self._remove(one, at_once=at_once)
         except (OSError, DamagedSnapshot) as error:
             self._failed(error)
             return None
-        removal = log.raise_start(keep.log_start) if keep.log_start > log.log.start_offset else None
-        if removal is None:
-            return None
 
-        def remove() -> None:
-            removal.set_aside()
-            removal.remove()
+    def _raise_start(self, log_start: int) -> None:
+        """Have the log begin there; the files before it go on a thread."""
+        removal = self._taken_out(log_start)
+        if removal is not None:
+            self._on_thread(partial(_remove, removal))
 
-        return remove
+    def _taken_out(self, log_start: int) -> Removal | None:
+        log = self.store.log
+        return log.raise_start(log_start) if log_start > log.log.start_offset else None
 
     def _on_thread(self, remove: Callable[[], object]) -> None:
         """Remove files; the next start does it if this fails."""
 
         self._readers.run(remove, lambda _: None, self._failed)
 
-    def _remove(self, snapshot_id: SnapshotId, *, at_once: bool) -> None:
-        path, snapshots = self.snapshots.remove(snapshot_id), self.snapshots
-        if at_once:
-            snapshots.remove_removed(path)
+    def _delete_old(self) -> None:
+        """As `_retain`, here and now. Raises OSError."""
+        keep, snapshots = self._kept(), self.snapshots
+        if keep is None:
             return
-        self._disk.remove_later(
-            lambda: self._on_thread(lambda: snapshots.remove_removed(path)), REMOVE_AFTER_MS
-        )
+        for one in keep.removed:
+            snapshots.remove_removed(snapshots.remove(one))
+        removal = self._taken_out(keep.log_start)
+        if removal is not None:
+            _remove(removal)
+
+
+def _pause() -> None:
+    """Leave the processor to the loop: the two may have one between them, which the system's
+    scheduler would share out in pieces of milliseconds."""
+    clock.sleep(PAUSE_S)
+
+
+def _remove(removal: Removal) -> None:
+    removal.set_aside()
+    removal.remove()
 
 
 def _advertised(settings: BrokerSettings) -> list[EndPoint]:

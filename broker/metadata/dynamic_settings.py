@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from config import BrokerSettings
     from config.dynamic import Sound
     from config.listeners import Listener
+    from storage.steps import Steps
 
 ALL_BROKERS = ""
 
@@ -80,7 +81,9 @@ class DynamicSettings:
         if sound.settings.layers != current.layers:
             self._settings.replace(sound.settings)
 
-    def change(self, name: str, wanted: Mapping[str, str], *, validate_only: bool = False) -> None:
+    def change(
+        self, name: str, wanted: Mapping[str, str], *, validate_only: bool = False
+    ) -> Steps[None]:
         """Give one broker, or all of them (""), these settings and no others.
 
         Raises ConfigError, and OSError when they can't be stored; then nothing has changed. What is
@@ -109,7 +112,7 @@ class DynamicSettings:
         if not records:
             return
         try:
-            self._controller.append(records)
+            yield from self._controller.append(records)
         except OSError:
             self._listeners.release(bound)
             raise

@@ -21,6 +21,7 @@ from broker.fetching.waiting import FetchWait
 from broker.handlers.context import Context
 from broker.handlers.delete_records import DeletionWait
 from broker.handlers.describe_log_dirs import LogDirsWait
+from broker.metadata.changes import ChangeWait
 from broker.network.dispatch import CloseConnection, answer
 from broker.network.sender import Sender
 from broker.pending import Durable, Silent, Waiting
@@ -43,7 +44,9 @@ SLOWEST_BYTES_PER_S = 1024
 """A request that comes more slowly, over more than connections.max.idle.ms, is not waited for. The
 slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for minutes."""
 
-PENDING = frozenset({DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent})
+PENDING = frozenset(
+    {ChangeWait, DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent}
+)
 """Results of a handler that are not answers."""
 
 

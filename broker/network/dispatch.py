@@ -12,7 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from broker import handlers, logs
+from broker import handlers
+from broker.coordinator.runtime import OffsetsTopicMissing
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -37,9 +38,10 @@ from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
+from broker.metadata.changes import ChangeWait
+from broker.pending import error_answer
 from protocol import registry
 from protocol.connection import Served
-from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,28 +127,19 @@ def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
 def answer(request: Request, ctx: Context) -> Any:
     """Call the handler; its result is an answer, or one of broker.pending.
 
-    A KafkaError becomes the answer in which everything asked for meets its code. Any other
-    exception is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR.
+    A KafkaError becomes the answer in which everything asked for meets its code, any other
+    exception one with UNKNOWN_SERVER_ERROR. A request that needs the offsets topic, which is not
+    there yet, is handled when it has been made.
     """
     route = request.route
     route.requests += 1
     try:
         return route.handler(request, ctx)
-    except KafkaError as error:
-        return _refused(request, error.code)
+    except OffsetsTopicMissing:
+        made = ctx.groups.with_topic(lambda: route.handler(request, ctx))
+        return ChangeWait(ctx.changes, made, ctx.peer_host)
     except Exception as error:
-        logs.fault_once_a_minute(
-            "a handler failed",
-            error,
-            f"{request.route.api.name} v{request.version}",
-            address=ctx.peer_host,
-            client_id=request.client_id,
-        )
-        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def _refused(request: Request, code: ErrorCode) -> Any:
-    api, message = request.route.api, request.general_message()
-    if message is None:
-        raise CloseConnection(f"{api.name} of an unknown version could not be answered")
-    return api.refused(message, code)
+        if request.message is None:
+            name = route.api.name
+            raise CloseConnection(f"{name} of an unknown version could not be answered") from error
+        return error_answer(request, error, address=ctx.peer_host)

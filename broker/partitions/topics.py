@@ -2,11 +2,15 @@
 
 A change is durable in the topic store first, then the directories follow, then it is visible; a
 crash in between is finished at the next start (a partition without its directory gets one).
+
+Changes come in steps (`storage.steps`): files are made and synced on a thread, and much work is
+done in pieces. They are to be made one at a time, and whole.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
@@ -16,6 +20,7 @@ from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
+from storage.new_partitions import make_all
 from storage.topics import Topic as StoredTopic
 
 if TYPE_CHECKING:
@@ -25,7 +30,9 @@ if TYPE_CHECKING:
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
     from storage.metadata.store import MetadataStore
+    from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
+    from storage.steps import Steps
 
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and its files."""
@@ -122,56 +129,62 @@ class Topics:
 
     def create(
         self, name: str, partition_count: int, overrides: Mapping[str, str], *, now_ms: int
-    ) -> Topic:
+    ) -> Steps[Topic]:
         """Create a topic; it can be used when this returns. The name has been checked.
 
         Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
         """
-        (made,) = self.create_all([NewTopic(name, partition_count, overrides)], now_ms=now_ms)
+        wanted = [NewTopic(name, partition_count, overrides)]
+        (made,) = yield from self.create_all(wanted, now_ms=now_ms)
         if isinstance(made, OSError):
             raise made
         return made
 
-    def create_all(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[Topic | OSError]:
+    def create_all(
+        self, wanted: Sequence[NewTopic], *, now_ms: int
+    ) -> Steps[list[Topic | OSError]]:
         """Create topics, whose names have been checked and differ, with one sync for all of them.
 
-        Each can be used when this returns; there is none where the disk refused its folders, and
-        the error is in its place. Raises ConfigError for their settings, OSError when the disk
-        refuses them all; then there is none of them.
+        Each can be used at the end; there is none where the disk refused its folders, and the error
+        is in its place. Raises ConfigError for their settings, OSError when the disk refuses them
+        all; then there is none of them.
         """
         self._require_room()
-        topics = [
-            Topic(one.name, self._new_id(), self._overrides(one), self._settings) for one in wanted
-        ]
+        topics = []
+        for one in wanted:
+            topics.append(Topic(one.name, self._new_id(), self._overrides(one), self._settings))
+            yield None
         half_made = [topic.name for topic in topics if self._store.get(topic.name) is not None]
-        self._take_back(half_made)  # on a disk that did not even let it be undone
-        self._directory.forget_deleted()
+        yield from self._take_back(half_made)  # on a disk that did not even let it be undone
+        yield from self._directory.forgetting_deleted()
         stored = [
             StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
             for topic, one in zip(topics, wanted, strict=True)
         ]
         try:
-            self._store.create_all(stored)
+            yield from self._store.creation(stored)
         except OSError:
-            self._take_back_quietly(topics)
+            yield from self._take_back_quietly(topics)
             raise
+        folders = [self._directory.new_folders(kept, 0) for kept in stored]
+        yield partial(make_all, folders)
         made: list[Topic | OSError] = []
-        for topic, kept in zip(topics, stored, strict=True):
+        for topic, kept, of_topic in zip(topics, stored, folders, strict=True):
             try:
-                self._open(topic, kept, now_ms)
+                yield from self._open(topic, kept, of_topic, now_ms)
             except OSError as error:
                 made.append(error)
             else:
                 self._add(topic)
                 made.append(topic)
-        self._take_back_quietly(topics)
+        yield from self._take_back_quietly(topics)
         return made
 
-    def _take_back_quietly(self, topics: list[Topic]) -> None:
+    def _take_back_quietly(self, topics: list[Topic]) -> Steps[None]:
         """Undo what is half made of these; what the disk does not let go stays until the next one
         of its name is made."""
         with suppress(OSError):
-            self._take_back(
+            yield from self._take_back(
                 [
                     topic.name
                     for topic in topics
@@ -184,43 +197,52 @@ class Topics:
             return {**offsets_topic_overrides(self._settings), **wanted.overrides}
         return dict(wanted.overrides)
 
-    def _take_back(self, names: list[str]) -> None:
+    def _take_back(self, names: list[str]) -> Steps[None]:
         """Remove what there is of topics that could not be made. Raises OSError, and then some of
         them are left."""
+        if not names:
+            return
         refused, gone = None, []
-        for name in names:
-            stored = self._store.get(name)
-            assert stored is not None
+        found = [stored for name in names if (stored := self._store.get(name)) is not None]
+        for stored, folders in zip(
+            found, (yield from self._directory.deletion(found)), strict=True
+        ):
             try:
-                for folder in self._directory.delete_topic(stored):
-                    self._directory.remove_deleted(folder)
+                if isinstance(folders, OSError):
+                    raise folders
+                yield partial(self._remove_all, folders)
             except OSError as error:
                 refused = error
             else:
-                gone.append(name)
+                gone.append(stored.name)
         if gone:
-            for stored in self._store.remove_all(gone):
+            for stored in (yield from self._store.removal(gone)):
                 self._store.forget_deleted(stored.topic_id)
         if refused is not None:
             raise refused
 
-    def delete(self, topic: Topic) -> list[str]:
+    def _remove_all(self, folders: Sequence[str]) -> None:
+        """Remove these; on any thread. Raises OSError."""
+        for folder in folders:
+            self._directory.remove_deleted(folder)
+
+    def delete(self, topic: Topic) -> Steps[list[str]]:
         """Delete a topic; fetches that wait on it are answered.
 
         Returns the folders that its data was set aside in, to be removed later. Raises OSError.
         """
-        (folders,) = self.delete_all([topic])
+        (folders,) = yield from self.delete_all([topic])
         if isinstance(folders, OSError):
             raise folders
         return folders
 
-    def delete_all(self, topics: Sequence[Topic]) -> list[list[str] | OSError]:
+    def delete_all(self, topics: Sequence[Topic]) -> Steps[list[list[str] | OSError]]:
         """Delete topics with one sync, and have fetches that wait on them answered.
 
         Returns for each the folders that its data was set aside in, or why it was not; then the
         next start does it. Raises OSError.
         """
-        stored = self._store.remove_all([topic.name for topic in topics])
+        stored = yield from self._store.removal([topic.name for topic in topics])
         self.version += 1
         for topic in topics:
             del self.by_name[topic.name]
@@ -232,30 +254,32 @@ class Topics:
                 partition.wake_all()
         while len(self._deleted) > MAX_DELETED_NAMES:
             del self._deleted[next(iter(self._deleted))]
-        folders = self._directory.delete_topics(stored)
+        folders = yield from self._directory.deletion(stored)
         self._tell_found()
         for one, found in zip(stored, folders, strict=True):
             if not isinstance(found, OSError):
                 self._store.forget_deleted(one.topic_id)
         return folders
 
-    def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> None:
+    def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> Steps[None]:
         """Give a topic more partitions; existing ones are not touched.
 
         Raises OSError. Those that were stored by then come with the next growth, or start.
         """
         self._require_room()
-        self._directory.forget_deleted()
+        yield from self._directory.forgetting_deleted()
         stored = self._store.get(topic.name)
         assert stored is not None
         if stored.partition_count < partition_count:
-            stored = self._store.set_partition_count(topic.name, partition_count)
-        self._open(topic, stored, now_ms)
+            stored = yield from self._store.growth(topic.name, partition_count)
+        folders = self._directory.new_folders(stored, len(topic.partitions))
+        yield folders.make
+        yield from self._open(topic, stored, folders, now_ms)
 
-    def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+    def configure(self, topic: Topic, overrides: Mapping[str, str]) -> Steps[None]:
         """Replace a topic's settings. Raises ConfigError, and then nothing has changed."""
         TopicSettings.of(self._settings, overrides)
-        self._store.set_configs(topic.name, dict(overrides))
+        yield from self._store.configuration(topic.name, dict(overrides))
         topic.apply(dict(overrides), self._settings)
 
     @property
@@ -280,7 +304,7 @@ class Topics:
         del self._deleted[name]
         return True
 
-    def create_automatically(self, name: str, *, now_ms: int) -> Topic:
+    def create_automatically(self, name: str, *, now_ms: int) -> Steps[Topic]:
         """The topic that a Metadata request asked for by name and that does not exist yet.
 
         Raises KafkaError with the code that belongs into the answer.
@@ -292,14 +316,29 @@ class Topics:
         count = settings.num_partitions
         if name == OFFSETS_TOPIC:
             count = settings.offsets_topic_num_partitions
-        return self.create(name, count, {}, now_ms=now_ms)
+        return (yield from self.create(name, count, {}, now_ms=now_ms))
 
-    def _open(self, topic: Topic, stored: StoredTopic, now_ms: int) -> None:
-        for index in range(len(topic.partitions), stored.partition_count):
-            log = self._directory.create_partition(stored, index, topic.settings, now_ms=now_ms)
-            topic.partitions.append(Partition(topic, index, log))
+    def _open(
+        self, topic: Topic, stored: StoredTopic, folders: NewFolders, now_ms: int
+    ) -> Steps[None]:
+        """Open the partitions that a topic has not yet. They are there together, or those before
+        the one for which the disk refused. Raises OSError."""
+        opened: list[Partition] = []
+        try:
+            for index in range(len(topic.partitions), stored.partition_count):
+                if index not in folders.made:
+                    if folders.error is not None:
+                        raise folders.error
+                    yield from self._directory.clear(stored, index)
+                log = self._directory.create_partition(
+                    stored, index, topic.settings, now_ms=now_ms, folders=folders
+                )
+                opened.append(Partition(topic, index, log))
+                yield None
+        finally:
+            topic.partitions.extend(opened)
+            self.version += 1
             self._tell_found()
-        self.version += 1
 
     def _tell_found(self) -> None:
         for report in self._directory.taken_reports():

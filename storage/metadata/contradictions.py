@@ -15,17 +15,19 @@ from protocol.logdata.metadata import (
     TopicRecord,
 )
 from storage.metadata.image import MetadataImage, TopicState
+from storage.steps import AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from protocol.logdata.metadata import MetadataRecord
+    from storage.steps import Steps
 
 
-def require_sense(image: MetadataImage, records: Sequence[MetadataRecord]) -> None:
+def require_sense(image: MetadataImage, records: Sequence[MetadataRecord]) -> Steps[None]:
     """Raises MetadataError if replaying these records into the image would. Changes nothing.
 
-    They are replayed into as much of the image as they are about."""
+    They are replayed into as much of the image as they are about, in steps without a job."""
     trial = MetadataImage()
     trial.scram_credentials = image.scram_credentials.copy()
     trial.acls = image.acls.copy()
@@ -35,8 +37,10 @@ def require_sense(image: MetadataImage, records: Sequence[MetadataRecord]) -> No
     for topic in _topics_of(image, (*(image.transaction or ()), *records)):
         copied = TopicState(topic.name, topic.topic_id, topic.partitions.copy())
         trial.topics[topic.name] = trial.topics_by_id[topic.topic_id] = copied
-    for record in records:
+    for number, record in enumerate(records, 1):
         trial.replay(record)
+        if number % AT_ONCE == 0:
+            yield None
 
 
 def _topics_of(image: MetadataImage, records: Iterable[MetadataRecord]) -> Iterator[TopicState]:

@@ -1,12 +1,14 @@
 """The metadata log while a broker runs: every change is a batch, on the disk before it counts.
 
-`append` writes and syncs here and now: changes of topics and settings are rare, and one that has
-been answered must not be lost. What it writes it then replays, as a start would.
+`append` is taken in steps (`storage.steps`): the batch is written here, synced by any thread, and
+then replayed, as a start would. Until then it is neither in `image` nor below `committed_offset`.
+One append at a time: the next one is made from what this one leaves.
 """
 
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import TYPE_CHECKING
 
 from protocol.logdata.metadata import (
@@ -27,6 +29,7 @@ from storage.metadata.snapshots import SnapshotId, Snapshots
 from storage.recovery import LastKnown, open_log
 from storage.removal import Removal
 from storage.reports import RecoveryReport
+from storage.steps import AT_ONCE, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from storage.log import Log
     from storage.metadata.image import MetadataImage
     from storage.metadata.loading import Loaded
+    from storage.steps import Steps
+    from storage.syncing import SyncStep
 
 SEGMENT_BYTES = 1 << 30
 SEGMENT_BYTES_MIN = 8 << 20
@@ -93,6 +98,10 @@ class MetadataLog:
         self.records_since_snapshot = loaded.replayed_records
         self.appended: Callable[[int], None] = _nobody
         """Called with the bytes of each append, when it has been replayed."""
+        self.committed_offset = log.next_offset
+        """Everything below is on the disk and, where it is metadata, in `image`."""
+        self.is_appending = False
+        """Whether an append is under way: the log may be ahead of `image`."""
         self._files = files
 
     @classmethod
@@ -174,12 +183,13 @@ class MetadataLog:
         batch = control_batch(
             [change], base_offset=self.end_offset, epoch=epoch, timestamp_ms=now_ms
         )
-        self._write(batch, 1, now_ms)
+        run_here(self._write(batch, 1, now_ms))
+        self.committed_offset = self.end_offset
         return reports
 
     def append(
         self, *operations: Sequence[MetadataRecord], now_ms: int, level: int | None = None
-    ) -> None:
+    ) -> Steps[None]:
         """Write these operations, sync them and replay them.
 
         Those that fit BATCH_BYTES share a batch, so that a crash leaves all of them or none. If
@@ -190,46 +200,29 @@ class MetadataLog:
         records are what sets it) does not have, that contradicts what the log says (MetadataError)
         or for an operation that fits no batch: then nothing is written.
         """
-        batches = self._batches_of(operations, level or self.image.metadata_version, now_ms)
-        require_sense(self.image, [record for records in operations for record in records])
+        if self.is_appending:
+            raise RuntimeError("an append to the metadata log is under way")
+        self.is_appending = True
         size = 0
         try:
-            for batch, records in batches:
-                self._write(batch, len(records), now_ms)
+            records = [record for records in operations for record in records]
+            encode = partial(_batches_of, operations, level or self.image.metadata_version, now_ms)
+            batches = (yield encode) if len(records) > AT_ONCE else encode()
+            yield from require_sense(self.image, records)
+            for batch, replayed in batches:
+                yield from self._write(batch, len(replayed), now_ms)
                 size += len(batch)
-                for record in records:
+                for number, record in enumerate(replayed, 1):
                     self.image.replay(record)
+                    if number % AT_ONCE == 0:
+                        yield None
+                self.committed_offset = self.end_offset
         finally:
+            self.is_appending = False
             if size:
                 self.appended(size)
 
-    def _batches_of(
-        self, operations: Sequence[Sequence[MetadataRecord]], level: int, now_ms: int
-    ) -> list[tuple[bytearray, list[MetadataRecord]]]:
-        """Operations as batches, none of which is in two of them. Raises ValueError."""
-        groups: list[tuple[list[bytes], list[MetadataRecord]]] = []
-        room = 0
-        for records in operations:
-            values = [encode_record(record, level=level) for record in records]
-            size = sum(map(len, values)) + len(values) * RECORD_OVERHEAD
-            if size > BATCH_BYTES - HEADER_SIZE:
-                raise ValueError(
-                    f"a change of {len(values)} records, {size} bytes; a batch of the metadata log "
-                    f"has at most {BATCH_BYTES}"
-                )
-            if size > room:
-                groups.append(([], []))
-                room = BATCH_BYTES - HEADER_SIZE
-            room -= size
-            groups[-1][0].extend(values)
-            groups[-1][1].extend(records)
-        # Offsets and epoch are put in by the log.
-        return [
-            (metadata_batch(values, base_offset=0, epoch=0, timestamp_ms=now_ms), records)
-            for values, records in groups
-        ]
-
-    def _write(self, batch: bytearray, count: int, now_ms: int) -> None:
+    def _write(self, batch: bytearray, count: int, now_ms: int) -> Steps[None]:
         """Append one batch and sync it. There is never more than one that may not be on the disk:
         a start takes what follows a damaged batch for proof that it was acknowledged."""
         log = self.log
@@ -240,8 +233,7 @@ class MetadataLog:
             raise MetadataNotStored(error) from error.__cause__
         steps, up_to = log.unsynced()
         try:
-            for step in steps:
-                step.sync()
+            yield partial(_sync, steps)
         except OSError as error:
             # It is in the file and may be found by a start, but is not replayed: no later change
             # may follow it.
@@ -258,7 +250,8 @@ class MetadataLog:
 
     def begin_snapshot(self, unique: str, *, now_ms: int) -> SnapshotWork:
         """Note the state as it is now, and have the log go on in a new segment, so that the ones
-        before can go when the snapshot is there. Raises MetadataNotStored."""
+        before can go when the snapshot is there. Not while an append is under way. Raises
+        MetadataNotStored."""
         if self.log.active.base_offset < self.end_offset:
             try:
                 self.log.roll(now_ms=now_ms)
@@ -296,7 +289,7 @@ class SnapshotWork:
     changes."""
 
     def __init__(self, metadata: MetadataLog, files: Filesystem, unique: str, now_ms: int) -> None:
-        self.snapshot_id = SnapshotId(metadata.end_offset, metadata.epoch)
+        self.snapshot_id = SnapshotId(metadata.committed_offset, metadata.epoch)
         self.covered_bytes = metadata.bytes_since_snapshot
         self.covered_records = metadata.records_since_snapshot
         self._files = files
@@ -307,8 +300,9 @@ class SnapshotWork:
         self._unique = unique
         self._now_ms = now_ms
 
-    def run(self) -> None:
-        """Write and publish it. Raises OSError; then there is none."""
+    def run(self, pause: Callable[[], None] | None = None) -> None:
+        """Write and publish it; `pause` is called time and again meanwhile. Raises OSError; then
+        there is none."""
         write_image(
             self._files,
             self._folder,
@@ -318,7 +312,40 @@ class SnapshotWork:
             last_contained_ms=self._last_contained_ms,
             unique=self._unique,
             now_ms=self._now_ms,
+            pause=pause,
         )
+
+
+def _batches_of(
+    operations: Sequence[Sequence[MetadataRecord]], level: int, now_ms: int
+) -> list[tuple[bytearray, list[MetadataRecord]]]:
+    """Operations as batches, none of which is in two of them. Raises ValueError."""
+    groups: list[tuple[list[bytes], list[MetadataRecord]]] = []
+    room = 0
+    for records in operations:
+        values = [encode_record(record, level=level) for record in records]
+        size = sum(map(len, values)) + len(values) * RECORD_OVERHEAD
+        if size > BATCH_BYTES - HEADER_SIZE:
+            raise ValueError(
+                f"a change of {len(values)} records, {size} bytes; a batch of the metadata log "
+                f"has at most {BATCH_BYTES}"
+            )
+        if size > room:
+            groups.append(([], []))
+            room = BATCH_BYTES - HEADER_SIZE
+        room -= size
+        groups[-1][0].extend(values)
+        groups[-1][1].extend(records)
+    # Offsets and epoch are put in by the log.
+    return [
+        (metadata_batch(values, base_offset=0, epoch=0, timestamp_ms=now_ms), records)
+        for values, records in groups
+    ]
+
+
+def _sync(steps: Sequence[SyncStep]) -> None:
+    for step in steps:
+        step.sync()
 
 
 def _remove_log(files: Filesystem, folder: str) -> None:

@@ -26,6 +26,7 @@ from storage.metadata.metadata_log import MetadataLog, MetadataLogSettings
 from storage.metadata.snapshots import BOOTSTRAP
 from storage.metadata.store import RECORDS_OF_A_BATCH, MetadataStore
 from storage.reports import RecoveryReport
+from storage.steps import run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,11 +86,9 @@ def open_metadata(
     if image.transaction is not None:
         reports.append(RecoveryReport(METADATA_LOG, "a change that was not finished is taken back"))
         # The transaction may have been the one that was to name the level.
-        log.append(
-            [AbortTransactionRecord(reason="Controller failover")],
-            now_ms=now_ms(),
-            level=max(image.metadata_version, TRANSACTIONS_SINCE),
-        )
+        abort = AbortTransactionRecord(reason="Controller failover")
+        level = max(image.metadata_version, TRANSACTIONS_SINCE)
+        run_here(log.append([abort], now_ms=now_ms(), level=level))
     if beginning:
         _begin(log, beginning, now_ms())
     return MetadataStore(log, identity.node_id, identity.directory_id, now_ms), reports
@@ -109,12 +108,12 @@ def _begin(log: MetadataLog, records: list[MetadataRecord], now_ms: int) -> None
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION_FEATURE
     )
     if level < TRANSACTIONS_SINCE:
-        log.append(records, now_ms=now_ms, level=level)
+        run_here(log.append(records, now_ms=now_ms, level=level))
         return
     records = in_transaction(records)
     starts = range(0, len(records), RECORDS_OF_A_BATCH)
     operations = [records[start : start + RECORDS_OF_A_BATCH] for start in starts]
-    log.append(*operations, now_ms=now_ms, level=level)
+    run_here(log.append(*operations, now_ms=now_ms, level=level))
 
 
 def _require_one_voter(loaded: Loaded, identity: MetaProperties) -> None:

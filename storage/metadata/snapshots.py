@@ -25,7 +25,7 @@ from storage.metadata.snapshot_writing import SNAPSHOT_BATCH_RECORDS as SNAPSHOT
 from storage.metadata.snapshot_writing import SnapshotWriter as SnapshotWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from storage.filesystem import File, Filesystem
 
@@ -78,19 +78,40 @@ class Snapshots:
         """Know of one that has been published."""
         self.ids = _sorted({*self.ids, snapshot_id})
 
+    def forget(self, *gone: SnapshotId) -> None:
+        """Know of these no more; their files are to be set aside."""
+        self.ids = [known for known in self.ids if known not in gone]
+
+    def set_aside(self, gone: Sequence[SnapshotId]) -> list[str]:
+        """Rename the files of these, durably, on any thread; the paths to give to `remove_removed`
+        when a while has passed. Raises OSError; then some may have their new names only."""
+        aside = [self.path(snapshot_id) + DELETED for snapshot_id in gone]
+        for snapshot_id, path in zip(gone, aside, strict=True):
+            self._files.rename(self.path(snapshot_id), path)
+        self._files.sync_dir(self._folder)
+        return aside
+
+    def remember(self, gone: Sequence[SnapshotId]) -> None:
+        """Some of these could not be set aside: know of those that are there."""
+        for snapshot_id in gone:
+            if self._files.exists(self.path(snapshot_id)):
+                self.add(snapshot_id)
+
     def remove(self, snapshot_id: SnapshotId) -> str:
-        """Set one aside, durably; the path to give to `remove_removed` when a while has passed.
+        """Set one aside, here and now; its path then, for `remove_removed`.
 
         Raises OSError; the snapshot is there then, perhaps under its new name only.
         """
-        path = self.path(snapshot_id)
-        self._files.rename(path, path + DELETED)
-        self.ids = [known for known in self.ids if known != snapshot_id]
-        self._files.sync_dir(self._folder)
-        return path + DELETED
+        self.forget(snapshot_id)
+        try:
+            (path,) = self.set_aside([snapshot_id])
+        except OSError:
+            self.remember([snapshot_id])
+            raise
+        return path
 
     def remove_removed(self, path: str) -> None:
-        """Remove a file that `remove` set aside. Raises OSError."""
+        """Remove a file that was set aside. Raises OSError."""
         self._files.remove(path)
 
     def tidy(self) -> list[str]:

@@ -1,5 +1,9 @@
 """Topics as this node keeps them: changes become records of the metadata log.
 
+What a running broker asks for comes in steps (`storage.steps`), one change at a time: `append`,
+`creation`, `removal`, `growth`, `configuration`, `reservation`. The same at once, under plain
+names, is for a start, a stop and programs without a loop.
+
 What is told of a topic here is what the data directory needs: its name, id, number of partitions
 and settings, and the epoch in which this node leads each partition.
 """
@@ -18,6 +22,7 @@ from protocol.logdata.metadata import (
 )
 from storage.identity import ZERO_UUID, uuid_of, uuid_text
 from storage.metadata.image import TOPIC_RESOURCE, PartitionState, partition_record
+from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from protocol.logdata.metadata import MetadataRecord, PartitionRecord
     from storage.metadata.image import MetadataImage, TopicState
     from storage.metadata.metadata_log import MetadataLog
+    from storage.steps import Steps
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids reserved on disk at once (as Kafka does): the rest of a block is lost in a restart,
@@ -59,13 +65,13 @@ class MetadataStore:
     def image(self) -> MetadataImage:
         return self.log.image
 
-    def append(self, *operations: Sequence[MetadataRecord]) -> None:
-        """Write operations, each a batch of its own, and replay them.
+    def append(self, *operations: Sequence[MetadataRecord]) -> Steps[None]:
+        """Write operations, none in part, and replay them.
 
         Raises MetadataNotStored (an OSError), and then nothing has changed; ValueError for a
         record that the metadata.version of the log does not have.
         """
-        self.log.append(*operations, now_ms=self._now_ms())
+        return self.log.append(*operations, now_ms=self._now_ms())
 
     # Topics
 
@@ -89,44 +95,58 @@ class MetadataStore:
         return topic
 
     def create_all(self, topics: Sequence[Topic]) -> None:
+        """Make topics, at once; as `creation`."""
+        run_here(self.creation(topics))
+
+    def creation(self, topics: Sequence[Topic]) -> Steps[None]:
         """Make topics, whose names and ids differ; all are on the disk after one sync.
 
         Raises ValueError if a name or an id is taken, and then has made none of them.
         """
+        operations: list[list[MetadataRecord]] = []
         for topic in topics:
             if topic.name in self.image.topics:
                 raise ValueError(f"there is a topic {topic.name!r} already")
             if topic.topic_id in self.image.topics_by_id:
                 raise ValueError(f"topic id {uuid_text(topic.topic_id)} is taken")
-        self.append(*map(self._creation, topics))
+            configs = (_config(topic.name, key, value) for key, value in topic.configs.items())
+            partitions = yield from self._new_partitions(topic.topic_id, 0, topic.partition_count)
+            operations.append(
+                [TopicRecord(name=topic.name, topic_id=topic.topic_id), *configs, *partitions]
+            )
+        yield from self.append(*operations)
 
-    def _creation(self, topic: Topic) -> list[MetadataRecord]:
-        return [
-            TopicRecord(name=topic.name, topic_id=topic.topic_id),
-            *(_config(topic.name, key, value) for key, value in topic.configs.items()),
-            *self._new_partitions(topic.topic_id, 0, topic.partition_count),
-        ]
-
-    def _new_partitions(self, topic_id: bytes, first: int, count: int) -> list[PartitionRecord]:
+    def _new_partitions(
+        self, topic_id: bytes, first: int, count: int
+    ) -> Steps[list[PartitionRecord]]:
         mine = (self._node_id,)
         state = PartitionState(mine, mine, self._node_id, 0, 0, (self._directory,))
-        return [partition_record(topic_id, number, state) for number in range(first, count)]
+        records: list[PartitionRecord] = []
+        for start in range(first, count, AT_ONCE):
+            some = range(start, min(start + AT_ONCE, count))
+            records += [partition_record(topic_id, number, state) for number in some]
+            yield None
+        return records
 
     def remove(self, name: str) -> Topic:
         (topic,) = self.remove_all([name])
         return topic
 
     def remove_all(self, names: Sequence[str]) -> list[Topic]:
-        """Remove topics, with one sync."""
-        topics = [self._topic(self.image.topics[name]) for name in names]
-        self.append(*map(self._removal, topics))
-        return topics
+        """Remove topics, at once."""
+        return run_here(self.removal(names))
 
-    def _removal(self, topic: Topic) -> list[MetadataRecord]:
-        """Its settings go one by one, although they would go with it: Apache Kafka 3.9 and 4.3 give
-        them to a topic of the same name that comes later in the log they replay."""
-        unset = (_config(topic.name, key, None) for key in topic.configs)
-        return [*unset, RemoveTopicRecord(topic_id=topic.topic_id)]
+    def removal(self, names: Sequence[str]) -> Steps[list[Topic]]:
+        """Remove topics, with one sync. Their settings go one by one, although they would go with
+        them: Apache Kafka 3.9 and 4.3 give them to a topic of the same name that comes later in the
+        log they replay."""
+        topics = [self._topic(self.image.topics[name]) for name in names]
+        operations: list[list[MetadataRecord]] = []
+        for topic in topics:
+            unset = (_config(topic.name, key, None) for key in topic.configs)
+            operations.append([*unset, RemoveTopicRecord(topic_id=topic.topic_id)])
+        yield from self.append(*operations)
+        return topics
 
     def deleted(self) -> list[Topic]:
         return [
@@ -138,11 +158,21 @@ class MetadataStore:
         self.image.forget_removed(topic_id)
 
     def set_partition_count(self, name: str, partition_count: int) -> Topic:
+        return run_here(self.growth(name, partition_count))
+
+    def growth(self, name: str, partition_count: int) -> Steps[Topic]:
+        """Give a topic more partitions."""
         state = self.image.topics[name]
-        self.append(self._new_partitions(state.topic_id, len(state.partitions), partition_count))
+        first = len(state.partitions)
+        new = yield from self._new_partitions(state.topic_id, first, partition_count)
+        yield from self.append(new)
         return self._topic(state)
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        return run_here(self.configuration(name, configs))
+
+    def configuration(self, name: str, configs: Mapping[str, str]) -> Steps[Topic]:
+        """Give a topic these settings and no others."""
         state = self.image.topics[name]
         now = self.image.configs.get((TOPIC_RESOURCE, name), {})
         changed = [
@@ -151,7 +181,7 @@ class MetadataStore:
             if now.get(key) != configs.get(key)
         ]
         if changed:
-            self.append(changed)
+            yield from self.append(changed)
         return self._topic(state)
 
     # Epochs
@@ -182,7 +212,7 @@ class MetadataStore:
     def _append_any(self, *operations: Sequence[MetadataRecord]) -> None:
         told = [operation for operation in operations if operation]
         if told:
-            self.append(*told)
+            run_here(self.append(*told))
 
     def _changes(
         self, change: Callable[[bytes, int, PartitionState], PartitionChangeRecord]
@@ -222,22 +252,34 @@ class MetadataStore:
 
     # Producer ids
 
+    @property
+    def has_producer_ids(self) -> bool:
+        """Whether there is one that may be given out without a change of the log."""
+        return self._next_producer_id < self._reserved
+
     def next_producer_id(self) -> int:
-        if self._next_producer_id == self._reserved:
-            start = max(self._reserved, self.image.next_producer_id)
-            self.append(
-                [
-                    ProducerIdsRecord(
-                        broker_id=self._node_id,
-                        broker_epoch=self.broker_epoch,
-                        next_producer_id=start + PRODUCER_ID_BLOCK,
-                    )
-                ]
-            )
-            self._next_producer_id, self._reserved = start, start + PRODUCER_ID_BLOCK
+        """A producer id that nobody has had; a block is reserved, at once, where none is left."""
+        if not self.has_producer_ids:
+            run_here(self.reservation())
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
+
+    def reservation(self) -> Steps[None]:
+        """Reserve a block of producer ids, unless one has been reserved meanwhile."""
+        if self.has_producer_ids:
+            return
+        start = max(self._reserved, self.image.next_producer_id)
+        yield from self.append(
+            [
+                ProducerIdsRecord(
+                    broker_id=self._node_id,
+                    broker_epoch=self.broker_epoch,
+                    next_producer_id=start + PRODUCER_ID_BLOCK,
+                )
+            ]
+        )
+        self._next_producer_id, self._reserved = start, start + PRODUCER_ID_BLOCK
 
     def __repr__(self) -> str:
         return f"MetadataStore({uuid_text(self._directory)}, {self.image.topics.values()})"

@@ -10,6 +10,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP
+from storage.steps import run_here
 from tests.support.caller import NOW_MS, Target, Timed, fetch_request
 from tests.support.old_reader import Shelf, records_of
 
@@ -187,7 +188,7 @@ def test_a_topic_deleted_during_a_conversion_is_told(shelf: Shelf) -> None:
     shelf.turn(5)
 
     topics = shelf.running.broker.topics
-    topics.delete(topics.by_name["t"])
+    run_here(topics.delete(topics.by_name["t"]))
     gate.set()
 
     entry = reader.answer().responses[0].partitions[0]

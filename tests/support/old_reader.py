@@ -28,6 +28,7 @@ from protocol.records.layout import (
 from protocol.records.legacy import Message, MessageSet, read_messages
 from protocol.records.walk import walk
 from protocol.registry import APIS
+from storage.steps import run_here
 from tests.records.corpus import reseal
 from tests.support.caller import NOW_MS, Target, fetch_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
@@ -127,7 +128,9 @@ class Shelf(InProcessBroker):
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
         overrides = {key.replace("_", "."): value for key, value in configs.items()}
-        return self.running.broker.topics.create(name, partitions, overrides, now_ms=NOW_MS)
+        return run_here(
+            self.running.broker.topics.create(name, partitions, overrides, now_ms=NOW_MS)
+        )
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.running.broker.topics.by_name[topic].partitions[partition].log

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from broker import clock
 from broker.server import new_event_loop, start
 from config import load
 from protocol.logdata.metadata import NoOpRecord
+from storage.steps import run_here
 from tests.support.caller import Caller
 
 if TYPE_CHECKING:
@@ -82,10 +84,11 @@ class RunningController:
         return Caller(HOST, self.broker.listening.ports["PLAINTEXT"])
 
     def run(self, do: Callable[[], Any]) -> Any:
-        """Have this done on the broker's loop; what it returns."""
+        """Have this done on the broker's loop, at once if it is steps; what it returns."""
 
         async def on_loop() -> Any:
-            return do()
+            found = do()
+            return run_here(found) if isinstance(found, Generator) else found
 
         return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(WITHIN_S)
 

@@ -17,6 +17,7 @@ from broker.background import cleaner
 from broker.background import uncleanable as left_alone
 from storage.filesystem import DiskFilesystem
 from storage.replacing import Replacing
+from storage.steps import run_here
 from tests.storage.logs import header_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
@@ -395,7 +396,7 @@ def compacted_log(broker: InProcessBroker, name: str, batches: int = 5) -> Log:
     """The log of a compacted topic, each record in a segment of its own; none is superseded."""
     configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}
     topics = broker.running.broker.topics
-    log: Log = topics.create(name, 1, configs, now_ms=0).partitions[0].log
+    log: Log = run_here(topics.create(name, 1, configs, now_ms=0)).partitions[0].log
     for number in range(batches):
         raw = bytearray(keyed((b"k%d" % number, bytes(60_000))))
         log.append(memoryview(raw), header_of(raw))

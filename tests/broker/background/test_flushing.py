@@ -11,6 +11,7 @@ import pytest
 from broker.background import checkpoints
 from protocol.messages.produce import ProduceResponse
 from storage.filesystem import DiskFile
+from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.support.caller import batch, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
@@ -31,7 +32,7 @@ class Case:
     def __init__(self, broker: InProcessBroker, configs: Mapping[str, str]) -> None:
         self.broker = broker
         for name in (TOPIC, OTHER):
-            broker.running.broker.topics.create(name, 1, dict(configs), now_ms=0)
+            run_here(broker.running.broker.topics.create(name, 1, dict(configs), now_ms=0))
         self.client: FakeClient = broker.connect()
         self.synced: list[str] = []
         self.held = False
@@ -157,8 +158,8 @@ def test_interval_keeps_a_topic_with_a_long_flush_ms_and_no_other_waiting(
 ) -> None:
     case = begin("interval", log_flush_scheduler_interval_ms="20")
     running = case.broker.running.broker
-    running.topics.configure(running.topics.by_name[OTHER], {"flush.ms": "40"})
-    running.topics.configure(running.topics.by_name[TOPIC], {"flush.ms": "60000"})
+    run_here(running.topics.configure(running.topics.by_name[OTHER], {"flush.ms": "40"}))
+    run_here(running.topics.configure(running.topics.by_name[TOPIC], {"flush.ms": "60000"}))
     case.produce()
     case.produce(topic=OTHER)
 
@@ -210,7 +211,7 @@ def test_the_answer_tells_of_a_flush_that_failed(
 
 def test_what_a_start_recovered_is_synced_though_nothing_more_is_written(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data") as broker:
-        broker.running.broker.topics.create(TOPIC, 1, {}, now_ms=0)
+        run_here(broker.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
         request = produce_request((TOPIC, 0, batch(b"v", b"w")), acks=ACKS_LEADER)
         broker.connect().feed(framed(request, 9, 1))
     (tmp_path / "data" / ".kafka_cleanshutdown").unlink()

@@ -16,6 +16,7 @@ from broker.coordinator.loading.snapshots import ShardSnapshots
 from storage.filesystem import DiskFilesystem
 from storage.inspection.directory_check import check
 from storage.metadata.snapshots import SnapshotWriter
+from storage.steps import run_here
 from tests.support.broker_process import BrokerProcess
 from tests.support.compacted import wait_until
 from tests.support.fake_connection import InProcessBroker
@@ -116,9 +117,9 @@ class Groups:
     def __init__(self, broker: InProcessBroker) -> None:
         self._broker = broker
         self.broker: Broker = broker.running.broker
-        self.broker.topics.create(TOPIC, 4, {}, now_ms=1)
+        run_here(self.broker.topics.create(TOPIC, 4, {}, now_ms=1))
         self.coordinator = self.broker.groups
-        self.coordinator.runtime.create_topic()
+        run_here(self.coordinator.with_topic(lambda: None))
 
     def commit(self, count: int = 40, offset: int = 5) -> None:
         for number in range(count):
@@ -297,9 +298,9 @@ def test_snapshots_go_with_a_partition_that_is_deleted(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path, **ONE) as broker:
         running = broker.running.broker
         broker.turn_until(lambda: not running.groups.is_loading)
-        running.topics.delete(running.topics.by_name["__consumer_offsets"])
+        run_here(running.topics.delete(running.topics.by_name["__consumer_offsets"]))
         assert not folder.exists()
-        topic = running.topics.create("__consumer_offsets", 1, {}, now_ms=2)
+        topic = run_here(running.topics.create("__consumer_offsets", 1, {}, now_ms=2))
         assert list(folder.glob("*.checkpoint")) == []
         snapshot.write_bytes(data)  # brought back by somebody
         topic.partitions[0].log.sync()

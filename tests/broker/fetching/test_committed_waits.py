@@ -9,6 +9,7 @@ import pytest
 from protocol.messages.fetch import FetchRequest
 from protocol.records.layout import HEADER
 from protocol.registry import APIS
+from storage.steps import run_here
 from tests.support.caller import Target, batch, fetch_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 from tests.support.wire_client import WireClient
@@ -26,7 +27,7 @@ PRODUCER = 7
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data") as running:
-        running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0)
+        run_here(running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
         yield running
 
 

@@ -10,6 +10,7 @@ from broker import logs
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from storage.identity import encode_partition_metadata
+from storage.steps import run_here
 from tests.broker.background.test_log_starts import delete_records
 from tests.broker.network.test_connection import framed
 from tests.broker.producing.test_failing_disk import (
@@ -33,7 +34,7 @@ def left_behind(data: Path, **settings: str) -> None:
     """A directory with two topics of four records each, stopped in good order."""
     with InProcessBroker(data) as broker:
         for name in (GOOD, BAD):
-            broker.running.broker.topics.create(name, 1, settings, now_ms=0)
+            run_here(broker.running.broker.topics.create(name, 1, settings, now_ms=0))
         client = broker.connect()
         for _ in range(4):
             client.feed(produce(ACKS_LEADER, GOOD, BAD))
@@ -89,7 +90,7 @@ def offset_code(broker: InProcessBroker, timestamp: int) -> int:
 
 def test_groups_whose_partition_is_not_served_are_not_served_as_new_ones(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data", offsets_topic_num_partitions="1") as broker:
-        broker.running.broker.topics.create_automatically("__consumer_offsets", now_ms=0)
+        run_here(broker.running.broker.topics.create_automatically("__consumer_offsets", now_ms=0))
     folder = tmp_path / "data" / "__consumer_offsets-0"
     (folder / "partition.metadata").write_bytes(encode_partition_metadata(OTHER_ID))
 

@@ -23,6 +23,7 @@ from protocol.records.builder import build_batch
 from protocol.records.crc import crc32c
 from protocol.records.validate import ProduceRules
 from storage.layout import RESERVE
+from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.compacted import keyed
@@ -59,10 +60,10 @@ class Case:
 
     def add(self, name: str, **configs: str) -> Topic:
         texts = {key.replace("_", "."): text for key, text in configs.items()}
-        return self.broker.topics.create(name, 1, texts, now_ms=self.broker.now_ms())
+        return run_here(self.broker.topics.create(name, 1, texts, now_ms=self.broker.now_ms()))
 
     def set(self, settings: dict[str, str]) -> None:
-        self.broker.dynamic_settings.change("1", settings)
+        run_here(self.broker.dynamic_settings.change("1", settings))
 
     def produce(self, records: bytes, *, acks: int = ACKS_LEADER, version: int = 9) -> None:
         self.client.feed(framed(produce_request((TOPIC, 0, records), acks=acks), version, 1))
@@ -348,7 +349,7 @@ def test_compaction_goes_by_what_was_set_last(
 
     monkeypatch.setattr(ChildProcess, "send", seen)
     case = begin({"log.cleaner.backoff.ms": "3600000"})
-    case.broker.topics.configure(case.topic, {"cleanup.policy": "compact"})
+    run_here(case.broker.topics.configure(case.topic, {"cleanup.policy": "compact"}))
     for number in range(4):
         case.produce(keyed((b"k", b"%d" % number)))
     case.log.roll(now_ms=case.broker.now_ms())
@@ -429,10 +430,10 @@ def test_a_stored_setting_that_may_not_be_is_ignored_and_kept_and_the_broker_sta
 ) -> None:
     stored = {"num.partitions": "16", "of.kafka.9": "x", "message.max.bytes": "0"}
     with InProcessBroker(tmp_path / "data") as first:
-        broker = first.running.broker
-        broker.controller.append([stored_record(name, text) for name, text in stored.items()])
-        broker.controller.append([stored_record("log.roll.ms", "5", broker="")])
-        broker.controller.append([stored_record("log.roll.ms", "6", broker="2")])
+        records = [stored_record(name, text) for name, text in stored.items()]
+        for broker, age in (("", "5"), ("2", "6")):
+            records.append(stored_record("log.roll.ms", age, broker=broker))
+        run_here(first.running.broker.controller.append(records))
 
     case = begin()
 
@@ -453,9 +454,9 @@ def test_a_topic_with_stored_settings_that_nobody_knows_is_served_without_them(
 ) -> None:
     with InProcessBroker(tmp_path / "data") as first:
         broker = first.running.broker
-        broker.topics.create("moved", 1, {"retention.ms": "5"}, now_ms=0)
+        run_here(broker.topics.create("moved", 1, {"retention.ms": "5"}, now_ms=0))
         strange = ConfigRecord(resource_type=2, resource_name="moved", name="of.kafka.9", value="x")
-        broker.controller.append([strange])
+        run_here(broker.controller.append([strange]))
 
     case = begin()
 

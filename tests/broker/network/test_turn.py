@@ -11,6 +11,7 @@ import pytest
 from broker.network.turn import WAITING_BYTES_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
+from storage.steps import run_here
 from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
 from tests.support.wire_client import WireClient
@@ -48,7 +49,7 @@ class CountedFile:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data") as running:
-        running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0)
+        run_here(running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
         yield running
 
 
@@ -198,7 +199,7 @@ def test_a_batch_for_a_topic_that_goes_before_the_turn_ends_is_refused(
     producer.feed(produce(1))
 
     topics = broker.running.broker.topics
-    topics.delete(topics.by_name[TOPIC])
+    run_here(topics.delete(topics.by_name[TOPIC]))
     broker.turn()
 
     assert result_of(producer).error_code != ErrorCode.NONE

@@ -9,6 +9,7 @@ from storage.errors import DataDirectoryError
 from storage.identity import uuid_of, uuid_text
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.store import MetadataStore
+from storage.steps import run_here
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import IDENTITY, open_topics
 
@@ -31,7 +32,7 @@ def registered(*directories: bytes) -> tuple[MemoryFilesystem, MetadataStore]:
         rack=None,
         log_dirs=list(directories),
     )
-    store.append([registration])
+    run_here(store.append([registration]))
     store.create("orders", TOPIC_ID, 2, {})
     return files, store
 
@@ -40,7 +41,7 @@ def place(store: MetadataStore, partition: int, directory: bytes) -> None:
     change = PartitionChangeRecord(
         partition_id=partition, topic_id=TOPIC_ID, directories=[directory]
     )
-    store.append([change])
+    run_here(store.append([change]))
 
 
 def test_a_partition_that_lies_in_another_directory_of_the_node_is_not_begun_empty() -> None:
@@ -93,7 +94,7 @@ def test_a_topic_with_records_in_a_remote_store_is_refused(value: str, served: b
         name="remote.storage.enable",
         value=value,
     )
-    store.append([config])
+    run_here(store.append([config]))
 
     if served:
         open_topics(files, PATH)

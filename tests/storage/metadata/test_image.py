@@ -37,6 +37,7 @@ from protocol.logdata.metadata import (
 )
 from storage.metadata.contradictions import require_sense
 from storage.metadata.image import MetadataError, MetadataImage, PartitionState, quota_record
+from storage.steps import run_here
 from tests.storage.metadata.image_states import frozen, image_of, state_of
 from tests.storage.metadata.random_records import uuid
 
@@ -393,7 +394,7 @@ def test_what_contradicts_the_log_is_refused_and_changes_nothing(
         image.replay(record)
     assert frozen(image) == before
     with pytest.raises(MetadataError, match=told):
-        require_sense(image, [NoOpRecord(), record])
+        run_here(require_sense(image, [NoOpRecord(), record]))
     assert frozen(image) == before
 
 

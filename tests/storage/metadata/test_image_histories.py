@@ -19,6 +19,7 @@ from protocol.logdata.metadata import (
 )
 from storage.metadata.contradictions import require_sense
 from storage.metadata.image import MetadataError, MetadataImage
+from storage.steps import run_here
 from tests.storage.metadata.image_states import frozen, image_of, state_of
 from tests.storage.metadata.random_records import MAKERS
 
@@ -93,7 +94,7 @@ def test_what_makes_sense_is_what_can_be_replayed(seed: int) -> None:
         trial.removed = dict(image.removed)
         told = replayed = ""
         try:
-            require_sense(image, records)
+            run_here(require_sense(image, records))
         except MetadataError as error:
             told = str(error)
         assert frozen(image) == before

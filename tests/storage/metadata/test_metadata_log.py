@@ -14,6 +14,7 @@ from storage.metadata import snapshot_writing
 from storage.metadata.loading import MetadataRefused, load
 from storage.metadata.metadata_log import MetadataNotStored
 from storage.removal import Removal
+from storage.steps import run_here
 from tests.storage.metadata.metadata_files import PATH, removal, topic
 from tests.storage.metadata.opening_metadata import blank, opened
 from tests.storage.metadata.snapshot_files import FOLDER, NOW_MS
@@ -36,7 +37,7 @@ def topics_of(log: MetadataLog) -> dict[str, int]:
 def fresh() -> tuple[MemoryFilesystem, MetadataLog]:
     files = blank()
     store, _ = opened(files)
-    store.log.append(topic(0, 2), now_ms=NOW_MS)
+    run_here(store.log.append(topic(0, 2), now_ms=NOW_MS))
     return files, store.log
 
 
@@ -51,7 +52,7 @@ def test_an_append_that_fails_changes_nothing_or_is_the_last(code: int, *, rolle
 
     files, log = start()
     before = files.count
-    log.append(topic(1, 3), topic(2), now_ms=NOW_MS)
+    run_here(log.append(topic(1, 3), topic(2), now_ms=NOW_MS))
     calls = files.count - before
     assert calls >= 2
     told: list[int | None] = []
@@ -60,7 +61,7 @@ def test_an_append_that_fails_changes_nothing_or_is_the_last(code: int, *, rolle
         files.faults = {files.count + call: code}
         end = log.end_offset
         try:
-            log.append(topic(1, 3), topic(2), now_ms=NOW_MS)
+            run_here(log.append(topic(1, 3), topic(2), now_ms=NOW_MS))
         except MetadataNotStored as error:
             told.append(error.errno)
         else:
@@ -71,7 +72,7 @@ def test_an_append_that_fails_changes_nothing_or_is_the_last(code: int, *, rolle
             continue
         assert topics_of(log) == {"t0": 2}, "nothing has been replayed"
         try:
-            log.append(topic(3), now_ms=NOW_MS)
+            run_here(log.append(topic(3), now_ms=NOW_MS))
         except MetadataNotStored:
             expected = [{"t0": 2}, {"t0": 2, "t1": 3, "t2": 1}]
             assert topics_of(log) == {"t0": 2}, "it takes no more"
@@ -90,9 +91,9 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing() -> None:
     for room in range(0, 300, 7):
         files.capacity = files.used_bytes() + room
         with pytest.raises(MetadataNotStored):
-            log.append(topic(1, 20), now_ms=NOW_MS)
+            run_here(log.append(topic(1, 20), now_ms=NOW_MS))
     files.capacity = None
-    log.append(topic(1, 20), now_ms=NOW_MS)
+    run_here(log.append(topic(1, 20), now_ms=NOW_MS))
 
     assert topics_of(log) == {"t0": 2, "t1": 20}
     assert list(load(files, PATH).image.topics) == ["t0", "t1"]
@@ -103,7 +104,7 @@ def test_what_a_failed_sync_lost_is_not_believed_by_the_next_start() -> None:
     files, log = fresh()
     files.faults = {files.count + 1: errno.EIO}
     with pytest.raises(MetadataNotStored):
-        log.append(topic(1), now_ms=NOW_MS)
+        run_here(log.append(topic(1), now_ms=NOW_MS))
     files.kill()
 
     store, _ = opened(files)
@@ -118,7 +119,7 @@ def test_what_a_failed_sync_lost_is_not_believed_by_the_next_start() -> None:
 def test_an_epoch_is_never_begun_twice() -> None:
     files = blank()
     store, _ = opened(files)
-    store.append(topic(0))
+    run_here(store.append(topic(0)))
     files.sync_all()
     start = files.count
     opened(files)
@@ -127,7 +128,7 @@ def test_an_epoch_is_never_begun_twice() -> None:
         for seed in range(SEEDS):
             rng, given = random.Random(1000 * cut + seed), {1}
             files = blank()
-            opened(files)[0].append(topic(0))
+            run_here(opened(files)[0].append(topic(0)))
             files.sync_all()
             for _ in range(3):
                 files.cut_at = files.count + cut
@@ -175,7 +176,7 @@ def test_a_snapshot_that_can_not_be_begun_or_written_costs_nothing_but_itself(co
         except OSError as error:
             told.append((error.errno, log.records_since_snapshot))
         try:
-            log.append(topic(1), now_ms=NOW_MS)
+            run_here(log.append(topic(1), now_ms=NOW_MS))
         except MetadataNotStored:
             assert code == errno.EIO
         found = load(files, PATH)
@@ -209,7 +210,7 @@ class Life:
             operations = [topic(number * 10 + index, count) for index in range(1 + number % 2)]
             after |= {f"t{number * 10 + index}": count for index in range(1 + number % 2)}
         self.possible = [self.certain, after]
-        log.append(*operations, now_ms=NOW_MS + number)
+        run_here(log.append(*operations, now_ms=NOW_MS + number))
         self.certain = after
         self.possible = [after]
 

@@ -12,6 +12,7 @@ from storage.identity import uuid_of
 from storage.metadata.image import MetadataError, PartitionState
 from storage.metadata.metadata_log import MetadataNotStored
 from storage.metadata.store import PRODUCER_ID_BLOCK, MetadataStore
+from storage.steps import run_here
 from storage.topics import Topic
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import IDENTITY, open_topics
@@ -126,7 +127,7 @@ def test_what_contradicts_the_log_never_gets_into_it() -> None:
     before = files.read_bytes(LOG)
 
     with pytest.raises(MetadataError, match="does not have"):
-        topics.append([PartitionChangeRecord(partition_id=5, topic_id=ID, leader=1)])
+        run_here(topics.append([PartitionChangeRecord(partition_id=5, topic_id=ID, leader=1)]))
 
     assert files.read_bytes(LOG) == before
     assert list(shown(open_topics(files, "/data"))) == ["orders"]
@@ -189,8 +190,10 @@ def test_partitions_that_were_said_to_be_elsewhere_are_taken_over() -> None:
     files, topics = store()
     topics.create("orders", ID, 3, {})
     for number, directory in enumerate((bytes(15) + b"\1", b"elsewhere 123456")):
-        topics.append(
-            [PartitionChangeRecord(partition_id=number, topic_id=ID, directories=[directory])]
+        run_here(
+            topics.append(
+                [PartitionChangeRecord(partition_id=number, topic_id=ID, directories=[directory])]
+            )
         )
 
     again = open_topics(files, "/data")
@@ -218,7 +221,7 @@ def test_producer_ids_are_reserved_on_disk_before_they_are_given() -> None:
 
 def test_producer_ids_go_on_after_those_of_apache_kafka() -> None:
     _, topics = store()
-    topics.append([ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=7000)])
+    run_here(topics.append([ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=7000)]))
 
     assert [topics.next_producer_id() for _ in range(2)] == [7000, 7001]
     assert topics.image.next_producer_id == 8000
