@@ -266,6 +266,7 @@ def test_what_the_system_was_left_to_sync_is_synced_when_the_policy_says_so(
 ) -> None:
     case = begin({"log.flush.policy": "os"})
     case.produce(batch(b"v"), acks=ACKS_ALL)
+    case.running.turn()
     assert len(case.client.answered()) == 1, "nobody waits for the disk"
     case.wait(1.2)
     assert unsynced(case.log) == 1

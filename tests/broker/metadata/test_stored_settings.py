@@ -34,6 +34,7 @@ def test_one_unreadable_setting_of_one_topic_keeps_no_topic_from_being_served(
         fetched = fetch(broker, "good", "bad")
         client = broker.connect()
         client.feed(produce(ACKS_LEADER, "bad"))
+        broker.turn()
 
         assert [code for code, _ in fetched.values()] == [ErrorCode.NONE] * 2
         assert answers(client, 9) == [{"bad": (ErrorCode.NONE, 1)}]
