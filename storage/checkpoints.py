@@ -154,15 +154,21 @@ class CheckpointFile:
         self._given = self._stored = 0
         self._stored_data: bytes | None = None
 
-    def holding(self, data: bytes) -> SyncStep:
-        """A step that puts this content in place, unless newer content is there by then."""
+    def turn(self) -> int:
+        """A place in the order of contents, for one that is about to be gathered."""
         self._given += 1
-        return PutCheckpoint(self, data, self._given)
+        return self._given
 
-    def put(self, data: bytes, serial: int) -> None:
+    def holding(self, offsets: Mapping[Partition, int], turn: int | None = None) -> SyncStep:
+        """A step that puts these offsets in place, unless content of a later turn is there by
+        then. They are encoded when it is taken and must not change until then."""
+        return PutCheckpoint(self, offsets, self.turn() if turn is None else turn)
+
+    def put(self, offsets: Mapping[Partition, int], serial: int) -> None:
         with self._lock:
             if serial <= self._stored:
                 return
+            data = encode_offsets(offsets)
             if data != self._stored_data:
                 self._stored_data = None  # nobody knows what an error leaves
                 self._files.write_atomic(self._path, data)
@@ -173,12 +179,14 @@ class CheckpointFile:
 class PutCheckpoint:
     """The step of `CheckpointFile.holding`."""
 
-    __slots__ = ("_checkpoint", "_data", "_serial")
+    __slots__ = ("_checkpoint", "_offsets", "_serial")
 
-    def __init__(self, checkpoint: CheckpointFile, data: bytes, serial: int) -> None:
+    def __init__(
+        self, checkpoint: CheckpointFile, offsets: Mapping[Partition, int], serial: int
+    ) -> None:
         self._checkpoint = checkpoint
-        self._data = data
+        self._offsets = offsets
         self._serial = serial
 
     def sync(self) -> None:
-        self._checkpoint.put(self._data, self._serial)
+        self._checkpoint.put(self._offsets, self._serial)

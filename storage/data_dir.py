@@ -18,7 +18,6 @@ from storage import clean_state
 from storage.checkpoints import (
     CheckpointFile,
     encode_clean_shutdown,
-    encode_offsets,
 )
 from storage.closing import close_all, store_for_recovery
 from storage.deletion import Renaming, finish_deletions, remove_folder, rename_all, sort_out
@@ -56,7 +55,7 @@ from storage.syncing import SyncFolder, one_by_one, take_all
 from storage.unavailable import unavailable_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
@@ -183,7 +182,7 @@ class DataDirectory:
         if noted.is_ours and self._ends_taken_over == noted.taken_over:
             return
         with suppress(OSError):
-            self._taken_over.holding(encode_offsets(self._ends_taken_over)).sync()
+            self._taken_over.holding(dict(self._ends_taken_over)).sync()
             if not noted.has_points:
                 # In this order: without the former, gaps above these points count as our own.
                 for step in self.checkpoint_points():
@@ -410,13 +409,28 @@ class DataDirectory:
 
     def checkpoint_offsets(self) -> list[SyncStep]:
         """The steps that note how far all logs are covered now, without covering more."""
-        watermarks = self._high_watermarks.holding(self._encode_watermarks())
-        return [*self.checkpoint_points(), watermarks]
+        return run_here(self.gather_offsets())
+
+    def gather_offsets(self) -> Generator[None, None, list[SyncStep]]:
+        """The same, gathered a few logs at a time: others may use the loop in between."""
+        files = self._recovery_points, self._high_watermarks
+        # What a deletion notes meanwhile is newer: it has to win.
+        turns = [file.turn() for file in files]
+        points: dict[tuple[str, int], int] = {}
+        watermarks: dict[tuple[str, int], int] = {}
+        for number, (key, log) in enumerate(list(self.logs.items()), 1):
+            points[key], watermarks[key] = log.covered_point, log.written_offset
+            if number % AT_ONCE == 0:
+                yield None
+        return [
+            file.holding(offsets, turn)
+            for file, offsets, turn in zip(files, (points, watermarks), turns, strict=True)
+        ]
 
     def checkpoint_points(self) -> list[SyncStep]:
         """The step that notes the recovery points alone."""
         points = {key: log.covered_point for key, log in self.logs.items()}
-        return [self._recovery_points.holding(encode_offsets(points))]
+        return [self._recovery_points.holding(points)]
 
     def checkpoint_gaps(self, log: Log, below: int) -> list[SyncStep]:
         """The steps that note the recovery points, and that compaction may leave gaps in a log
@@ -424,7 +438,7 @@ class DataDirectory:
         key = partition_of(log.name)
         if key is not None and self.logs.get(key) is log:  # else the topic was deleted meanwhile
             self._ends_taken_over[key] = max(below, self._ends_taken_over.get(key, 0))
-        taken_over = self._taken_over.holding(encode_offsets(self._ends_taken_over))
+        taken_over = self._taken_over.holding(dict(self._ends_taken_over))
         return [*self.checkpoint_points(), taken_over]
 
     def checkpoint_synced(self, *, even_if_noted: bool = False) -> list[SyncStep]:
@@ -438,7 +452,7 @@ class DataDirectory:
             return []
         self._synced_noted = points
         noted = {key: point for key, point in points.items() if point}
-        return [self._synced_points.holding(encode_offsets(noted))]
+        return [self._synced_points.holding(noted)]
 
     def checkpoint_cleaned(self) -> list[SyncStep]:
         """The step that notes how far each log is compacted (`Log.cleaned_to`).
@@ -448,7 +462,7 @@ class DataDirectory:
         """
         known = {key: log.cleaned_to for key, log in self.logs.items()}
         cleaned = {key: offset for key, offset in known.items() if offset is not None}
-        return [self._cleaner_offsets.holding(encode_offsets(cleaned))]
+        return [self._cleaner_offsets.holding(cleaned)]
 
     def write_offsets(self) -> None:
         """`noting`, at once. Raises OSError."""
@@ -457,18 +471,15 @@ class DataDirectory:
     def noting(self) -> Steps[None]:
         """Note how far all logs are covered and where they start. Raises OSError."""
         every = [
-            *self.checkpoint_offsets(),
+            *(yield from self.gather_offsets()),
             self.starts.checkpoint(),
             *self.checkpoint_cleaned(),
             *self.checkpoint_synced(even_if_noted=True),
-            self._taken_over.holding(encode_offsets(self._ends_taken_over)),
+            self._taken_over.holding(dict(self._ends_taken_over)),
         ]
         for _, error in (yield partial(take_all, every)):
             raise error
         self._names_deleted = False
-
-    def _encode_watermarks(self) -> bytes:
-        return encode_offsets({key: log.written_offset for key, log in self.logs.items()})
 
     # Closing
 

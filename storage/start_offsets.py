@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.checkpoints import CheckpointFile, encode_offsets
+from storage.checkpoints import CheckpointFile
 from storage.layout import LOG_STARTS
 from storage.removal import Removal
 
@@ -41,7 +41,7 @@ class StartOffsets:
 
     def checkpoint(self) -> SyncStep:
         """The step that notes where all logs start, or are about to."""
-        return self._checkpoint.holding(self._encode())
+        return self._checkpoint.holding(self._noted())
 
     def announce(self, starts: Mapping[Log, int]) -> SyncStep:
         """The step that notes new starts as well; `settle` has to follow, whatever comes of it.
@@ -78,7 +78,7 @@ class StartOffsets:
         """The files have been set aside: no start will find these segments any more."""
         self._leaving.discard(removal)
 
-    def _encode(self) -> bytes:
+    def _noted(self) -> dict[Partition, int]:
         leaving = {removal.partition for removal in self._leaving}
         noted: dict[Partition, int] = {}
         for key, log in self._logs.items():
@@ -86,4 +86,4 @@ class StartOffsets:
             start = min(start, max(log.recovery_point, self._opened_at[key]))
             if start > log.segments[0].base_offset or key in leaving:
                 noted[key] = start
-        return encode_offsets(noted)
+        return noted

@@ -101,6 +101,7 @@ class Checkpoints:
             self._steps += store_for_recovery(log)
             yield self._take_covered if self._slicer.is_slice_over else None
         yield self._take_covered
+        self._steps = yield from self._directory.gather_offsets()
 
     def _take_covered(self, resume: Callable[[], None]) -> None:
         steps, self._steps = self._steps, []
@@ -110,7 +111,8 @@ class Checkpoints:
         logs.fault_once_a_minute("checkpoints not written", error, "checkpoints")
 
     def _write_offsets(self) -> None:
-        self._take(self._directory.checkpoint_offsets())
+        steps, self._steps = self._steps, []
+        self._take(steps)
 
     def _take(self, steps: list[SyncStep], then: Callable[[], object] = lambda: None) -> None:
         """Take these steps on the thread for them; one that fails is tried again next time."""

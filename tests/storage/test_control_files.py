@@ -103,14 +103,14 @@ def test_a_late_writer_does_not_put_old_offsets_over_new_ones() -> None:
     files = MemoryFilesystem()
     files.make_dir("/d")
     checkpoint = CheckpointFile(files, "/d/log-start-offset-checkpoint")
-    older, newer = checkpoint.holding(b"older"), checkpoint.holding(b"newer")
+    older, newer = checkpoint.holding({("t", 0): 1}), checkpoint.holding({("t", 0): 2})
 
     newer.sync()
     older.sync()
 
-    assert files.read_bytes("/d/log-start-offset-checkpoint") == b"newer"
+    assert files.read_bytes("/d/log-start-offset-checkpoint") == encode_offsets({("t", 0): 2})
     before = len(files.calls)
-    checkpoint.holding(b"newer").sync()
+    checkpoint.holding({("t", 0): 2}).sync()
     assert len(files.calls) == before, "the same content is not written again"
 
 
