@@ -155,7 +155,13 @@ def waited(waiters: int, folder: str, seconds: float) -> tuple[float, list[float
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     worker = Worker(loop, "sync")
-    commit = GroupCommit(loop, worker, one_by_one, Disk())  # type: ignore[arg-type]
+    commit = GroupCommit(
+        loop,
+        worker,
+        one_by_one,
+        Disk(),  # type: ignore[arg-type]
+        write_queued=lambda: None,
+    )
     log, _ = open_log(DiskFilesystem(), folder, TopicSettings.of(BrokerSettings(), {}))
     batch = frames.record_batch(1, VALUE_BYTES)
     took_s: list[float] = []

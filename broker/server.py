@@ -169,6 +169,7 @@ class Broker:
             self.syncer,
             self.side_by_side,
             self.disk,
+            write_queued=self.appends.write,
             covers_acks=settings.log_flush_policy == "ack",
         )
         self.settings.subscribe(self._configure_storing)

@@ -31,7 +31,7 @@ class GroupCommit:
 
     __slots__ = (
         "_again", "_disk", "_loop", "_run_all", "_running", "_scheduled", "_wanted", "_worker",
-        "covers_acks",
+        "_write_queued", "covers_acks",
     )  # fmt: skip
 
     def __init__(
@@ -41,13 +41,16 @@ class GroupCommit:
         run_all: RunAll,
         disk: DiskState,
         *,
+        write_queued: Callable[[], None],
         covers_acks: bool = True,
     ) -> None:
-        """`run_all` is called on the worker's thread."""
+        """`run_all` is called on the worker's thread. `write_queued` is called before a sync: it is
+        to cover what waits for the end of the turn."""
         self.covers_acks = covers_acks
         """Whether produce answers to acks=all wait for it (log.flush.policy=ack)."""
         self._loop = loop
         self._run_all = run_all
+        self._write_queued = write_queued
         self._disk = disk
         self._worker = worker
         self._wanted: dict[Log, None] = {}
@@ -69,6 +72,7 @@ class GroupCommit:
 
     def _start(self) -> None:
         self._scheduled = False
+        self._write_queued()
         waiting, self._again = self._again, []
         wanted, self._wanted = self._wanted, {}
         failed: dict[Log, str] = {}

@@ -43,6 +43,7 @@ class Case:
     def produce(self, *values: bytes, acks: int = ACKS_LEADER, topic: str = TOPIC) -> None:
         request = produce_request((topic, 0, batch(*values or (b"v",))), acks=acks)
         self.client.feed(framed(request, 9, 1))
+        self.broker.turn()
 
     def answered(self) -> int:
         return len(self.client.answered())

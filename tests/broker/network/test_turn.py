@@ -241,3 +241,19 @@ def test_requests_without_an_answer_are_written_too(
 
     assert file.writes == 1
     assert (client.writes, other.answered()) == ([], [2])
+
+
+def test_a_sync_that_begins_in_the_same_turn_covers_what_waits_for_its_end(
+    broker: InProcessBroker,
+) -> None:
+    client = broker.connect()
+    parts = broker.running.broker
+    synced: list[int] = []
+    parts.group_commit.wait(
+        [partition_of(broker).log],
+        lambda failed: synced.append(partition_of(broker).log.recovery_point),
+    )
+    client.feed(produce(1))
+    broker.turn_until(lambda: bool(synced))
+
+    assert synced == [1]

@@ -101,6 +101,7 @@ def test_acks_0_closes_when_the_write_fails(
     client = broker.connect()
 
     client.feed(produce(ACKS_NONE, BAD))
+    broker.turn()
 
     assert (client.writes, client.transport.closed) == ([], True)
 
@@ -110,12 +111,15 @@ def test_after_a_failed_write_offsets_go_on_where_they_were(
 ) -> None:
     client = broker.connect()
     client.feed(produce(ACKS_LEADER, BAD))
+    broker.turn()
     with monkeypatch.context() as broken:
         fail_writes(broken)
         client.feed(produce(ACKS_LEADER, BAD) + produce(ACKS_LEADER, BAD))
+        broker.turn()
     broker.turn_until(lambda: not broker.running.broker.disk.full)
 
     client.feed(produce(ACKS_LEADER, BAD))
+    broker.turn()
 
     codes = [answer[BAD] for answer in answers(client, 9)]
     assert codes == [(0, 0), (56, -1), (56, -1), (0, 1)]
@@ -142,6 +146,7 @@ def test_a_failed_sync_is_told_to_those_who_wait_for_it_and_stops_the_log(
     client.feed(produce(ACKS_ALL, *topics, version=version))
     broker.turn_until(lambda: bool(client.writes))
     client.feed(produce(ACKS_LEADER, *topics, version=version))
+    broker.turn()
 
     first, later = answers(client, version)
     code = ErrorCode.KAFKA_STORAGE_ERROR if version >= 4 else ErrorCode.NOT_LEADER_OR_FOLLOWER
