@@ -220,7 +220,7 @@ def main(arguments: Sequence[str]) -> None:
     command = shlex.join(["python", "-m", "bench", *_without_paths(arguments)])
     run = report.Run(machine.described(), command, rounds)
     machine.pin_load()
-    # Where it is set, every start of a server would compile what has changed since it was installed.
+    # With it every start of a server would compile what has changed since it was installed.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as started:
         servers: list[Server] = []
