@@ -158,8 +158,9 @@ def _next_epoch(now: Transaction, expected: Expected | None) -> tuple[int, int]:
 def fenced(now: Transaction, *, transaction_version: int, now_ms: int) -> Transaction:
     """The abort of an open transaction that its producer has not asked for. The epoch is one that
     no producer has."""
-    above = now._replace(epoch=min(now.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
-    return _prepared(above, commit=False, version=transaction_version, now_ms=now_ms)
+    if transaction_version < TV2:
+        now = now._replace(epoch=min(now.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
+    return _prepared(now, commit=False, version=transaction_version, now_ms=now_ms)
 
 
 # Partitions
