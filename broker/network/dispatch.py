@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import handlers
 from broker.coordinator.runtime import OffsetsTopicMissing
-from broker.coordinator.transactions.coordinator import NeededFirst
+from broker.coordinator.transactions.needs import NeededFirst
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat

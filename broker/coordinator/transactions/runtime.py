@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.coordinator.transactions import transaction as machine
-from broker.coordinator.transactions.coordinator import NeededFirst
+from broker.coordinator.transactions.ends import Ends
 from broker.coordinator.transactions.loading import TransactionLoads
+from broker.coordinator.transactions.needs import NeededFirst
 from broker.coordinator.transactions.settling import settle
 from broker.coordinator.transactions.shard import TransactionShard
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Sequence
 
-    from broker.coordinator.transactions.coordinator import Participants, ProducerIds
+    from broker.coordinator.transactions.ends import Done
     from broker.coordinator.transactions.loading import Loaded, RawEnd
+    from broker.coordinator.transactions.needs import Participants, ProducerIds
     from broker.coordinator.transactions.transaction import Transaction
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
@@ -41,14 +43,8 @@ if TYPE_CHECKING:
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
-    from storage.log import Log
     from storage.steps import Steps
 
-    Done = Callable[[ErrorCode, int, int], None]
-    """Called with a code, and the producer id and epoch after the end if that is NONE."""
-
-RETRY_S = 1.0
-"""Between two tries to write markers, or Complete, that the disk has refused."""
 EXPIRY_STEP = 500
 """Ids that are looked at in one step, and tombstones of one batch at most."""
 SLICE_S, PAUSE_S = 0.001, 0.02
@@ -79,8 +75,6 @@ class TransactionRuntime:
         self._topics = topics
         self._disk = disk
         self._appends = appends
-        self._group_commit = group_commit
-        self._participants = participants
         self._producer_ids = producer_ids
         self._transaction_version = transaction_version
         self._wall_ms = wall_ms
@@ -90,12 +84,15 @@ class TransactionRuntime:
         self._damaged: set[TransactionShard] = set()
         self._deadlines_ms: dict[str, int] = {}
         """When the time of each open transaction is up, on a clock that never goes back."""
-        self._unfinished: dict[str, tuple[TransactionShard, list[tuple[str, int]]]] = {}
-        """Ends with the partitions whose marker could not be written yet."""
-        self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
-        """Markers of a start that could not be written yet."""
-        self._retry: asyncio.TimerHandle | None = None
-        self._stopped = False
+        self.ends = Ends(
+            settings=settings,
+            loop=loop,
+            topics=topics,
+            group_commit=group_commit,
+            participants=participants,
+            transaction_version=transaction_version,
+            wall_ms=wall_ms,
+        )
         self.aborted = 0
         """Transactions whose time was up."""
         self.expired = 0
@@ -134,11 +131,9 @@ class TransactionRuntime:
 
     def stop(self) -> None:
         """Write nothing more."""
-        self._stopped = True
         self.loads.stop()
         self._slicer.stop()
-        if self._retry is not None:
-            self._retry.cancel()
+        self.ends.stop()
 
     @property
     def is_loading(self) -> bool:
@@ -195,7 +190,7 @@ class TransactionRuntime:
 
     def _settle(self) -> None:
         """All shards have been read: finish what a stop or a crash has left half done."""
-        settle(self, self._topics, self._last_ends, self._damaged)
+        settle(self, self.ends, self._topics, self._last_ends, self._damaged)
         self._last_ends = {}
 
     # InitProducerId
@@ -244,9 +239,9 @@ class TransactionRuntime:
             def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
                 aborted(code or ErrorCode.CONCURRENT_TRANSACTIONS)
 
-            self._end(shard, transactional_id, after, done)
+            self._decide(shard, transactional_id, after, done)
             return None
-        self._write(shard, transactional_id, after)
+        self.ends.write(shard, transactional_id, after)
         return shard.partition, after
 
     def _new_producer_id(self) -> int:
@@ -291,7 +286,7 @@ class TransactionRuntime:
             now_ms=self._wall_ms(),
         )
         if after is not None:
-            self._write(shard, transactional_id, after)
+            self.ends.write(shard, transactional_id, after)
             if now.state is not machine.ONGOING:
                 self._watch(transactional_id, after)
 
@@ -361,131 +356,13 @@ class TransactionRuntime:
         if after is None:
             done(ErrorCode.NONE, now.producer_id, now.epoch)
         else:
-            self._end(shard, transactional_id, after, done)
+            self._decide(shard, transactional_id, after, done)
 
-    def _end(
+    def _decide(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
-        """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
-        ends = [self._next_offset(place) for place in decided.partitions]
-        self._write(shard, transactional_id, decided, ends=ends)
+        self.ends.decide(shard, transactional_id, decided, done)
         self._deadlines_ms.pop(transactional_id, None)
-        if self._settings.current.log_flush_policy != "ack":
-            self._carry_out(shard, transactional_id, decided, done)
-            return
-
-        def synced(failed: dict[Log, str]) -> None:
-            if failed:
-                # The next start finds it on the disk or not. Until then the log takes no more.
-                shard.ending.pop(transactional_id, None)
-                done(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
-            elif not self._stopped:
-                self._carry_out(shard, transactional_id, decided, done)
-
-        self._group_commit.wait([shard.partition.log], synced)
-
-    def _next_offset(self, place: tuple[str, int]) -> int:
-        partition = self._topics.partition(*place)
-        return 0 if partition is None else partition.log.next_offset
-
-    def _carry_out(
-        self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
-    ) -> None:
-        shard.states[transactional_id] = decided
-        del shard.ending[transactional_id]
-        self.finish(shard, transactional_id, list(decided.partitions))
-        # It is decided, so it is told also where a disk has refused a marker: that comes later.
-        after = machine.completed(decided, now_ms=0)
-        done(ErrorCode.NONE, after.producer_id, after.epoch)
-
-    def finish(
-        self, shard: TransactionShard, transactional_id: str, partitions: list[tuple[str, int]]
-    ) -> None:
-        """Write the markers of an end, and that it is complete; what the disk refuses later."""
-        decided = shard.get(transactional_id)
-        assert decided is not None
-        try:
-            left = self._write_markers(shard, decided, partitions)
-            if not left:
-                self._write(
-                    shard, transactional_id, machine.completed(decided, now_ms=self._wall_ms())
-                )
-                self._unfinished.pop(transactional_id, None)
-                return
-        except KafkaError:
-            left = []  # which has been said
-        self._unfinished[transactional_id] = shard, left
-        self._try_later()
-
-    def mend(
-        self,
-        shard: TransactionShard,
-        transactional_id: str,
-        decided: Transaction,
-        partitions: list[tuple[str, int]],
-    ) -> None:
-        """Write markers that a start has found missing. Until they are there, nothing new may be
-        begun under this id: it would lie before them."""
-        left = self._write_markers(shard, decided, partitions)
-        if left:
-            shard.ending[transactional_id] = decided
-            self._lost.append((shard, transactional_id, decided, left))
-            self._try_later()
-
-    def _try_later(self) -> None:
-        if self._retry is None and not self._stopped:
-            self._retry = self._loop.call_later(RETRY_S, self._try_again)
-
-    def _write_markers(
-        self, shard: TransactionShard, decided: Transaction, partitions: list[tuple[str, int]]
-    ) -> list[tuple[str, int]]:
-        """Write the markers of an end; those that could not be written."""
-        if not partitions:
-            return []
-        try:
-            return self._participants.write_markers(
-                decided.producer_id,
-                decided.epoch,
-                commit=decided.is_commit,
-                coordinator_epoch=shard.epoch,
-                partitions=partitions,
-            )
-        except Exception as error:  # whatever it is, the end is decided and must come about
-            logs.fault_once_a_minute("markers were not written", error, TRANSACTION_TOPIC)
-            return partitions
-
-    def _try_again(self) -> None:
-        self._retry = None
-        lost, self._lost = self._lost, []
-        for shard, transactional_id, decided, left in lost:
-            shard.ending.pop(transactional_id, None)
-            self.mend(shard, transactional_id, decided, left)
-        for transactional_id, (shard, left) in list(self._unfinished.items()):
-            self.finish(shard, transactional_id, left)
-
-    # Records
-
-    def _write(
-        self,
-        shard: TransactionShard,
-        transactional_id: str,
-        after: Transaction,
-        *,
-        ends: Sequence[int] | None = None,
-    ) -> None:
-        """Write a record and let memory follow, but for a decision, which counts when it is on the
-        disk. Raises KafkaError, and then nothing has changed."""
-        shard.write(
-            transactional_id,
-            after,
-            transaction_version=self._transaction_version(),
-            now_ms=self._wall_ms(),
-            ends=ends,
-        )
-        if after.state in machine.PREPARED:
-            shard.ending[transactional_id] = after
-        else:
-            shard.states[transactional_id] = after
 
     def adopt(
         self,
@@ -506,7 +383,7 @@ class TransactionRuntime:
             now_ms=self._wall_ms(),
         )
         if after is not None:
-            self._write(shard, transactional_id, after)
+            self.ends.write(shard, transactional_id, after)
             self._watch(transactional_id, after)
 
     # Time
@@ -530,7 +407,9 @@ class TransactionRuntime:
                 now, transaction_version=self._transaction_version(), now_ms=self._wall_ms()
             )
             try:
-                self._end(shard, transactional_id, after, partial(self._aborted, transactional_id))
+                self._decide(
+                    shard, transactional_id, after, partial(self._aborted, transactional_id)
+                )
             except KafkaError:
                 continue  # which has been said; the disk may have room at the next look
 

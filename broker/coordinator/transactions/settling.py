@@ -24,6 +24,7 @@ from protocol.logdata.transactions import TransactionState, glance
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from broker.coordinator.transactions.ends import Ends
     from broker.coordinator.transactions.loading import LastEnd, RawEnd
     from broker.coordinator.transactions.shard import TransactionShard
     from broker.coordinator.transactions.transaction import Transaction
@@ -40,18 +41,6 @@ class Runtime(Protocol):
     @property
     def shards(self) -> list[TransactionShard]: ...
 
-    def finish(
-        self, shard: TransactionShard, transactional_id: str, partitions: list[Place]
-    ) -> None: ...
-
-    def mend(
-        self,
-        shard: TransactionShard,
-        transactional_id: str,
-        decided: Transaction,
-        partitions: list[Place],
-    ) -> None: ...
-
     def adopt(
         self,
         shard: TransactionShard,
@@ -63,6 +52,7 @@ class Runtime(Protocol):
 
 def settle(
     runtime: Runtime,
+    ends: Ends,
     topics: Iterable[Topic],
     last_ends: Mapping[str, RawEnd],
     damaged: Collection[TransactionShard],
@@ -75,7 +65,7 @@ def settle(
             del shard.ending[transactional_id]
             of_producer = opened.get(decided.producer_id, {})
             ended = _ended_by(last_end_of(last_ends.get(transactional_id)), decided, of_producer)
-            runtime.finish(shard, transactional_id, ended)
+            ends.finish(shard, transactional_id, ended)
             for place in ended:
                 of_producer.pop(place, None)
     if not opened:
@@ -84,10 +74,10 @@ def settle(
         for transactional_id in shard.states:
             raw = last_ends.get(transactional_id)
             if raw is not None and glance(raw[0])[0] in opened:
-                _mend(runtime, shard, transactional_id, last_end_of(raw), opened)
+                _mend(ends, shard, transactional_id, last_end_of(raw), opened)
         if shard not in damaged:
             for transactional_id in _with_something_open(shard, opened):
-                _go_on(runtime, shard, transactional_id, opened)
+                _go_on(runtime, ends, shard, transactional_id, opened)
 
 
 def open_transactions(topics: Iterable[Topic]) -> dict[int, Opened]:
@@ -123,7 +113,7 @@ def _with_something_open(shard: TransactionShard, opened: Mapping[int, Opened]) 
 
 
 def _mend(
-    runtime: Runtime,
+    ends: Ends,
     shard: TransactionShard,
     transactional_id: str,
     last_end: LastEnd | None,
@@ -135,7 +125,7 @@ def _mend(
     of_producer = opened[last_end.decided.producer_id]
     lost = [place for place, (_, since) in of_producer.items() if last_end.reaches(place, since)]
     if lost:
-        runtime.mend(shard, transactional_id, last_end.decided, lost)
+        ends.mend(shard, transactional_id, last_end.decided, lost)
         logs.info(
             "markers that were lost are written again",
             transactional_id=transactional_id,
@@ -147,6 +137,7 @@ def _mend(
 
 def _go_on(
     runtime: Runtime,
+    ends: Ends,
     shard: TransactionShard,
     transactional_id: str,
     opened: Mapping[int, Opened],
@@ -161,7 +152,7 @@ def _go_on(
     old = [place for place, (epoch, _) in of_producer.items() if epoch < now.epoch]
     if old:
         aborted = now._replace(state=TransactionState.PREPARE_ABORT)
-        runtime.mend(shard, transactional_id, aborted, old)
+        ends.mend(shard, transactional_id, aborted, old)
         logs.info(
             "what a fenced producer had open is aborted",
             transactional_id=transactional_id,

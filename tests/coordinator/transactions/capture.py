@@ -1,7 +1,7 @@
 """Writes `vectors`: `python -m tests.coordinator.transactions.capture`, some minutes.
 
-Each script runs against Apache Kafka of its own. What is kept are the answers, line by line, and the
-bytes of `__transaction_state-0`.
+Each script runs against Apache Kafka of its own. What is kept are the answers, line by line, and
+the bytes of `__transaction_state-0`.
 """
 
 from __future__ import annotations

@@ -367,7 +367,7 @@ def tv2(call: Call) -> list[str]:
 
 
 def exhausted(call: Call) -> list[str]:
-    """An end, an instance and a fencing where the epochs are used up; takes 32,000 requests each."""
+    """An end, an instance and a fencing where the epochs are used up: 32,000 requests each."""
     script = Script(call)
     script.find("x")
     script.init(version=5)
