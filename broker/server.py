@@ -31,11 +31,12 @@ from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading import snapshotting
 from broker.coordinator.offset_coordinator import OffsetCoordinator
+from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
-from broker.metadata import controller
+from broker.metadata import controller, features
 from broker.metadata.changes import Changes
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
@@ -54,6 +55,7 @@ from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
 from broker.producing.group_commit import GroupCommit
+from broker.producing.markers import Markers
 from broker.producing.preparing import Preparation
 from broker.workers import SideBySide, Worker
 from config import ConfigError
@@ -124,6 +126,7 @@ class Broker:
         self._make_storing(clock_state)
         self._make_topics(store)
         self._make_groups()
+        self._make_transactions()
         self._make_background()
         self.parts = self._parts()
 
@@ -228,6 +231,23 @@ class Broker:
             deletion_ms=self.deletion_clock.now_ms,
         )
 
+    def _make_transactions(self) -> None:
+        self.markers = Markers(topics=self.topics, appends=self.appends, wall_ms=self.now_ms)
+        self.transactions = TransactionCoordinator(
+            settings=self.settings,
+            loop=self.loop,
+            topics=self.topics,
+            disk=self.disk,
+            appends=self.appends,
+            group_commit=self.group_commit,
+            participants=self.markers,
+            producer_ids=self.controller.store,
+            transaction_version=lambda: features.transaction_version(
+                self.controller.feature_levels
+            ),
+            wall_ms=self.now_ms,
+        )
+
     def _make_background(self) -> None:
         settings, loop, directory, disk = self.settings, self.loop, self.directory, self.disk
         self.cleaner = Cleaner(
@@ -276,6 +296,8 @@ class Broker:
         """The periodic tasks, each with its seconds."""
         settings, checkpoints = self.settings.current, self.checkpoints
         offsets_s = settings.log_flush_offset_checkpoint_interval_ms / 1000
+        aborts_s = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
+        ids_s = settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
         starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
         return [
             (self.flushing.period_s, self.flushing.look),
@@ -290,6 +312,8 @@ class Broker:
             (scrubber.LOOK_EVERY_S, self.scrubber.look),
             (controller.LOOK_EVERY_S, self.controller.look),
             (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
+            (aborts_s, self.transactions.look_for_timed_out),
+            (ids_s, self.transactions.look_for_expired),
             (settings.producer_id_expiration_check_interval_ms / 1000, self.producer_expiry.run),
             (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
         ]
@@ -321,6 +345,7 @@ class Broker:
         parts.groups = self.groups
         parts.log_starts = self.log_starts
         parts.loop = self.loop
+        parts.markers = self.markers
         parts.node_id = self.settings.current.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]
@@ -329,6 +354,7 @@ class Broker:
         parts.remove_folders = self.folder_removal.remove_later
         parts.settings = self.settings
         parts.topics = self.topics
+        parts.transactions = self.transactions
         return parts
 
     def new_connection(self, listener: str) -> Connection:
@@ -471,6 +497,7 @@ async def start(
         broker.controller.register()
         reports += broker.topics.load(now_ms=now_ms())
         broker.groups.start(broker.controller.image.configs)
+        broker.transactions.start()
         await _listen(broker)
         scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
@@ -578,6 +605,7 @@ class Running:
             self._scrapes.close()
         await broker.cleaner.stop()
         await broker.connections.close(STOP_WITHIN_S)
+        broker.transactions.stop()
         broker.groups.loads.stop()
         broker.groups.snapshotting.stop()
         broker.changer.stop()

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "there are no transactions yet": (
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        "transaction.max.timeout.ms",
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.segment.bytes",
-        "transactional.id.expiration.ms",
-    ),
     "there are no quotas yet": (
         "controller.quota.window.num",
         "controller.quota.window.size.seconds",

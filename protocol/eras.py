@@ -12,6 +12,8 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 HEARTBEAT, SYNC_GROUP = 12, 14
 DELETE_TOPICS = 20
+INIT_PRODUCER_ID = 22
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN = 24, 25, 26
 
 NEVER = 2**15 - 1
 """For a code that no version of this API may have."""
@@ -31,6 +33,10 @@ SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
         NEVER,
         ErrorCode.REBALANCE_IN_PROGRESS,
     ),
+    (INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
     (DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
 }
 """(API, code) -> the first version that knows the code, and what older versions get instead."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.background.log_starts import LogStarts
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offset_coordinator import OffsetCoordinator
+    from broker.coordinator.transactions.coordinator import TransactionCoordinator
     from broker.current_settings import CurrentSettings
     from broker.fetching.conversion import Conversions
     from broker.fetching.sessions import FetchSessions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
+    from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
     from broker.workers import Worker
     from protocol.connection import Request, Routes
@@ -56,6 +58,7 @@ class Parts:
     groups: GroupCoordinator
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
+    markers: Markers
     node_id: int
     offsets: OffsetCoordinator
     port_of: Callable[[str], int]
@@ -66,6 +69,7 @@ class Parts:
     """Removes the folders of a deleted topic after so many ms."""
     settings: CurrentSettings
     topics: Topics
+    transactions: TransactionCoordinator
 
     __slots__ = tuple(__annotations__)
 
@@ -86,7 +90,6 @@ class Context(Parts):
         "now_ms",
         "peer_host",
         "peer_port",
-        "refused_transactions",
         "routes",
         "software_name",
         "software_version",
@@ -104,8 +107,6 @@ class Context(Parts):
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.client_id: str | None = None
-        self.refused_transactions = False
-        """Whether this client has asked for transactions before."""
         self.software_name = self.software_version = ""
         """Of the client, as it has said in ApiVersions (KIP-511)."""
         self.misreads_old_entries = False

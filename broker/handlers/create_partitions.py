@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
-from broker.partitions.internal_topics import OFFSETS_TOPIC
+from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -61,6 +61,11 @@ def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> Steps[None]:
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(
             f"the partition in which a group is kept follows from how many '{topic.name}' has",
+            code=ErrorCode.INVALID_PARTITIONS,
+        )
+    if topic.name == TRANSACTION_TOPIC:
+        raise KafkaError(
+            f"the partition of a transactional id follows from how many '{topic.name}' has",
             code=ErrorCode.INVALID_PARTITIONS,
         )
     have = len(topic.partitions)

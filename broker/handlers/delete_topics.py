@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
-from broker.partitions.internal_topics import OFFSETS_TOPIC
+from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -109,6 +109,11 @@ def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(
             f"'{topic.name}' holds the offsets of all groups; delete groups instead",
+            code=ErrorCode.TOPIC_DELETION_DISABLED,
+        )
+    if topic.name == TRANSACTION_TOPIC:
+        raise KafkaError(
+            f"'{topic.name}' holds the state of all transactions",
             code=ErrorCode.TOPIC_DELETION_DISABLED,
         )
     return topic

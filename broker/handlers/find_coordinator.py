@@ -1,7 +1,7 @@
 """FindCoordinator: this broker coordinates everything there is to coordinate.
 
-Who looks for the coordinator of a group is about to use it: what it needs on the disk is made now,
-so that the first answer is final.
+Who looks for the coordinator of a group or a transactional id is about to use it: what it needs on
+the disk is made now, so that the first answer is final.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
     if message.key_type == GROUP:
         keys = [message.key] if request.version < SEVERAL_KEYS_SINCE else message.coordinator_keys
         ctx.groups.look_for(keys, request.client_id or "")
+    elif message.key_type == TRANSACTION:
+        ctx.transactions.require_topic()
     host, port = ctx.advertised()
     node_id = ctx.node_id
     if request.version < SEVERAL_KEYS_SINCE:

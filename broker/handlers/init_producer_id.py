@@ -1,34 +1,44 @@
-"""InitProducerId: a producer id for an idempotent producer, a new one every time.
+"""InitProducerId: a producer id for an idempotent producer, a new one every time, or id and epoch
+of a transactional one, which fence every other instance of it.
 
 The transaction timeout is not looked at without a transactional id: Java sends the largest int32.
-Transactional ids are refused until there is a transaction coordinator. The code is one that no
-client takes for a wrong permission, and that all but one take as final: Java 0.11 to 4.3, franz-go,
-sarama, kafkajs, aiokafka, kafka-python. librdkafka asks again every 0.5 s for as long as the caller
-lets it, unless the code is one of five; so whoever asks again is told the most harmless of these,
-that no transaction is short enough.
+An instance that comes while a transaction is open has it aborted, and is told to come again.
+
+From version 3 on an instance that had an error says which id and epoch it has, and goes on if it
+still is the last (KIP-360). Version 6 asks for two-phase commits (KIP-939), which are refused as
+where Kafka has them switched off.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker import logs
+from broker.coordinator.waits import GroupWait
 from broker.handlers.metadata_changes import changed
+from broker.pending import Durable, coordinator_not_available
+from protocol.eras import INIT_PRODUCER_ID, code_for
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    refused,
+)
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
     from storage.steps import Steps
 
+NONE = -1
+
 
 def init_producer_id(request: Request, ctx: Context) -> Any:
     message: InitProducerIdRequest = request.message
     if message.transactional_id is not None:
-        if not message.transactional_id:
-            raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
-        raise KafkaError(code=_no_transactions(message.transactional_id, request, ctx))
+        try:
+            return _transactional(request, message, message.transactional_id, ctx)
+        except KafkaError as error:
+            return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
     if ctx.controller.store.has_producer_ids:
         return _new(ctx)
     return changed(_reserved(ctx), ctx)
@@ -51,13 +61,39 @@ def _reserved(ctx: Context) -> Steps[InitProducerIdResponse]:
     return _new(ctx)
 
 
-def _no_transactions(transactional_id: str, request: Request, ctx: Context) -> ErrorCode:
-    """The code for this client, and the line of the log that says what it is about."""
-    again, ctx.refused_transactions = ctx.refused_transactions, True
-    logs.warn_once_a_minute(
-        "transactional id refused",
-        f"there are no transactions yet, and {request.client_id} asks for '{transactional_id}'",
-        ctx.peer_host,
-        client_id=request.client_id,
+def _transactional(
+    request: Request, message: InitProducerIdRequest, transactional_id: str, ctx: Context
+) -> Any:
+    if (message.producer_id == NONE) != (message.producer_epoch == NONE):
+        raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
+    if message.enable2_pc:
+        raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if message.keep_prepared_txn:
+        raise KafkaError(code=ErrorCode.UNSUPPORTED_VERSION)
+    wait = GroupWait(request)
+
+    def aborted(code: ErrorCode) -> None:
+        wait.answer(refused(message, code_for(INIT_PRODUCER_ID, request.version, code)))
+
+    begun = ctx.transactions.runtime.initialize(
+        transactional_id,
+        timeout_ms=message.transaction_timeout_ms,
+        expected=_expected(message),
+        aborted=aborted,
     )
-    return ErrorCode.INVALID_TRANSACTION_TIMEOUT if again else ErrorCode.UNSUPPORTED_VERSION
+    if begun is None:
+        return wait.result()
+    partition, now = begun
+    response = InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=now.producer_id, producer_epoch=now.epoch
+    )
+    if ctx.settings.current.log_flush_policy != "ack":
+        return response
+    return Durable(response, [partition], coordinator_not_available)
+
+
+def _expected(message: InitProducerIdRequest) -> tuple[int, int] | None:
+    """The producer id and epoch that the instance has, if it says so."""
+    if message.producer_id == NONE:
+        return None
+    return message.producer_id, message.producer_epoch

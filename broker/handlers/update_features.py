@@ -1,8 +1,9 @@
-"""UpdateFeatures: raise or lower the cluster's features, metadata.version and group.version.
+"""UpdateFeatures: raise or lower the cluster's features: metadata.version, group.version and
+transaction.version.
 
 From then on records are written as that level of metadata.version has them. It is lowered only
 where no record would be written differently: Kafka 3.9 and 4.3 refuse to lose records too, also
-when told to. group.version goes with it unless it is named (see broker.metadata.features). Of a
+when told to. The others go with it unless they are named (see broker.metadata.features). Of a
 feature that is named twice the last one counts, as with Kafka.
 
 All of them are changed or none, in every version: what is refused is said at the top, as Kafka 4
@@ -71,6 +72,8 @@ def _updated(
         after[name] = level
     if features.GROUP_VERSION_FEATURE not in updates:
         features.let_group_version_follow(levels, after)
+    if features.TRANSACTION_VERSION_FEATURE not in updates:
+        features.let_transaction_version_follow(levels, after)
     return after
 
 
@@ -91,6 +94,8 @@ def _check(name: str, level: int, upgrade_type: int, levels: Mapping[str, int]) 
         raise _refused(f"{name} {level}, wanted {supported.lowest} to {supported.highest}")
     if name == features.GROUP_VERSION_FEATURE and level:
         _check_group_version(levels[METADATA_VERSION_FEATURE])
+    if name == features.TRANSACTION_VERSION_FEATURE and level:
+        _check_group_version(levels[METADATA_VERSION_FEATURE], f"{name} {level}")
     now = levels.get(name, 0)
     if level == now:
         return
@@ -104,11 +109,11 @@ def _check(name: str, level: int, upgrade_type: int, levels: Mapping[str, int]) 
         _check_metadata_version(now, level)
 
 
-def _check_group_version(metadata_version: int) -> None:
+def _check_group_version(metadata_version: int, what: str = "group.version 1") -> None:
     since = features.GROUP_VERSION_SINCE
     if metadata_version < since:
         raise _refused(
-            f"group.version 1 needs metadata.version {since} ({release_of(since)}), it is "
+            f"{what} needs metadata.version {since} ({release_of(since)}), it is "
             f"{metadata_version} ({release_of(metadata_version)}), and a Kafka of that level does "
             "not start where the log names it"
         )

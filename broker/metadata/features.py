@@ -3,6 +3,10 @@
 metadata.version can be raised as far as we know records, and lowered where no record is written or
 read differently at the lower level.
 
+transaction.version says how transactions are kept and ended: 0 as up to Kafka 3.9; 1 with records
+that have room for more; 2 with an epoch for each transaction (KIP-890), which clients of Kafka 4 go
+by. It goes with metadata.version as the next one does.
+
 group.version says whether Apache Kafka serves consumer groups of KIP-848: 4 does at level 1 only,
 and 3.9 does not start where a log names that level. So it goes with metadata.version, whose level
 says which releases can open the directory. Here such groups are served at either level.
@@ -26,8 +30,12 @@ if TYPE_CHECKING:
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 GROUP_VERSION_FEATURE = "group.version"
+TRANSACTION_VERSION_FEATURE = "transaction.version"
 GROUP_VERSION_SINCE = 22
 """4.0-IV0, the first metadata.version at which Kafka has group.version 1 by default."""
+TRANSACTION_VERSION_SINCE = 24
+"""4.0-IV2, the first metadata.version at which Kafka has transaction.version 2 by default."""
+HIGHEST_TRANSACTION_VERSION = 2
 LOWEST_SETTABLE = 4
 """3.3-IV0, the first level of which a log says that it is at it."""
 LOWEST_ADVERTISED = 7
@@ -49,6 +57,7 @@ def supported() -> dict[str, Levels]:
         GROUP_VERSION_FEATURE: Levels(0, 1),
         KRAFT_VERSION_FEATURE: Levels(0, 1),
         METADATA_VERSION_FEATURE: Levels(MIN_METADATA_VERSION, MAX_METADATA_VERSION),
+        TRANSACTION_VERSION_FEATURE: Levels(0, HIGHEST_TRANSACTION_VERSION),
     }
 
 
@@ -74,6 +83,22 @@ def let_group_version_follow(before: Mapping[str, int], after: dict[str, int]) -
     )
     if was != will_be:
         after[GROUP_VERSION_FEATURE] = int(will_be)
+
+
+def transaction_version(levels: Mapping[str, int]) -> int:
+    """The level of transaction.version where these hold."""
+    return levels.get(TRANSACTION_VERSION_FEATURE, 0)
+
+
+def let_transaction_version_follow(before: Mapping[str, int], after: dict[str, int]) -> None:
+    """Change transaction.version in the levels `after` as it goes with metadata.version: 2 where
+    that is raised to a level whose Kafka begins with it, 0 where it is lowered to one of a Kafka
+    that does not know it."""
+    was, will_be = before[METADATA_VERSION_FEATURE], after[METADATA_VERSION_FEATURE]
+    if was < TRANSACTION_VERSION_SINCE <= will_be:
+        after[TRANSACTION_VERSION_FEATURE] = HIGHEST_TRANSACTION_VERSION
+    elif was >= GROUP_VERSION_SINCE > will_be:
+        after[TRANSACTION_VERSION_FEATURE] = 0
 
 
 def records_differ(lower: int, higher: int) -> bool:

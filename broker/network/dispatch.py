@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import handlers
 from broker.coordinator.runtime import OffsetsTopicMissing
+from broker.coordinator.transactions.needs import NeededFirst
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -80,10 +81,37 @@ class LazyHandler:
 
 
 LAZY = (
-    *(17, 29, 30, 31, 32, 33, 34, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51),
+    *(
+        17,
+        24,
+        25,
+        26,
+        29,
+        30,
+        31,
+        32,
+        33,
+        34,
+        36,
+        37,
+        38,
+        39,
+        40,
+        41,
+        42,
+        43,
+        44,
+        45,
+        46,
+        47,
+        48,
+        49,
+        50,
+        51,
+    ),
     *(55, 57, 61, 64, 65, 66, 71, 72, 74),
 )
-"""The APIs of administration, and those that are only refused."""
+"""The APIs of administration and of transactions, and those that are only refused."""
 
 HANDLERS: dict[int, Handler] = {
     0: produce,
@@ -128,8 +156,8 @@ def answer(request: Request, ctx: Context) -> Any:
     """Call the handler; its result is an answer, or one of broker.pending.
 
     A KafkaError becomes the answer in which everything asked for meets its code, any other
-    exception one with UNKNOWN_SERVER_ERROR. A request that needs the offsets topic, which is not
-    there yet, is handled when it has been made.
+    exception one with UNKNOWN_SERVER_ERROR. A request that needs the offsets topic, or something
+    for transactions, which is not there yet, is handled when that has been made.
     """
     route = request.route
     route.requests += 1
@@ -137,6 +165,9 @@ def answer(request: Request, ctx: Context) -> Any:
         return route.handler(request, ctx)
     except OffsetsTopicMissing:
         made = ctx.groups.with_topic(lambda: route.handler(request, ctx))
+        return ChangeWait(ctx.changes, made, ctx.peer_host)
+    except NeededFirst as needed:
+        made = needed.then(lambda: route.handler(request, ctx))
         return ChangeWait(ctx.changes, made, ctx.peer_host)
     except Exception as error:
         if request.message is None:

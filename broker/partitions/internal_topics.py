@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from config import BrokerSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC})
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, METADATA_TOPIC})
 """Told apart in Metadata, never written to by Produce."""
 
 
@@ -21,4 +22,15 @@ def offsets_topic_overrides(settings: BrokerSettings) -> dict[str, str]:
         "compression.type": "producer",
         "cleanup.policy": "compact",
         "segment.bytes": str(settings.offsets_topic_segment_bytes),
+    }
+
+
+def transaction_topic_overrides(settings: BrokerSettings) -> dict[str, str]:
+    """The same of the topic of transactional ids."""
+    return {
+        "compression.type": "uncompressed",
+        "cleanup.policy": "compact",
+        "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+        "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+        "unclean.leader.election.enable": "false",
     }

@@ -14,7 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
-from broker.partitions.internal_topics import OFFSETS_TOPIC, offsets_topic_overrides
+from broker.partitions.internal_topics import (
+    OFFSETS_TOPIC,
+    TRANSACTION_TOPIC,
+    offsets_topic_overrides,
+    transaction_topic_overrides,
+)
 from broker.partitions.topic import Partition, Topic
 from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
@@ -195,6 +200,8 @@ class Topics:
     def _overrides(self, wanted: NewTopic) -> dict[str, str]:
         if wanted.name == OFFSETS_TOPIC:
             return {**offsets_topic_overrides(self._settings), **wanted.overrides}
+        if wanted.name == TRANSACTION_TOPIC:
+            return {**transaction_topic_overrides(self._settings), **wanted.overrides}
         return dict(wanted.overrides)
 
     def _take_back(self, names: list[str]) -> Steps[None]:
@@ -316,6 +323,8 @@ class Topics:
         count = settings.num_partitions
         if name == OFFSETS_TOPIC:
             count = settings.offsets_topic_num_partitions
+        elif name == TRANSACTION_TOPIC:
+            count = settings.transaction_state_log_num_partitions
         return (yield from self.create(name, count, {}, now_ms=now_ms))
 
     def _open(

@@ -40,9 +40,9 @@ def refused(request: DescribeTransactionsRequest, code: int) -> DescribeTransact
                 transactional_id=transactional_id,
                 transaction_state="",
                 transaction_timeout_ms=0,
-                transaction_start_time_ms=-1,
-                producer_id=-1,
-                producer_epoch=-1,
+                transaction_start_time_ms=0,
+                producer_id=0,
+                producer_epoch=0,
                 topics=[],
             )
             for transactional_id in request.transactional_ids

@@ -26,6 +26,7 @@ VERSIONS = range(3)
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 METADATA_VERSION, KRAFT_VERSION = "metadata.version", "kraft.version"
 GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
 NEW = 21
 """metadata.version of a new directory."""
 REFUSED = ErrorCode.INVALID_UPDATE_VERSION
@@ -96,6 +97,7 @@ def test_clients_are_told_which_features_there_are_and_which_hold(caller: Caller
         (GROUP_VERSION, 0, 1),
         (KRAFT_VERSION, 0, 1),
         (METADATA_VERSION, 7, NEW),
+        (TRANSACTION_VERSION, 0, 2),
     ]
     assert finalized(caller) == {METADATA_VERSION: NEW}
     assert answer.finalized_features_epoch > 0
@@ -233,7 +235,11 @@ def test_the_version_of_groups_goes_with_that_of_the_metadata(
     own_broker.kill()
     own_broker.start()
     with Administrator(own_broker.host, own_broker.port) as caller:
-        assert finalized(caller) == {METADATA_VERSION: 33, GROUP_VERSION: 1}
+        assert finalized(caller) == {
+            METADATA_VERSION: 33,
+            GROUP_VERSION: 1,
+            TRANSACTION_VERSION: 2,
+        }
 
 
 def test_the_version_of_groups_is_what_was_asked_for(own: Administrator) -> None:
@@ -292,3 +298,26 @@ def test_the_listener_of_the_controller_has_the_same_features(tmp_path: Path) ->
         assert codes(update(caller, change(METADATA_VERSION, 22))) == {METADATA_VERSION: 0}
         with node.connect_as_client() as client:
             assert level(client) == 22
+
+
+def test_the_version_of_transactions_goes_with_that_of_the_metadata_unless_it_is_named(
+    own: Administrator,
+) -> None:
+    update(own, change(METADATA_VERSION, 24))
+    assert finalized(own)[TRANSACTION_VERSION] == 2
+    assert codes(update(own, change(TRANSACTION_VERSION, 1, SAFE))) == {TRANSACTION_VERSION: 0}
+    assert finalized(own)[TRANSACTION_VERSION] == 1
+    update(own, change(METADATA_VERSION, 25))
+    assert finalized(own)[TRANSACTION_VERSION] == 1
+
+
+def test_a_version_of_transactions_that_kafka_3_9_can_not_read_is_refused_where_it_may_come(
+    own: Administrator,
+) -> None:
+    for level in (1, 2, 3):
+        assert is_refused(update(own, change(TRANSACTION_VERSION, level)))
+    update(own, change(METADATA_VERSION, 22))
+    assert finalized(own) == {METADATA_VERSION: 22, GROUP_VERSION: 1}
+    assert codes(update(own, change(TRANSACTION_VERSION, 2))) == {TRANSACTION_VERSION: 0}
+    update(own, change(METADATA_VERSION, 21, SAFE))
+    assert finalized(own) == {METADATA_VERSION: 21}

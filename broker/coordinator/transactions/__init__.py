@@ -1,0 +1,1 @@
+"""Transactions: who may write in one, and how it ends."""

@@ -1,0 +1,133 @@
+"""The transaction coordinator, for handlers, Produce and periodic tasks.
+
+Most brokers never see a transaction. So what does the work is imported when a transactional id is
+first looked for, or when a start finds `__transaction_state`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.coordinator.transactions.needs import NeededFirst
+from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from broker.coordinator.transactions.needs import Participants, ProducerIds
+    from broker.coordinator.transactions.runtime import TransactionRuntime
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topics import Topics
+    from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker. Belongs to the loop.
+
+    `transaction_version` gives the finalized level of that feature, `wall_ms` ms since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentSettings,
+        loop: asyncio.AbstractEventLoop,
+        topics: Topics,
+        disk: DiskState,
+        appends: Appends,
+        group_commit: GroupCommit,
+        participants: Participants,
+        producer_ids: ProducerIds,
+        transaction_version: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._parts: dict[str, Any] = {
+            "settings": settings,
+            "loop": loop,
+            "topics": topics,
+            "disk": disk,
+            "appends": appends,
+            "group_commit": group_commit,
+            "participants": participants,
+            "producer_ids": producer_ids,
+            "transaction_version": transaction_version,
+            "wall_ms": wall_ms,
+        }
+        self._runtime: TransactionRuntime | None = None
+
+    @property
+    def runtime(self) -> TransactionRuntime:
+        """The part that does the work, imported and made at first use."""
+        if self._runtime is None:
+            from broker.coordinator.transactions.runtime import TransactionRuntime
+
+            self._runtime = TransactionRuntime(**self._parts)
+        return self._runtime
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the state topic is; without it no transactional id is known."""
+        return TRANSACTION_TOPIC in self._topics.by_name
+
+    def start(self) -> None:
+        """Begin to load what an earlier run, or Apache Kafka, has left."""
+        if self.is_there:
+            self.runtime.take_topic()
+
+    def stop(self) -> None:
+        """Write nothing more; what is half done is finished by the next start."""
+        if self._runtime is not None:
+            self._runtime.stop()
+
+    def require_topic(self) -> None:
+        """Somebody looks for the coordinator of a transactional id. Raises NeededFirst."""
+        runtime = self.runtime
+        if not runtime.take_topic():
+            raise NeededFirst(runtime.create_topic)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        add: bool,
+    ) -> None:
+        """Whether these partitions belong to the open transaction of this producer.
+
+        With `add` (TV2: Produce v12 and later, TxnOffsetCommit v5) they are made so, and the record
+        that says it is in the file of the state topic.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH,
+        CONCURRENT_TRANSACTIONS while the end of the last one is under way, TRANSACTION_ABORTABLE
+        for a partition that was not added, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE
+        when the disk refuses.
+        """
+        if not self.is_there:
+            raise KafkaError(
+                f"transactional id {transactional_id!r} is not known",
+                code=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            )
+        try:
+            self.runtime.verify(transactional_id, producer_id, epoch, partitions, add=add)
+        except KafkaError as error:
+            if error.code is not ErrorCode.PRODUCER_FENCED:
+                raise
+            # Kafka's partitions say it so in every version.
+            raise KafkaError(str(error), code=ErrorCode.INVALID_PRODUCER_EPOCH) from None
+
+    def look_for_timed_out(self) -> None:
+        """Abort the transactions whose time is up."""
+        if self._runtime is not None:
+            self._runtime.look_for_timed_out()
+
+    def look_for_expired(self) -> None:
+        """Forget the ids that nobody has used for transactional.id.expiration.ms."""
+        if self._runtime is not None:
+            self._runtime.look_for_expired()

@@ -1,0 +1,192 @@
+"""The ends of transactions: decided on the disk, then carried out.
+
+    Prepare written -> group commit -> markers -> Complete written -> told
+
+What the disk refuses after the decision is tried again until it comes about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import logs
+from broker.coordinator.transactions import transaction as machine
+from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from broker.coordinator.transactions.needs import Participants
+    from broker.coordinator.transactions.shard import TransactionShard
+    from broker.coordinator.transactions.transaction import Transaction
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.topics import Topics
+    from broker.producing.group_commit import GroupCommit
+    from storage.log import Log
+
+    Done = Callable[[ErrorCode, int, int], None]
+    """Called with a code, and the producer id and epoch after the end if that is NONE."""
+
+RETRY_S = 1.0
+"""Between two tries to write markers, or Complete, that the disk has refused."""
+
+
+class Ends:
+    """Writes the records of transactional ids, and carries out their ends. Belongs to the loop.
+
+    What waits for another try is bounded by the transactions that there are.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentSettings,
+        loop: asyncio.AbstractEventLoop,
+        topics: Topics,
+        group_commit: GroupCommit,
+        participants: Participants,
+        transaction_version: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._topics = topics
+        self._group_commit = group_commit
+        self._participants = participants
+        self._transaction_version = transaction_version
+        self._wall_ms = wall_ms
+        self._unfinished: dict[str, tuple[TransactionShard, list[tuple[str, int]]]] = {}
+        """Ends with the partitions whose marker could not be written yet."""
+        self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
+        """Markers of a start that could not be written yet."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Carry out nothing more; the next start does."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def decide(
+        self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
+    ) -> None:
+        """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
+        ends = [self._next_offset(place) for place in decided.partitions]
+        self.write(shard, transactional_id, decided, ends=ends)
+        if self._settings.current.log_flush_policy != "ack":
+            self._carry_out(shard, transactional_id, decided, done)
+            return
+
+        def synced(failed: dict[Log, str]) -> None:
+            if failed:
+                # The next start finds it on the disk or not. Until then the log takes no more.
+                shard.ending.pop(transactional_id, None)
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
+            elif not self._stopped:
+                self._carry_out(shard, transactional_id, decided, done)
+
+        self._group_commit.wait([shard.partition.log], synced)
+
+    def _next_offset(self, place: tuple[str, int]) -> int:
+        partition = self._topics.partition(*place)
+        return 0 if partition is None else partition.log.next_offset
+
+    def _carry_out(
+        self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
+    ) -> None:
+        shard.states[transactional_id] = decided
+        del shard.ending[transactional_id]
+        self.finish(shard, transactional_id, list(decided.partitions))
+        # It is decided, so it is told also where a disk has refused a marker: that comes later.
+        after = machine.completed(decided, now_ms=0)
+        done(ErrorCode.NONE, after.producer_id, after.epoch)
+
+    def finish(
+        self, shard: TransactionShard, transactional_id: str, partitions: list[tuple[str, int]]
+    ) -> None:
+        """Write the markers of an end, and that it is complete; what the disk refuses later."""
+        decided = shard.get(transactional_id)
+        assert decided is not None
+        try:
+            left = self._write_markers(shard, decided, partitions)
+            if not left:
+                self.write(
+                    shard, transactional_id, machine.completed(decided, now_ms=self._wall_ms())
+                )
+                self._unfinished.pop(transactional_id, None)
+                return
+        except KafkaError:
+            left = []  # which has been said
+        self._unfinished[transactional_id] = shard, left
+        self._try_later()
+
+    def mend(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        decided: Transaction,
+        partitions: list[tuple[str, int]],
+    ) -> None:
+        """Write markers that a start has found missing. Until they are there, nothing new may be
+        begun under this id: it would lie before them."""
+        left = self._write_markers(shard, decided, partitions)
+        if left:
+            shard.ending[transactional_id] = decided
+            self._lost.append((shard, transactional_id, decided, left))
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if self._retry is None and not self._stopped:
+            self._retry = self._loop.call_later(RETRY_S, self._try_again)
+
+    def _write_markers(
+        self, shard: TransactionShard, decided: Transaction, partitions: list[tuple[str, int]]
+    ) -> list[tuple[str, int]]:
+        """Write the markers of an end; those that could not be written."""
+        if not partitions:
+            return []
+        try:
+            return self._participants.write_markers(
+                decided.producer_id,
+                decided.epoch,
+                commit=decided.is_commit,
+                coordinator_epoch=shard.epoch,
+                partitions=partitions,
+            )
+        except Exception as error:  # whatever it is, the end is decided and must come about
+            logs.fault_once_a_minute("markers were not written", error, TRANSACTION_TOPIC)
+            return partitions
+
+    def _try_again(self) -> None:
+        self._retry = None
+        lost, self._lost = self._lost, []
+        for shard, transactional_id, decided, left in lost:
+            shard.ending.pop(transactional_id, None)
+            self.mend(shard, transactional_id, decided, left)
+        for transactional_id, (shard, left) in list(self._unfinished.items()):
+            self.finish(shard, transactional_id, left)
+
+    def write(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        after: Transaction,
+        *,
+        ends: Sequence[int] | None = None,
+    ) -> None:
+        """Write a record and let memory follow, but for a decision, which counts when it is on the
+        disk. Raises KafkaError, and then nothing has changed."""
+        shard.write(
+            transactional_id,
+            after,
+            transaction_version=self._transaction_version(),
+            now_ms=self._wall_ms(),
+            ends=ends,
+        )
+        if after.state in machine.PREPARED:
+            shard.ending[transactional_id] = after
+        else:
+            shard.states[transactional_id] = after

@@ -1,0 +1,263 @@
+"""Reading partitions of `__transaction_state` back into memory after a start.
+
+The last record of an id is its state. Of each id the last end that was decided is found besides:
+its markers were written without waiting for the disk, and a loss of power may have taken them.
+
+Everything is doubted: what is damaged, foreign or makes no sense is left out, alone, with its
+reason. Kafka 3.9 loads such a partition for ever (storage.md 0.3, rule 9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker import logs
+from broker.coordinator.transactions.transaction import PREPARED, Transaction, from_value
+from broker.workers import Worker
+from protocol.logdata.transactions import (
+    ENDS_HEADER,
+    TransactionState,
+    UnknownRecord,
+    decode_ends,
+    decode_key,
+    decode_value,
+    glance,
+)
+from protocol.records.batch import Batch
+from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.layout import CONTROL_BIT
+from protocol.records.walk import walk
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from broker.coordinator.transactions.shard import TransactionShard
+    from protocol.records.record import Record
+    from storage.slices import FileSlice
+
+AT_ONCE_BYTES = 256 * 1024
+"""All shards together are loaded without a thread up to so many bytes."""
+SLICE_BYTES = 1024 * 1024
+FORMAT_2 = 2
+_KNOWN = frozenset(TransactionState)
+_NOT_AT_REST = PREPARED | {TransactionState.ONGOING}
+
+
+class LastEnd(NamedTuple):
+    """The last end of an id that was decided. `ends` are the next offsets of its partitions then,
+    in their order; None if Apache Kafka wrote it."""
+
+    decided: Transaction
+    ends: tuple[int, ...] | None
+
+    def reaches(self, place: tuple[str, int], offset: int) -> bool:
+        """Whether what is open in this partition since this offset was ended by it."""
+        if place not in self.decided.partitions:
+            return False
+        if self.ends is None:
+            return self.decided.state in PREPARED
+        return offset < self.ends[list(self.decided.partitions).index(place)]
+
+
+RawEnd = tuple[bytes, bytes | None]
+"""The value of a record that ends a transaction, and its header with the next offsets."""
+
+
+def last_end_of(raw: RawEnd | None) -> LastEnd | None:
+    """The same decoded; None if it makes no sense."""
+    if raw is None:
+        return None
+    try:
+        decided = from_value(decode_value(raw[0]))
+    except (UnknownRecord, ValueError):
+        return None
+    return LastEnd(decided, decode_ends(raw[1], len(decided.partitions)))
+
+
+class Loaded:
+    """The content of one partition, as far as it has been fed. Touches nothing else, so that a
+    thread may fill it."""
+
+    def __init__(self, start_offset: int) -> None:
+        self.next_offset = start_offset
+        """The offset to read next."""
+        self.states: dict[str, Transaction | bytes] = {}
+        self.records = 0
+        self.skipped = 0
+        self.reason = ""
+        """Why the last of those that were skipped was."""
+        self.ends: dict[str, RawEnd] = {}
+        """Of each id the last end that was decided."""
+
+    def feed(self, data: bytes) -> None:
+        """Load whole batches, which follow those of the last call. Raises CorruptBatch where the
+        length of one can't be believed; what comes before it has been loaded."""
+        for position, size, magic in walk(data):
+            if magic != FORMAT_2:
+                raise CorruptBatch(f"an entry of format {magic}, the topic has never had it")
+            batch = Batch(memoryview(data)[position : position + size])
+            if not batch.is_intact():
+                self._skip(f"the checksum of the batch at offset {batch.base_offset} is wrong")
+            elif not batch.attributes & CONTROL_BIT:
+                self._batch(batch)
+            self.next_offset = batch.last_offset + 1
+
+    def _batch(self, batch: Batch) -> None:
+        try:
+            for record in batch.records():
+                self._record(record)
+        except InvalidRecord as error:
+            self._skip(str(error))
+
+    def _record(self, record: Record) -> None:
+        try:
+            transactional_id = decode_key(record.key)
+            if record.value is None:
+                self.states.pop(transactional_id, None)
+                self.ends.pop(transactional_id, None)
+                return
+            _, status = glance(record.value)
+            if status not in _KNOWN:
+                raise UnknownRecord(f"state {status} of {transactional_id!r}, known are 0 to 7")
+            value = bytes(record.value)
+        except UnknownRecord as error:
+            self._skip(f"offset {record.offset}: {error}")
+            return
+        self.records += 1
+        self.states[transactional_id] = value
+        if status in PREPARED:
+            self.ends[transactional_id] = (value, dict(record.headers).get(ENDS_HEADER))
+
+    def _skip(self, reason: str) -> None:
+        self.skipped += 1
+        self.reason = reason
+
+    def open(self) -> dict[str, Transaction]:
+        """The ids whose transaction has not ended; those that can't be decoded are left out."""
+        found = {}
+        for transactional_id, value in list(self.states.items()):
+            assert type(value) is bytes
+            if glance(value)[1] not in _NOT_AT_REST:
+                continue
+            try:
+                found[transactional_id] = from_value(decode_value(value))
+            except (UnknownRecord, ValueError) as error:
+                self._skip(f"{transactional_id!r}: {error}")
+                del self.states[transactional_id]
+        self.states.update(found)
+        return found
+
+
+class TransactionLoads:
+    """Loads shards one after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker = Worker(loop, "transactions")
+        self._waiting: list[TransactionShard] = []
+        self._taken_up: Callable[[TransactionShard, Loaded], None]
+        self._done: Callable[[], None]
+        self._stopped = False
+        self.records = 0
+        self.skipped = 0
+
+    def begin(
+        self,
+        shards: Sequence[TransactionShard],
+        taken_up: Callable[[TransactionShard, Loaded], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Load these; `taken_up` is called for each on the loop with what it holds, `done` after
+        the last. One that can't be read stays unknown: as a new one it would lose transactions."""
+        self._taken_up, self._done = taken_up, done
+        self._waiting = [one for one in reversed(shards) if one.partition.log.unavailable is None]
+        if sum(_bytes(shard) for shard in self._waiting) > AT_ONCE_BYTES:
+            self._load_next()
+            return
+        while self._waiting:
+            shard = self._waiting.pop()
+            loaded = Loaded(shard.partition.log.start_offset)
+            while (data := self._slice(shard, loaded)) is not None:
+                self._fed(shard, loaded, _feed(loaded, data))
+            self._finish(shard, loaded)
+        done()
+
+    def stop(self) -> None:
+        """Load no more."""
+        self._stopped = True
+        self._worker.stop()
+
+    def _load_next(self) -> None:
+        if self._stopped:
+            return
+        if not self._waiting:
+            logs.info("transactions loaded", records=self.records, skipped=self.skipped)
+            self._done()
+            return
+        shard = self._waiting.pop()
+        self._load_slices(shard, Loaded(shard.partition.log.start_offset))
+
+    def _load_slices(self, shard: TransactionShard, loaded: Loaded) -> None:
+        if self._stopped:
+            return
+        data = self._slice(shard, loaded)
+        if data is None:
+            self._finish(shard, loaded)
+            self._load_next()
+            return
+
+        def fed(error: Exception | None) -> None:
+            self._fed(shard, loaded, error)
+            self._load_slices(shard, loaded)
+
+        self._worker.run(lambda: _feed(loaded, data), fed)
+
+    def _slice(self, shard: TransactionShard, loaded: Loaded) -> FileSlice | None:
+        """The next slice of the log; None at its end."""
+        while True:
+            try:
+                return shard.partition.log.read(loaded.next_offset, SLICE_BYTES)
+            except (CorruptBatch, OSError) as error:
+                self._pass_over(shard, loaded, error)
+
+    def _fed(self, shard: TransactionShard, loaded: Loaded, error: Exception | None) -> None:
+        if error is not None:
+            self._pass_over(shard, loaded, error)
+
+    def _pass_over(self, shard: TransactionShard, loaded: Loaded, error: Exception) -> None:
+        """Go on behind what cannot be read: with the next segment, or at the end."""
+        log, offset = shard.partition.log, loaded.next_offset
+        logs.error(
+            "a part of __transaction_state can't be read: transactions may be lost",
+            log=log.name,
+            offset=offset,
+            reason=str(error),
+        )
+        after = [base for base in log.segments.base_offsets if base > offset]
+        loaded.next_offset = min(after, default=log.written_offset)
+        loaded.skipped += 1
+
+    def _finish(self, shard: TransactionShard, loaded: Loaded) -> None:
+        self._taken_up(shard, loaded)
+        self.records += loaded.records
+        self.skipped += loaded.skipped
+        if loaded.reason:
+            logs.warning(
+                "records of transactions were skipped",
+                log=shard.partition.log.name,
+                count=loaded.skipped,
+                last=loaded.reason,
+            )
+
+
+def _feed(loaded: Loaded, data: FileSlice) -> Exception | None:
+    """Load a slice; why not all of it, if so."""
+    try:
+        loaded.feed(bytes(data.read()))
+    except (CorruptBatch, OSError) as error:
+        return error
+    return None
+
+
+def _bytes(shard: TransactionShard) -> int:
+    return sum(segment.byte_size() for segment in shard.partition.log.segments)

@@ -1,0 +1,452 @@
+"""Transactions at work: their shards, the records of each state, and the ends.
+
+An end is decided when its record, Prepare, is on the disk: that is the one sync. Markers, and
+Complete after them, are written without waiting for another:
+
+    EndTxn -> Prepare written -> group commit -> markers -> Complete written -> answer
+
+Until Prepare is on the disk others are told CONCURRENT_TRANSACTIONS. What a loss of power takes of
+the rest the next start writes again (`settling`).
+
+The shards exist when `__transaction_state` does, which is made when the coordinator of a
+transactional id is first looked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import logs
+from broker.coordinator.transactions import transaction as machine
+from broker.coordinator.transactions.ends import Ends
+from broker.coordinator.transactions.loading import TransactionLoads
+from broker.coordinator.transactions.needs import NeededFirst
+from broker.coordinator.transactions.settling import settle
+from broker.coordinator.transactions.shard import TransactionShard
+from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from broker.slicing import Slicer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.offsets import shard_of
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Sequence
+
+    from broker.coordinator.transactions.ends import Done
+    from broker.coordinator.transactions.loading import Loaded, RawEnd
+    from broker.coordinator.transactions.needs import Participants, ProducerIds
+    from broker.coordinator.transactions.transaction import Transaction
+    from broker.current_settings import CurrentSettings
+    from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition
+    from broker.partitions.topics import Topics
+    from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
+    from storage.steps import Steps
+
+EXPIRY_STEP = 500
+"""Ids that are looked at in one step, and tombstones of one batch at most."""
+SLICE_S, PAUSE_S = 0.001, 0.02
+
+
+class TransactionRuntime:
+    """The shards of this broker and all that transactions need of the world. Belongs to the
+    loop."""
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentSettings,
+        loop: asyncio.AbstractEventLoop,
+        topics: Topics,
+        disk: DiskState,
+        appends: Appends,
+        group_commit: GroupCommit,
+        participants: Participants,
+        producer_ids: ProducerIds,
+        transaction_version: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.shards: list[TransactionShard] = []
+        self.loads = TransactionLoads(loop)
+        self._settings = settings
+        self._loop = loop
+        self._topics = topics
+        self._disk = disk
+        self._appends = appends
+        self._producer_ids = producer_ids
+        self._transaction_version = transaction_version
+        self._wall_ms = wall_ms
+        self._slicer = Slicer(loop, "transactions", slice_s=SLICE_S, pause_s=PAUSE_S)
+        self._last_ends: dict[str, RawEnd] = {}
+        """Of ids that were loaded, until all shards are settled."""
+        self._damaged: set[TransactionShard] = set()
+        self._deadlines_ms: dict[str, int] = {}
+        """When the time of each open transaction is up, on a clock that never goes back."""
+        self.ends = Ends(
+            settings=settings,
+            loop=loop,
+            topics=topics,
+            group_commit=group_commit,
+            participants=participants,
+            transaction_version=transaction_version,
+            wall_ms=wall_ms,
+        )
+        self.aborted = 0
+        """Transactions whose time was up."""
+        self.expired = 0
+
+    # Shards
+
+    def take_topic(self) -> bool:
+        """Whether the topic exists; when it is first seen its shards are made, and their load
+        begins."""
+        if self.shards:
+            return True
+        topic = self._topics.by_name.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return False
+        self.shards = [
+            TransactionShard(partition, disk=self._disk, appends=self._appends)
+            for partition in topic.partitions
+        ]
+        self.loads.begin(self.shards, self._take_up, self._settle)
+        return True
+
+    def create_topic(self) -> Steps[None]:
+        """Make the topic. Raises KafkaError: COORDINATOR_NOT_AVAILABLE."""
+        if self.take_topic():
+            return
+        try:
+            topic = yield from self._topics.create_automatically(
+                TRANSACTION_TOPIC, now_ms=self._wall_ms()
+            )
+        except (KafkaError, OSError) as error:
+            if not self._disk.noticed(error):
+                logs.error_once_a_minute("topic not created", str(error), TRANSACTION_TOPIC)
+            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        logs.info("topic created", topic=TRANSACTION_TOPIC, partitions=len(topic.partitions))
+        self.take_topic()
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self.loads.stop()
+        self._slicer.stop()
+        self.ends.stop()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether there are ids that are not known yet."""
+        return self.take_topic() and not all(shard.loaded for shard in self.shards)
+
+    def shard(self, transactional_id: str) -> TransactionShard:
+        """The shard of an id. Raises KafkaError: NOT_COORDINATOR where there is no topic, so that
+        the client looks for the coordinator and has it made; COORDINATOR_LOAD_IN_PROGRESS."""
+        if not self.take_topic():
+            raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
+        shard = self.shards[shard_of(transactional_id, len(self.shards))]
+        if not shard.loaded:
+            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def known(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
+        """An id with its shard. Raises KafkaError as `shard`, INVALID_REQUEST for an empty id,
+        INVALID_PRODUCER_ID_MAPPING for one that is not known."""
+        if not transactional_id:
+            raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
+        shard = self.shard(transactional_id)
+        now = shard.get(transactional_id)
+        if now is None:
+            raise KafkaError(
+                f"transactional id {transactional_id!r} is not known",
+                code=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            )
+        return shard, now
+
+    def all(self) -> Iterator[tuple[str, Transaction]]:
+        """All ids that have been loaded."""
+        for shard in self.shards:
+            if shard.loaded:
+                yield from shard.all()
+
+    def now_ms(self) -> int:
+        """ms on a clock that never goes back; time-outs count in it."""
+        return int(self._loop.time() * 1000)
+
+    def _take_up(self, shard: TransactionShard, loaded: Loaded) -> None:
+        """A shard has been read: its open transactions go on."""
+        opened = loaded.open()
+        shard.states = loaded.states
+        for transactional_id, now in opened.items():
+            if now.state is machine.ONGOING:
+                self._watch(transactional_id, now)
+            else:
+                shard.ending[transactional_id] = now  # nobody may touch it before it is settled
+        self._last_ends.update(loaded.ends)
+        if loaded.skipped:
+            self._damaged.add(shard)
+        shard.loaded = True
+
+    def _settle(self) -> None:
+        """All shards have been read: finish what a stop or a crash has left half done."""
+        settle(self, self.ends, self._topics, self._last_ends, self._damaged)
+        self._last_ends = {}
+
+    # InitProducerId
+
+    def initialize(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        aborted: Callable[[ErrorCode], None],
+    ) -> tuple[Partition, Transaction] | None:
+        """An instance of a producer begins: its id and epoch, to be told when the partition is on
+        the disk. None where a transaction is open: it is aborted, `aborted` is called with the code
+        for the answer then, and the instance has to come again.
+
+        Raises NeededFirst; KafkaError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and those of `shard`.
+        """
+        if not transactional_id:
+            raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
+        most_ms = self._settings.current.transaction_max_timeout_ms
+        if not 0 < timeout_ms <= most_ms:
+            raise KafkaError(
+                f"a transaction timeout of {timeout_ms} ms, wanted 1 to {most_ms}",
+                code=ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            )
+        if not self.take_topic():
+            raise NeededFirst(self.create_topic)
+        shard, now_ms = self.shard(transactional_id), self._wall_ms()
+        now = shard.get(transactional_id)
+        if now is None:
+            now = machine.first(self._new_producer_id(), timeout_ms, now_ms)
+        if transactional_id in shard.ending:
+            raise KafkaError(code=ErrorCode.CONCURRENT_TRANSACTIONS)
+        after = machine.initialized(
+            now,
+            timeout_ms=timeout_ms,
+            expected=None if expected is None else machine.Expected(*expected),
+            new_producer_id=self._new_producer_id,
+            transaction_version=self._transaction_version(),
+            now_ms=now_ms,
+        )
+        if after.state in machine.PREPARED:
+
+            def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
+                aborted(code or ErrorCode.CONCURRENT_TRANSACTIONS)
+
+            self._decide(shard, transactional_id, after, done)
+            return None
+        self.ends.write(shard, transactional_id, after)
+        return shard.partition, after
+
+    def _new_producer_id(self) -> int:
+        """Raises NeededFirst where none is reserved."""
+        if not self._producer_ids.has_producer_ids:
+            raise NeededFirst(self._reserve)
+        return self._producer_ids.next_producer_id()
+
+    def _reserve(self) -> Steps[None]:
+        try:
+            yield from self._producer_ids.reservation()
+        except OSError as error:
+            if not self._disk.noticed(error):
+                logs.error_once_a_minute("producer ids not reserved", str(error), TRANSACTION_TOPIC)
+            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+    # Partitions
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        client_version: int,
+    ) -> None:
+        """Make these partitions part of the transaction, which begins with the first of them.
+
+        The record is in the file and need not be on the disk: Prepare names all partitions again,
+        and a start goes by what is open in them. Raises KafkaError as `known` and `machine.added`,
+        COORDINATOR_NOT_AVAILABLE when the disk refuses.
+        """
+        shard, now = self.known(transactional_id)
+        after = machine.added(
+            now,
+            producer_id,
+            epoch,
+            partitions,
+            pending=transactional_id in shard.ending,
+            client_version=client_version,
+            now_ms=self._wall_ms(),
+        )
+        if after is not None:
+            self.ends.write(shard, transactional_id, after)
+            if now.state is not machine.ONGOING:
+                self._watch(transactional_id, after)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        add: bool,
+    ) -> None:
+        """See TransactionCoordinator.verify; an old epoch is PRODUCER_FENCED here."""
+        if add:
+            self.add(transactional_id, producer_id, epoch, partitions, client_version=machine.TV2)
+            return
+        missing = self.missing(transactional_id, producer_id, epoch, partitions)
+        if missing:
+            topic, index = missing[0]
+            raise KafkaError(
+                f"{topic}-{index} is not part of the transaction of {transactional_id!r}",
+                code=ErrorCode.TRANSACTION_ABORTABLE,
+            )
+
+    def missing(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[tuple[str, int]],
+    ) -> list[tuple[str, int]]:
+        """Those of these partitions that are not part of the open transaction. Raises KafkaError as
+        `known` and `machine.verify`."""
+        shard, now = self.known(transactional_id)
+        pending = transactional_id in shard.ending
+        added = machine.verify(now, producer_id, epoch, pending=pending)
+        return [place for place in partitions if place not in added]
+
+    # Ends
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        client_version: int,
+        done: Done,
+    ) -> None:
+        """Commit or abort; `done` is called, now or later, when that can be told.
+
+        Raises NeededFirst; KafkaError as `known` and `machine.ended`, COORDINATOR_NOT_AVAILABLE
+        when the disk refuses: nothing is decided then.
+        """
+        shard, now = self.known(transactional_id)
+        after = machine.ended(
+            now,
+            producer_id,
+            epoch,
+            commit=commit,
+            pending=transactional_id in shard.ending,
+            client_version=client_version,
+            new_producer_id=self._new_producer_id,
+            now_ms=self._wall_ms(),
+        )
+        if after is None:
+            done(ErrorCode.NONE, now.producer_id, now.epoch)
+        else:
+            self._decide(shard, transactional_id, after, done)
+
+    def _decide(
+        self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
+    ) -> None:
+        self.ends.decide(shard, transactional_id, decided, done)
+        self._deadlines_ms.pop(transactional_id, None)
+
+    def adopt(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        now: Transaction,
+        partitions: Sequence[tuple[str, int]],
+    ) -> None:
+        """Take these partitions, in which its producer has something open, for part of the
+        transaction of this id. Raises KafkaError."""
+        after = machine.added(
+            now,
+            now.producer_id,
+            now.epoch,
+            partitions,
+            pending=False,
+            client_version=now.client_version,
+            now_ms=self._wall_ms(),
+        )
+        if after is not None:
+            self.ends.write(shard, transactional_id, after)
+            self._watch(transactional_id, after)
+
+    # Time
+
+    def _watch(self, transactional_id: str, now: Transaction) -> None:
+        """A transaction is open: note when its time is up."""
+        left_ms = now.start_ms + now.timeout_ms - self._wall_ms()
+        self._deadlines_ms[transactional_id] = self.now_ms() + min(max(left_ms, 0), now.timeout_ms)
+
+    def look_for_timed_out(self) -> None:
+        """Abort the transactions whose time is up; their producers are fenced."""
+        now_ms = self.now_ms()
+        due = [one for one, deadline_ms in self._deadlines_ms.items() if deadline_ms < now_ms]
+        for transactional_id in due:
+            shard = self.shards[shard_of(transactional_id, len(self.shards))]
+            now = shard.get(transactional_id)
+            if now is None or now.state is not machine.ONGOING or transactional_id in shard.ending:
+                self._deadlines_ms.pop(transactional_id)
+                continue
+            after = machine.fenced(
+                now, transaction_version=self._transaction_version(), now_ms=self._wall_ms()
+            )
+            try:
+                self._decide(
+                    shard, transactional_id, after, partial(self._aborted, transactional_id)
+                )
+            except KafkaError:
+                continue  # which has been said; the disk may have room at the next look
+
+    def _aborted(self, transactional_id: str, code: ErrorCode, _id: int, _epoch: int) -> None:
+        if code is ErrorCode.NONE:
+            self.aborted += 1
+            logs.info("transaction aborted: its time was up", transactional_id=transactional_id)
+
+    def look_for_expired(self) -> None:
+        """Forget the ids that nobody has used for transactional.id.expiration.ms."""
+        if not self._slicer.is_running:
+            self._slicer.run(self._expire(), lambda: None, self._not_expired)
+
+    def _expire(self) -> Iterator[None]:
+        after_ms = self._settings.current.transactional_id_expiration_ms
+        for shard in self.shards:
+            if not shard.loaded:
+                continue
+            gone: list[str] = []
+            for number, (transactional_id, now) in enumerate(shard.all()):
+                if transactional_id not in shard.ending and machine.is_expired(
+                    now, now_ms=self._wall_ms(), after_ms=after_ms
+                ):
+                    gone.append(transactional_id)
+                if number % EXPIRY_STEP == EXPIRY_STEP - 1:
+                    self._forget(shard, gone)
+                    yield
+            self._forget(shard, gone)
+            yield
+
+    def _forget(self, shard: TransactionShard, gone: list[str]) -> None:
+        if gone:
+            shard.forget(gone, now_ms=self._wall_ms())
+            self.expired += len(gone)
+            gone.clear()
+
+    def _not_expired(self, error: Exception) -> None:
+        """The next look begins anew."""
+        if not isinstance(error, KafkaError):
+            logs.fault_once_a_minute("expiration of transactional ids failed", error, "ids")

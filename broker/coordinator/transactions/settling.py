@@ -1,0 +1,165 @@
+"""After a start: the ends and transactions that a crash or a stop has left half done.
+
+What the state topic says last may be more, or less, than what the partitions hold, for only the
+decision of an end was waited for. So, of every producer of ours with something open in a partition:
+
+- it was ended by a decision that the log still has: the marker was lost, and is written again;
+- its id is in the same epoch: it belongs to the transaction of now, whose record was lost. That is
+  open as it was for its client, and has its time;
+- its id has gone on to another epoch: whoever wrote it was fenced, and it is aborted.
+
+A producer that no transactional id here has is none of our business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from broker import logs
+from broker.coordinator.transactions import transaction as machine
+from broker.coordinator.transactions.loading import last_end_of
+from protocol.errors import KafkaError
+from protocol.logdata.transactions import TransactionState, glance
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from broker.coordinator.transactions.ends import Ends
+    from broker.coordinator.transactions.loading import LastEnd, RawEnd
+    from broker.coordinator.transactions.shard import TransactionShard
+    from broker.coordinator.transactions.transaction import Transaction
+    from broker.partitions.topic import Topic
+
+    Place = tuple[str, int]
+    Opened = dict[Place, tuple[int, int]]
+    """Of one producer, by partition: its epoch, and since which offset it has something open."""
+
+
+class Runtime(Protocol):
+    """The part of `TransactionRuntime` that settling needs."""
+
+    @property
+    def shards(self) -> list[TransactionShard]: ...
+
+    def adopt(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        now: Transaction,
+        partitions: Sequence[Place],
+    ) -> None: ...
+
+
+def settle(
+    runtime: Runtime,
+    ends: Ends,
+    topics: Iterable[Topic],
+    last_ends: Mapping[str, RawEnd],
+    damaged: Collection[TransactionShard],
+) -> None:
+    """Bring state topic and partitions together. Of shards that are `damaged` only ends that were
+    decided are finished: what else is missing may have been in the records that were lost."""
+    opened = open_transactions(topics)
+    for shard in runtime.shards:
+        for transactional_id, decided in list(shard.ending.items()):
+            del shard.ending[transactional_id]
+            of_producer = opened.get(decided.producer_id, {})
+            ended = _ended_by(last_end_of(last_ends.get(transactional_id)), decided, of_producer)
+            ends.finish(shard, transactional_id, ended)
+            for place in ended:
+                of_producer.pop(place, None)
+    if not opened:
+        return
+    for shard in runtime.shards:
+        for transactional_id in shard.states:
+            raw = last_ends.get(transactional_id)
+            if raw is not None and glance(raw[0])[0] in opened:
+                _mend(ends, shard, transactional_id, last_end_of(raw), opened)
+        if shard not in damaged:
+            for transactional_id in _with_something_open(shard, opened):
+                _go_on(runtime, ends, shard, transactional_id, opened)
+
+
+def open_transactions(topics: Iterable[Topic]) -> dict[int, Opened]:
+    """What is open in all partitions, by producer id."""
+    found: dict[int, Opened] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            producers = partition.log.producers
+            if producers.oldest_open < 0:
+                continue
+            for producer_id, producer in producers.known():
+                epoch, opened = producer[0], producer[5]
+                if opened >= 0:
+                    place = (topic.name, partition.index)
+                    found.setdefault(producer_id, {})[place] = epoch, opened
+    return found
+
+
+def _ended_by(last_end: LastEnd | None, decided: Transaction, opened: Opened) -> list[Place]:
+    """The partitions that have yet to get the marker of a decision. Where Kafka wrote it, all."""
+    if last_end is None or last_end.ends is None:
+        return list(decided.partitions)
+    return [place for place, (_, since) in opened.items() if last_end.reaches(place, since)]
+
+
+def _with_something_open(shard: TransactionShard, opened: Mapping[int, Opened]) -> list[str]:
+    """The ids of a shard whose producer has something open."""
+    return [
+        transactional_id
+        for transactional_id, found in shard.states.items()
+        if (glance(found)[0] if isinstance(found, bytes) else found.producer_id) in opened
+    ]
+
+
+def _mend(
+    ends: Ends,
+    shard: TransactionShard,
+    transactional_id: str,
+    last_end: LastEnd | None,
+    opened: Mapping[int, Opened],
+) -> None:
+    """Write the markers that were lost of an end that is complete."""
+    if last_end is None:
+        return
+    of_producer = opened[last_end.decided.producer_id]
+    lost = [place for place, (_, since) in of_producer.items() if last_end.reaches(place, since)]
+    if lost:
+        ends.mend(shard, transactional_id, last_end.decided, lost)
+        logs.info(
+            "markers that were lost are written again",
+            transactional_id=transactional_id,
+            partitions=len(lost),
+        )
+    for place in lost:
+        del of_producer[place]
+
+
+def _go_on(
+    runtime: Runtime,
+    ends: Ends,
+    shard: TransactionShard,
+    transactional_id: str,
+    opened: Mapping[int, Opened],
+) -> None:
+    """Take up what is open and was not ended: the transaction of now, or that of somebody who was
+    fenced."""
+    now = shard.get(transactional_id)
+    if now is None or now.state in machine.PREPARED:
+        return  # the disk refused its markers, which are tried again
+    of_producer = opened[now.producer_id]
+    mine = [place for place, (epoch, _) in of_producer.items() if epoch == now.epoch]
+    old = [place for place, (epoch, _) in of_producer.items() if epoch < now.epoch]
+    if old:
+        aborted = now._replace(state=TransactionState.PREPARE_ABORT)
+        ends.mend(shard, transactional_id, aborted, old)
+        logs.info(
+            "what a fenced producer had open is aborted",
+            transactional_id=transactional_id,
+            partitions=len(old),
+        )
+    if mine:
+        try:
+            runtime.adopt(shard, transactional_id, now, mine)
+        except KafkaError as error:
+            logs.error_once_a_minute("transaction not resumed", str(error), transactional_id)
