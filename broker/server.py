@@ -54,7 +54,9 @@ from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
 from broker.producing.group_commit import GroupCommit
+from broker.producing.markers import Markers
 from broker.producing.preparing import Preparation
+from broker.producing.transactions import NoTransactions
 from broker.workers import SideBySide, Worker
 from config import ConfigError
 from protocol.connection import Routes
@@ -226,6 +228,13 @@ class Broker:
             wall_ms=self.now_ms,
             deletion_ms=self.deletion_clock.now_ms,
         )
+        self.markers = Markers(
+            topics=self.topics,
+            appends=self.appends,
+            disk=self.disk,
+            offsets=self.offsets,
+            wall_ms=self.now_ms,
+        )
 
     def _make_background(self) -> None:
         settings, loop, directory, disk = self.settings, self.loop, self.directory, self.disk
@@ -320,6 +329,7 @@ class Broker:
         parts.groups = self.groups
         parts.log_starts = self.log_starts
         parts.loop = self.loop
+        parts.markers = self.markers
         parts.node_id = self.settings.current.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]
@@ -328,6 +338,7 @@ class Broker:
         parts.remove_folders = self.folder_removal.remove_later
         parts.settings = self.settings
         parts.topics = self.topics
+        parts.transactions = NoTransactions()
         return parts
 
     def new_connection(self, listener: str) -> Connection:

@@ -12,6 +12,7 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 HEARTBEAT, SYNC_GROUP = 12, 14
 DELETE_TOPICS = 20
+TXN_OFFSET_COMMIT = 28
 
 NEVER = 2**15 - 1
 """For a code that no version of this API may have."""
@@ -31,6 +32,11 @@ SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
         NEVER,
         ErrorCode.REBALANCE_IN_PROGRESS,
     ),
+    (TXN_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (
+        2,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+    (TXN_OFFSET_COMMIT, ErrorCode.TRANSACTION_ABORTABLE): (4, ErrorCode.INVALID_TXN_STATE),
     (DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
 }
 """(API, code) -> the first version that knows the code, and what older versions get instead."""

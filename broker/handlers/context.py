@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
+    from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
+    from broker.producing.transactions import Coordinator
     from broker.workers import Worker
     from protocol.connection import Request, Routes
     from protocol.errors import KafkaError
@@ -56,6 +58,7 @@ class Parts:
     groups: GroupCoordinator
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
+    markers: Markers
     node_id: int
     offsets: OffsetCoordinator
     port_of: Callable[[str], int]
@@ -66,6 +69,7 @@ class Parts:
     """Removes the folders of a deleted topic after so many ms."""
     settings: CurrentSettings
     topics: Topics
+    transactions: Coordinator
 
     __slots__ = tuple(__annotations__)
 

@@ -80,10 +80,36 @@ class LazyHandler:
 
 
 LAZY = (
-    *(17, 29, 30, 31, 32, 33, 34, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51),
+    *(
+        17,
+        27,
+        28,
+        29,
+        30,
+        31,
+        32,
+        33,
+        34,
+        36,
+        37,
+        38,
+        39,
+        40,
+        41,
+        42,
+        43,
+        44,
+        45,
+        46,
+        47,
+        48,
+        49,
+        50,
+        51,
+    ),
     *(55, 57, 61, 64, 65, 66, 71, 72, 74),
 )
-"""The APIs of administration, and those that are only refused."""
+"""The APIs of administration and of transactions, and those that are only refused."""
 
 HANDLERS: dict[int, Handler] = {
     0: produce,
