@@ -230,9 +230,15 @@ class Broker:
             wall_ms=self.now_ms,
             deletion_ms=self.deletion_clock.now_ms,
         )
+        self.markers = Markers(
+            topics=self.topics,
+            appends=self.appends,
+            disk=self.disk,
+            offsets=self.offsets,
+            wall_ms=self.now_ms,
+        )
 
     def _make_transactions(self) -> None:
-        self.markers = Markers(topics=self.topics, appends=self.appends, wall_ms=self.now_ms)
         self.transactions = TransactionCoordinator(
             settings=self.settings,
             loop=self.loop,

@@ -64,7 +64,6 @@ CHANGED_AT_RUN_TIME = frozenset(
         "ssl.truststore.location",
         "ssl.truststore.password",
         "ssl.truststore.type",
-        "transaction.partition.verification.enable",
     }
 )
 """Keys that Kafka 3.9 changes at run time: a change of them is accepted, without effect as well."""

@@ -108,10 +108,6 @@ SERVICE_KEYS: list[Key] = [
         (("log.dir.failure.timeout.ms", int64, 30_000, at_least(1)),),
     ),
     *accepted(
-        "partitions and transactions live in one process, which always compares them",
-        (("transaction.partition.verification.enable", boolean, True),),
-    ),
-    *accepted(
         "it is a switch for the tests of Kafka itself",
         (
             ("metadata.log.segment.min.bytes", int32, 8_388_608, at_least(12)),

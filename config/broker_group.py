@@ -213,6 +213,17 @@ class GroupSettings(Settings):
         check=at_least(1),
         since="0.11.0",
     )
+    transaction_partition_verification_enable: bool = key(
+        "transaction.partition.verification.enable",
+        boolean,
+        True,
+        "Ask the coordinator, before a transactional batch or offset is stored, whether its "
+        "partition was added to the transaction. Otherwise a late batch may begin a transaction "
+        "that nobody ends. Producers that speak Produce v12 add partitions by writing to them, "
+        "whatever is set.",
+        since="3.6",
+        dynamic=True,
+    )
     transaction_state_log_num_partitions: int = key(
         "transaction.state.log.num.partitions",
         int32,

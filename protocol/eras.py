@@ -14,6 +14,7 @@ HEARTBEAT, SYNC_GROUP = 12, 14
 DELETE_TOPICS = 20
 INIT_PRODUCER_ID = 22
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN = 24, 25, 26
+TXN_OFFSET_COMMIT = 28
 
 NEVER = 2**15 - 1
 """For a code that no version of this API may have."""
@@ -37,6 +38,11 @@ SUBSTITUTES: dict[tuple[int, int], tuple[int, int]] = {
     (ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
     (ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
     (END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (TXN_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (
+        2,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+    (TXN_OFFSET_COMMIT, ErrorCode.TRANSACTION_ABORTABLE): (4, ErrorCode.INVALID_TXN_STATE),
     (DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
 }
 """(API, code) -> the first version that knows the code, and what older versions get instead."""

@@ -170,6 +170,11 @@ class ProducerStates:
                 f"{coordinator_epoch}, seen was {producer[4]}"
             )
 
+    def epoch_of(self, producer_id: int) -> int:
+        """The newest epoch that was seen of this producer, -1 for none."""
+        producer = self._producers.get(producer_id)
+        return NONE if producer is None else producer[0]
+
     def open_since(self, producer_id: int) -> int:
         """The first offset of this producer's open transaction, -1 for none."""
         return self._open.get(producer_id, NONE)

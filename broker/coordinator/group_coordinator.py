@@ -92,6 +92,7 @@ class GroupCoordinator:
         # For handlers, without another call.
         self.topics = runtime.topics
         self.now_ms = runtime.now_ms
+        self.shard = runtime.shard
         self.existing_shard = runtime.existing_shard
         self.with_topic = runtime.with_topic
         self.loaded_shards = runtime.loaded_shards

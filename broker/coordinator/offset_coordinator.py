@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
     from broker.current_settings import CurrentSettings
+    from broker.producing.markers import TransactionEnd
     from protocol.logdata.commits import Entry
     from protocol.logdata.offsets import Record
     from protocol.messages.offset_commit import OffsetCommitRequest
+    from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 SLICE_S = 0.002
 """A sweep over all groups holds the loop for so long at a time."""
@@ -104,6 +106,30 @@ class OffsetCoordinator:
             raise KafkaError(code=ErrorCode(code))
         return shard
 
+    def check_transactional(self, shard: Shard, request: TxnOffsetCommitRequest) -> None:
+        """Whether offsets may be committed in a transaction by this member. Raises KafkaError.
+
+        The first versions name no member, and are taken from anybody (KIP-447).
+        """
+        group_id = request.group_id
+        group = shard.state.groups.get(group_id)
+        generation, member_id = request.generation_id_or_member_epoch, request.member_id
+        instance_id, now_ms = request.group_instance_id, self._runtime.now_ms()
+        if group is None:
+            code = ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
+        elif isinstance(group, ClassicGroup):
+            code = group.check_commit(
+                member_id, generation, instance_id, now_ms, transactional=True
+            )
+        elif generation == -1 and not member_id and instance_id is None:
+            code = ErrorCode.NONE
+        else:
+            code = group.check_commit(member_id, generation, MEMBER_EPOCHS_SINCE, now_ms)
+            if code == ErrorCode.STALE_MEMBER_EPOCH:
+                code = ErrorCode.ILLEGAL_GENERATION
+        if code:
+            raise KafkaError(code=ErrorCode(code))
+
     def require(self, shard: Shard, group_id: str, conditions: list[tuple[str, int, int]]) -> None:
         """Check what a conditional commit expects: topic, partition, offset (-1 for none).
 
@@ -141,6 +167,13 @@ class OffsetCoordinator:
         if times_ms is not None:
             times_ms = [now_ms if time_ms < 0 else time_ms for time_ms in times_ms]
         producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        if producer is not None:
+            known = shard.partition.log.producers.epoch_of(producer_id)
+            if producer_epoch < known:
+                raise KafkaError(
+                    f"producer {producer_id} commits with epoch {producer_epoch}, seen was {known}",
+                    code=ErrorCode.INVALID_PRODUCER_EPOCH,
+                )
         try:
             batch = commit_batch(
                 group_id,
@@ -173,17 +206,24 @@ class OffsetCoordinator:
                     producer_id, base_offset + number, group_id, topic, index, committed
                 )
 
-    def end_transaction(
-        self, group_id: str, producer: tuple[int, int], *, commit: bool, coordinator_epoch: int
-    ) -> Shard:
-        """Show or drop what a producer committed for this group, and for others of its shard.
+    def end_transaction(self, index: int, end: TransactionEnd, *, if_open: bool) -> None:
+        """Show or drop what a transaction committed for groups of this partition, with a marker.
+        With `if_open` nothing is written where the transaction has committed nothing.
 
         Raises KafkaError; then the transaction is still open.
         """
-        shard = self._runtime.shard(group_id)
-        shard.write_marker(*producer, commit=commit, coordinator_epoch=coordinator_epoch)
-        shard.state.offsets.complete(producer[0], commit=commit)
-        return shard
+        shard = self._runtime.shard_at(index)
+        if shard is None:
+            return
+        if if_open and shard.partition.log.producers.open_since(end.producer_id) < 0:
+            return
+        shard.write_marker(
+            end.producer_id,
+            end.epoch,
+            commit=end.commit,
+            coordinator_epoch=end.coordinator_epoch,
+        )
+        shard.state.offsets.complete(end.producer_id, commit=end.commit)
 
     def check_fetch(
         self, shard: Shard | None, group_id: str, member_id: str | None, member_epoch: int
@@ -201,7 +241,7 @@ class OffsetCoordinator:
         """Delete a group that has no members, and its offsets. Raises KafkaError."""
         shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
-        if shard is None or (group is None and group_id not in shard.state.offsets):
+        if shard is None or (group is None and not shard.state.offsets.knows(group_id)):
             raise KafkaError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         if group is not None and not group.is_empty():
             raise KafkaError(f"Group {group_id} is not empty.", code=ErrorCode.NON_EMPTY_GROUP)
@@ -222,7 +262,7 @@ class OffsetCoordinator:
         """
         shard = self._runtime.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
-        if shard is None or (group is None and group_id not in shard.state.offsets):
+        if shard is None or (group is None and not shard.state.offsets.knows(group_id)):
             raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None or group.is_empty():
             return shard, frozenset()
@@ -315,7 +355,7 @@ class OffsetCoordinator:
             yield
         for group_id, group in list(shard.state.groups.items()):
             awaits_nobody = group.is_empty() and group.deadline() is None
-            if awaits_nobody and group_id not in shard.state.offsets:
+            if awaits_nobody and not shard.state.offsets.knows(group_id):
                 self._remove_group(shard, group_id)
                 yield
 

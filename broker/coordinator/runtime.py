@@ -176,6 +176,16 @@ class GroupRuntime:
         self.loads.begin(self.shards, self.take_up)
         return True
 
+    def shard_at(self, index: int) -> Shard | None:
+        """The shard of this partition of the topic; None if there is none. Raises KafkaError:
+        COORDINATOR_LOAD_IN_PROGRESS."""
+        if not self.take_topic() or not 0 <= index < len(self.shards):
+            return None
+        shard = self.shards[index]
+        if not shard.loaded:
+            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
     def _loaded_shard(self, group_id: str) -> Shard:
         shard = self.shards[shard_number(group_id, len(self.shards))]
         if not shard.loaded:

@@ -33,7 +33,7 @@ def _describe(group_id: str, version: int, ctx: Context) -> GroupResult:
     group = None if shard is None else shard.state.groups.get(group_id)
     if isinstance(group, ClassicGroup):
         return _described(group)
-    if group is None and shard is not None and group_id in shard.state.offsets:
+    if group is None and shard is not None and shard.state.offsets.knows(group_id):
         return _entry(group_id, EMPTY)
     if version < UNKNOWN_IS_AN_ERROR_SINCE:
         return _entry(group_id, DEAD)

@@ -54,7 +54,8 @@ def _entries(shard: Shard) -> Iterator[GroupResult]:
                 group_state=group.state,
                 group_type="consumer",
             )
-    for group_id in shard.state.offsets.groups():
+    offsets = shard.state.offsets
+    for group_id in (*offsets.groups(), *offsets.pending_groups()):
         if group_id not in known:
             yield GroupResult(
                 group_id=group_id, protocol_type="", group_state="Empty", group_type="classic"

@@ -95,7 +95,7 @@ def _sort_out(
             code = 0
             if not 0 <= index < count:
                 code = _unknown(exists=topic is not None, by_id=by_id)
-            elif metadata and _length(metadata) > metadata_max:
+            elif metadata and metadata_length(metadata) > metadata_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 accepted.append(
@@ -110,7 +110,7 @@ def _sort_out(
     return answered
 
 
-def _length(metadata: str) -> int:
+def metadata_length(metadata: str) -> int:
     """In units of UTF-16, which is what Kafka counts against offset.metadata.max.bytes."""
     return len(metadata.encode("utf-16-le", "surrogatepass")) // 2
 

@@ -31,7 +31,9 @@ def offset_delete(request: Request, ctx: Context) -> Any:
             code = ErrorCode.NONE
             if subscribed is None or asked.name in subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif offsets.get(message.group_id, asked.name, index) is not None:
+            elif offsets.get(message.group_id, asked.name, index) is not None or offsets.is_pending(
+                message.group_id, asked.name, index
+            ):
                 gone.append((asked.name, index))
             elif topics.partition(asked.name, index) is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -18,6 +18,7 @@ from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Durable, Silent
 from broker.producing.failures import refuse_set, refuse_unsynced
 from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
+from broker.producing.transactions import transaction_of, transactional_producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
@@ -30,6 +31,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from broker.partitions.topic import Partition, Topic
+    from broker.producing.transactions import ProduceTransaction
     from protocol.connection import Request
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
@@ -53,11 +55,14 @@ def produce(request: Request, ctx: Context) -> Any:
     assert isinstance(message, ProduceRequest)
     if not ACKS_ALL <= message.acks <= ACKS_LEADER:
         response = refused(message, ErrorCode.INVALID_REQUIRED_ACKS)
-    elif message.transactional_id is not None:
-        response = refused(message, ErrorCode.INVALID_TXN_STATE)
-    else:
-        return _produce_all(request, message, ctx)
-    return _acknowledge(message.acks, response, [], ctx)
+        return _acknowledge(message.acks, response, [], ctx)
+    transaction = transaction_of(
+        message,
+        request.route.version,
+        ctx.transactions,
+        verifies=ctx.settings.current.transaction_partition_verification_enable,
+    )
+    return _produce_all(request, message, ctx, transaction)
 
 
 def _acknowledge(
@@ -91,7 +96,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
             _require_replicas(topic, ctx)
         partition = topic.partitions[index]
         answer = SingleAnswer(named, index, -1, -1, partition.log.start_offset)
-        _append(partition, message.records, answer, version, ctx)
+        _append(partition, message.records, answer, version, ctx, None)
     except TooMuch:
         assert topic is not None
         entry = PartitionResult(
@@ -102,7 +107,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         )
         deferred = [Deferred(topic.partitions[index], message.records, entry)]
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])
-        return _wait(request, ctx, acks, response, [], deferred)
+        return _wait(request, ctx, acks, response, [], deferred, None)
     except KafkaError as error:
         entry = _refused_entry(request, ctx, _name_of(topic, named), index, error)
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])
@@ -124,10 +129,15 @@ def _name_of(topic: Topic | None, named: bytes | str) -> str:
     return str(named) if topic is None else topic.name
 
 
-def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any:
+def _produce_all(
+    request: Request, message: ProduceRequest, ctx: Context, transaction: ProduceTransaction | None
+) -> Any:
     topics = ctx.topics
     version = request.route.version
     by_id = version >= TOPIC_IDS_SINCE
+    if transaction is not None:
+        transaction.add_all(_transactional_places(message, ctx, by_id=by_id))
+    acks = message.acks
     answered = []
     touched: list[Partition] = []
     deferred: list[Deferred] = []
@@ -139,7 +149,7 @@ def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any
             try:
                 if topic is None or not 0 <= index < len(topic.partitions):
                     raise KafkaError(code=_unknown(topic, version))
-                if message.acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
+                if acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
                     _require_replicas(topic, ctx)
                 partition = topic.partitions[index]
                 start_offset = partition.log.start_offset
@@ -148,7 +158,7 @@ def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any
                 )
                 if deferred and any(one.partition is partition for one in deferred):
                     raise TooMuch  # a partition named twice gets its sets in their order
-                _append(partition, sent.records, entry, version, ctx)
+                _append(partition, sent.records, entry, version, ctx, transaction)
                 touched.append(partition)
             except TooMuch:
                 assert sent.records is not None
@@ -160,9 +170,27 @@ def _produce_all(request: Request, message: ProduceRequest, ctx: Context) -> Any
             Answered(topic_id=data.topic_id, name=data.name, partition_responses=entries)
         )
     response = ProduceResponse(responses=answered)
+    if transaction is not None and acks == ACKS_LEADER:
+        acks = ACKS_ALL  # a commit syncs the coordinator's log alone, and must be worth it
     if deferred:
-        return _wait(request, ctx, message.acks, response, touched, deferred)
-    return _acknowledge(message.acks, response, touched, ctx)
+        return _wait(request, ctx, acks, response, touched, deferred, transaction)
+    return _acknowledge(acks, response, touched, ctx)
+
+
+def _transactional_places(
+    message: ProduceRequest, ctx: Context, *, by_id: bool
+) -> list[tuple[str, int]]:
+    """The partitions there are for which this request has transactional batches."""
+    topics = ctx.topics
+    found: dict[tuple[str, int], None] = {}
+    for data in message.topic_data:
+        topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
+        if topic is None or topic.internal:
+            continue
+        for sent in data.partition_data:
+            if 0 <= sent.index < len(topic.partitions) and transactional_producer(sent.records):
+                found[topic.name, sent.index] = None
+    return list(found)
 
 
 def _unknown(topic: Topic | None, version: int) -> ErrorCode:
@@ -186,6 +214,7 @@ def _append(
     entry: PartitionResult | SingleAnswer,
     version: int,
     ctx: Context,
+    transaction: ProduceTransaction | None,
 ) -> None:
     """Queue one set and fill in its entry of the answer. Raises KafkaError, TooMuch."""
     topic = partition.topic
@@ -207,11 +236,11 @@ def _append(
             next_offset=partition.log.next_offset,
             expand_max=PREPARE_ON_LOOP_BYTES,
         )
-        append_prepared(partition, prepared, entry, ctx.now_ms, ctx.appends, ctx.disk)
+        append_prepared(partition, prepared, entry, ctx.now_ms, ctx.appends, ctx.disk, transaction)
         return
     now_ms = ctx.now_ms
     if (header[PRODUCER_ID] >= 0 or header[ATTRIBUTES] & TRANSACTIONAL_BIT) and not is_new(
-        partition, header, entry, ctx.appends
+        partition, header, entry, ctx.appends, transaction
     ):
         return
     if ctx.disk.full:
@@ -230,6 +259,7 @@ def _wait(
     response: ProduceResponse,
     touched: list[Partition],
     deferred: list[Deferred],
+    transaction: ProduceTransaction | None,
 ) -> PrepareWait:
     """The pending result of a request of which some sets are prepared on a thread."""
 
@@ -245,6 +275,7 @@ def _wait(
         deferred,
         version=request.route.version,
         now_ms=ctx.now_ms,
+        transaction=transaction,
         refuse=refuse,
         finished=finish,
     )

@@ -11,8 +11,6 @@ from protocol.records.validate import DEFAULT_VALIDATION, ProduceRules, Validati
 
 if TYPE_CHECKING:
     from config import BrokerSettings
-    from protocol.messages.produce import ProduceResponse
-    from protocol.single_produce import SingleAnswer
     from storage.log import Log
 
 
@@ -26,11 +24,19 @@ class Watcher(Protocol):
         """Something else has changed: look again now."""
 
 
+class Unwritten(Protocol):
+    """The outcome of a batch that is queued in a log: an entry of an answer."""
+
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+
+
 class Partition:
     """One partition of a topic that exists.
 
-    `unwritten` are the entries of produce answers whose batches are queued in the log and not yet
-    in the file; they live for one turn of the loop (see broker.producing.appends).
+    `unwritten` are the outcomes of batches that are queued in the log and not yet in the file; they
+    live for one turn of the loop (see broker.producing.appends).
     """
 
     __slots__ = ("index", "log", "topic", "unwritten", "unwritten_bytes", "waits")
@@ -40,7 +46,7 @@ class Partition:
         self.index = index
         self.log = log
         self.waits: dict[Watcher, None] = {}
-        self.unwritten: list[ProduceResponse.Topic.Partition | SingleAnswer] = []
+        self.unwritten: list[Unwritten] = []
         self.unwritten_bytes = 0
 
     @property

@@ -15,9 +15,7 @@ from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.partitions.disk_state import DiskState
-    from broker.partitions.topic import Partition
-    from protocol.messages.produce import ProduceResponse
-    from protocol.single_produce import SingleAnswer
+    from broker.partitions.topic import Partition, Unwritten
     from storage.log import Log
 
 
@@ -42,12 +40,7 @@ class Appends:
         self.rebuilt = 0
         """Sets so far that were stored in other bytes than they came in, for the metrics."""
 
-    def add(
-        self,
-        partition: Partition,
-        entry: ProduceResponse.Topic.Partition | SingleAnswer,
-        size: int,
-    ) -> None:
+    def add(self, partition: Partition, entry: Unwritten, size: int) -> None:
         """A batch of `size` bytes was queued in the partition's log; `entry` will answer it."""
         if not partition.unwritten:
             self._partitions.append(partition)

@@ -17,7 +17,7 @@ from protocol.single_produce import SingleAnswer
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from broker.partitions.topic import Partition
+    from broker.partitions.topic import Partition, Unwritten
     from broker.pending import Durable
     from protocol.connection import Request
     from protocol.errors import KafkaError
@@ -58,7 +58,7 @@ def refuse_set(entry: ProduceResponse.Topic.Partition, version: int, error: Kafk
         ]
 
 
-def not_stored(entry: ProduceResponse.Topic.Partition | SingleAnswer, code: int) -> None:
+def not_stored(entry: Unwritten, code: int) -> None:
     """Let the entry say that nothing of its set is stored. The code may be of any age."""
     entry.error_code = code
     entry.base_offset = entry.log_append_time_ms = -1

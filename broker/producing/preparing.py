@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker import logs
 from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Waiting
+from broker.producing.transactions import no_transactional_id
 from broker.workers import MOST_EXPAND_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from broker.pending import Requester
     from broker.producing.appends import Appends
+    from broker.producing.transactions import ProduceTransaction
     from broker.workers import Worker
     from protocol.connection import Request
     from protocol.messages.produce import ProduceResponse
@@ -46,17 +48,21 @@ further than most: the producer of such a one is told to try again."""
 
 
 def is_new(
-    partition: Partition, header: Header, entry: PartitionResult | SingleAnswer, appends: Appends
+    partition: Partition,
+    header: Header,
+    entry: PartitionResult | SingleAnswer,
+    appends: Appends,
+    transaction: ProduceTransaction | None,
 ) -> bool:
     """Whether a batch with a producer id is to be appended. False if its producer has sent it
     before; then the entry tells what it was told that time.
 
-    Raises KafkaError for a batch that is out of sequence, or belongs to a transaction.
+    Raises KafkaError for a batch that is out of sequence, or may not join its transaction.
     """
     if header[ATTRIBUTES] & TRANSACTIONAL_BIT:
-        raise KafkaError(
-            "a transactional batch outside of a transaction", code=ErrorCode.INVALID_TXN_STATE
-        )
+        if transaction is None:
+            raise no_transactional_id()
+        transaction.admit(partition, header)
     if header[PRODUCER_ID] < 0:
         return True
     duplicate = partition.log.producers.check(header)
@@ -76,6 +82,7 @@ def append_prepared(
     now_ms: int,
     appends: Appends,
     disk: DiskState,
+    transaction: ProduceTransaction | None = None,
 ) -> None:
     """Queue a prepared set and fill in its entry of the answer. None stands for an empty set,
     which succeeds without an offset. Raises KafkaError."""
@@ -89,7 +96,7 @@ def append_prepared(
         entry.base_offset = log.append_messages(messages, now_ms=now_ms)
         size = messages.size
     else:
-        if not is_new(partition, prepared.batches[0][1], entry, appends):
+        if not is_new(partition, prepared.batches[0][1], entry, appends, transaction):
             return
         if disk.full:
             raise StorageError(DISK_FULL)
@@ -128,7 +135,8 @@ class PrepareWait(Waiting):
     """A Produce request that waits for its deferred sets.
 
     `response` is the answer whose entries are filled in; `finished` makes the request's result of
-    the partitions that were appended to.
+    the partitions that were appended to. Whether transactional sets may join their `transaction` is
+    asked when they are prepared: it may have ended meanwhile.
     """
 
     __slots__ = (
@@ -138,6 +146,7 @@ class PrepareWait(Waiting):
         "_now_ms",
         "_preparation",
         "_refuse",
+        "_transaction",
         "_tries",
         "_version",
         "response",
@@ -151,6 +160,7 @@ class PrepareWait(Waiting):
         *,
         version: int,
         now_ms: int,
+        transaction: ProduceTransaction | None,
         refuse: Callable[[Deferred, KafkaError], None],
         finished: Callable[[list[Partition]], Any],
     ) -> None:
@@ -159,6 +169,7 @@ class PrepareWait(Waiting):
         self._deferred = deferred
         self._version = version
         self._now_ms = now_ms
+        self._transaction = transaction
         self._refuse = refuse
         self._finished = finished
         self._gone = False
@@ -262,6 +273,7 @@ class PrepareWait(Waiting):
                     self._now_ms,
                     preparation.appends,
                     preparation.disk,
+                    self._transaction,
                 )
                 appended.append(one.partition)
             except KafkaError as error:

@@ -62,6 +62,14 @@ class Log:
         for place in [place for place in self.newest if place[0] == group]:
             self.newest[place] = at, None
 
+    def drop(self, group: str, *place: object) -> None:
+        """A removal leaves nothing pending behind it, here or in the whole group."""
+        for producer_id, kept in list(self.pending.items()):
+            for one in [one for one in kept if one[: 1 + len(place)] == (group, *place)]:
+                del kept[one]
+            if not kept:
+                del self.pending[producer_id]
+
     def complete(self, producer_id: int, *, commit: bool) -> None:
         for place, (at, committed) in self.pending.pop(producer_id, {}).items():
             if commit:
@@ -91,9 +99,11 @@ def test_what_is_in_force_is_the_newest_by_its_place_in_the_log(steps: list[tupl
         elif step == "remove":
             offsets.remove(*place)
             log.set(place, at, None)
+            log.drop(*place)
         elif step == "remove group":
             offsets.remove_group(place[0])
             log.remove_group(place[0], at)
+            log.drop(place[0])
         elif step == "pending":
             group, topic, partition = place
             offsets.add_pending(what[0], at, group, topic, partition, what[1])

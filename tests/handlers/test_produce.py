@@ -291,25 +291,6 @@ def test_timestamps_outside_the_window_of_a_topic_are_refused(caller: Caller, to
     assert [error.batch_index for error in answer.record_errors] == [0]
 
 
-@pytest.mark.parametrize("version", [3, 9, 13])
-def test_transactional_batches_are_refused_while_nobody_coordinates_transactions(
-    caller: Caller, topic: str, version: int
-) -> None:
-    topic_id = caller.create_topic(topic)
-    named = topic_id if version >= 13 else topic
-    marked = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-
-    by_batch = caller.call(produce_request((named, 0, marked)), version)
-    by_request = caller.call(
-        produce_request((named, 0, batch(b"a")), transactional_id="t"), version
-    )
-
-    for answer in (by_batch, by_request):
-        entry = answer.responses[0].partition_responses[0]
-        assert entry.error_code == ErrorCode.INVALID_TXN_STATE
-    assert caller.end_offset(topic) == 0
-
-
 def test_the_topics_that_belong_to_the_broker_are_not_written_by_clients(caller: Caller) -> None:
     caller.create_topic("__consumer_offsets")
 

@@ -22,6 +22,7 @@ from broker.current_settings import CurrentSettings
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from broker.partitions.topic import Partition, Topic
 from broker.producing.appends import Appends
+from broker.producing.markers import TransactionEnd
 from broker.workers import SideBySide
 from config import BrokerSettings, load
 from storage.cleaning.cleaning import Cleaning
@@ -201,7 +202,8 @@ class OffsetStore:
 
     def end(self, group: str, producer: tuple[int, int], *, commit: bool) -> None:
         """The end of a transaction."""
-        self.offsets.end_transaction(group, producer, commit=commit, coordinator_epoch=0)
+        end = TransactionEnd(*producer, commit, 0)
+        self.offsets.end_transaction(0, end, if_open=False)
 
     def sync(self) -> None:
         """What is in the file is on the disk: commits until now are answered."""

@@ -122,6 +122,10 @@ class CommittedOffsets:
     def __contains__(self, group: str) -> bool:
         return group in self._table
 
+    def knows(self, group: str) -> bool:
+        """Whether the group has an offset, or one in an open transaction."""
+        return group in self._table or group in self._pending.groups
+
     def __len__(self) -> int:
         """Entries."""
         return len(self._table)
@@ -178,6 +182,7 @@ class CommittedOffsets:
                 self._pending.supersede(group, topic, partition)
 
     def remove(self, group: str, topic: str, partition: int) -> None:
+        """Remove an entry, and those of open transactions so far."""
         base = self._bases.get(topic)
         if base is not None:
             key = base + partition
@@ -185,13 +190,14 @@ class CommittedOffsets:
             if self._metadata or self._expire_ms:
                 self._note_rare(group, key, "", -1)
         if self._pending.groups:
-            self._pending.supersede(group, topic, partition)
+            self._pending.drop(group, topic, partition)
 
     def remove_group(self, group: str) -> None:
         self._table.remove_group(group)
         self._metadata.pop(group, None)
         self._expire_ms.pop(group, None)
-        self._pending.supersede_group(group)
+        for topic, partition in self._pending.of_group(group):
+            self._pending.drop(group, topic, partition)
 
     def get(self, group: str, topic: str, partition: int) -> Committed | None:
         base = self._bases.get(topic)
@@ -301,6 +307,10 @@ class CommittedOffsets:
     def pending(self, group: str) -> list[tuple[str, int]]:
         """The topics and partitions for which `is_pending` is true."""
         return self._pending.of_group(group)
+
+    def pending_groups(self) -> list[str]:
+        """The groups that have no offset but in open transactions."""
+        return [group for group in self._pending.groups if group not in self._table]
 
     def pending_producers(self) -> list[int]:
         return self._pending.producers()

@@ -60,9 +60,16 @@ class PendingOffsets:
         if here:
             _mark(here)
 
-    def supersede_group(self, group: str) -> None:
-        for here in self.groups.get(group, {}).values():
-            _mark(here)
+    def drop(self, group: str, topic: str, partition: int) -> None:
+        """What is pending here is removed, and no offset is waited for any more."""
+        places = self.groups.get(group, {})
+        for producer_id in places.pop((topic, partition), ()):
+            of_producer = self._places[producer_id]
+            del of_producer[group, topic, partition]
+            if not of_producer:
+                del self._places[producer_id]
+        if not places:
+            self.groups.pop(group, None)
 
     def of_group(self, group: str) -> list[tuple[str, int]]:
         return list(self.groups.get(group, ()))

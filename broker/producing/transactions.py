@@ -1,0 +1,188 @@
+"""Transactional batches in Produce: whether the coordinator knows them as part of a transaction.
+
+A batch of a transaction that its coordinator knows nothing of would stay open in the log for good,
+and hold back all readers of committed records. So no such batch is appended: the coordinator is
+asked right before each append, on the loop, when nothing can come between (KIP-890). Producers of
+Produce v12 and later leave it to this question to have the partition added.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    BASE_SEQUENCE,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+)
+from storage.errors import OutOfOrderSequence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.partitions.topic import Partition
+    from protocol.messages.produce import ProduceRequest
+    from protocol.records.layout import Header
+
+ADDED_BY_PRODUCE_SINCE = 12
+"""The first version whose batches join the transaction by themselves (transaction.version 2)."""
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+UNKNOWN_FOR_NOW = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Codes of a coordinator that Produce cannot have. A producer sends the batch again for
+NOT_ENOUGH_REPLICAS, without looking for another leader."""
+
+
+class Coordinator(Protocol):
+    """The coordinator of transactions, as far as partitions and groups ask it."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[Place],
+        *,
+        add: bool,
+    ) -> None:
+        """Whether these partitions belong to the open transaction of this producer; with `add`
+        they are made so. Raises KafkaError with the coordinator's code."""
+
+
+class ProduceTransaction:
+    """The transaction that the transactional batches of one Produce request belong to."""
+
+    __slots__ = ("_adds", "_coordinator", "_producer", "_transactional_id", "_verifies")
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        producer: tuple[int, int],
+        *,
+        adds: bool,
+        verifies: bool,
+    ) -> None:
+        """`producer` is its id and epoch. `adds`: the batches join the transaction. If not,
+        `verifies` says whether the coordinator is asked
+        (transaction.partition.verification.enable)."""
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self._adds = adds
+        self._verifies = verifies
+
+    def add_all(self, places: Sequence[Place]) -> None:
+        """Have several partitions join with one change of the coordinator's state. If they may
+        not, each is told so when it is admitted."""
+        if self._adds and len(places) > 1:
+            with suppress(KafkaError):
+                self._verify(places)
+
+    def admit(self, partition: Partition, header: Header) -> None:
+        """Let a batch into its partition. Raises KafkaError with a code of Produce's.
+
+        A batch that is in the log already is asked for like any other: after a loss of power it may
+        be there, and the coordinator not know of it.
+        """
+        if not self._adds and not self._verifies:
+            return
+        try:
+            self._verify([(partition.topic.name, partition.index)])
+        except KafkaError as error:
+            raise self._translated(error) from None
+        producer_id, sequence = header[PRODUCER_ID], header[BASE_SEQUENCE]
+        if self._adds and sequence and producer_id not in partition.log.producers:
+            # The epoch is of this transaction alone: nothing of it can have been forgotten.
+            raise OutOfOrderSequence(
+                f"producer {producer_id} begins a transaction with sequence {sequence}, not 0"
+            )
+
+    def _verify(self, places: Sequence[Place]) -> None:
+        self._coordinator.verify(self._transactional_id, *self._producer, places, add=self._adds)
+
+    def _translated(self, error: KafkaError) -> KafkaError:
+        """The error for the producer when its coordinator says this."""
+        code = error.code
+        if code in UNKNOWN_FOR_NOW or (
+            code == ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds
+        ):
+            return KafkaError(
+                f"the coordinator cannot say yet whether the partition is in the transaction of "
+                f"'{self._transactional_id}': {code.name}",
+                code=ErrorCode.NOT_ENOUGH_REPLICAS,
+            )
+        if code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE):
+            return KafkaError(
+                f"the partition is not in the transaction of '{self._transactional_id}'", code=code
+            )
+        if code == ErrorCode.PRODUCER_FENCED:
+            # Which would be fatal; for this the producer aborts and goes on.
+            return KafkaError(str(error), code=ErrorCode.INVALID_PRODUCER_EPOCH)
+        return error
+
+
+def transaction_of(
+    message: ProduceRequest, version: int, coordinator: Coordinator, *, verifies: bool
+) -> ProduceTransaction | None:
+    """The transaction of a request; None if there are no transactional batches in it.
+
+    Raises KafkaError for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED if they come
+    without a transactional id, INVALID_PRODUCER_ID_MAPPING if they are of several producers.
+    """
+    producer: tuple[int, int] | None = None
+    for topic in message.topic_data:
+        for sent in topic.partition_data:
+            found = transactional_producer(sent.records)
+            if found is None:
+                continue
+            if message.transactional_id is None:
+                raise no_transactional_id()
+            if producer not in (None, found):
+                raise KafkaError(
+                    "transactional batches of several producers",
+                    code=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                )
+            producer = found
+    if producer is None:
+        return None
+    assert message.transactional_id is not None
+    adds = version >= ADDED_BY_PRODUCE_SINCE
+    return ProduceTransaction(
+        coordinator, message.transactional_id, producer, adds=adds, verifies=verifies
+    )
+
+
+def transactional_producer(records: memoryview | None) -> tuple[int, int] | None:
+    """Id and epoch of the producer of a set that begins with a transactional batch; None for
+    others. Nothing of the set has been checked."""
+    if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2:
+        return None
+    if not records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+        return None
+    header = HEADER.unpack_from(records)
+    return header[PRODUCER_ID], header[PRODUCER_EPOCH]
+
+
+def no_transactional_id() -> KafkaError:
+    """The error for a transactional batch in a request without a transactional id."""
+    return KafkaError(
+        "a transactional batch in a request without a transactional id",
+        code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
