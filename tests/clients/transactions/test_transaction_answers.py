@@ -1,0 +1,115 @@
+"""Requests about transactions, state by state and error by error, are answered as by Apache Kafka.
+
+The scripts lie in `scripts`, and what Kafka 3.9.1 and 4.3.1 answered in `answers.txt`, which
+`python -m tests.clients.transactions.record_answers` writes. Ours is told the scripts at the same
+level of `transaction.version` and must answer the same; Kafka is asked again in the long part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.available import end_of_test
+from tests.clients.transactions import answers
+from tests.clients.transactions.brokers import REFERENCES, apache_kafka, scripts_for, triglot
+from tests.clients.transactions.scripts import Script, read_scripts
+from tests.clients.transactions.telling import Told, prepare, tell, tell_all
+from tests.support.fetched import NotAvailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.server_process import ServerProcess
+
+SCRIPTS = {script.title: script for script in read_scripts()}
+RECORDED = answers.read(answers.FILE.read_text(encoding="utf-8"), [*SCRIPTS.values()])
+
+#: The first test of a module waits for all scripts to be told.
+pytestmark = pytest.mark.timeout(600)
+
+
+def _told(server: ServerProcess, reference: str, level: int | None) -> Told | str:
+    """All answers, or why none could be had."""
+    with server:
+        try:
+            prepare(server, level)
+        except AssertionError as reason:
+            return str(reason)
+        told = answers.comparable(tell_all(server, scripts_for(reference, SCRIPTS.values())))
+        for (title, version), found in told.items():
+            if found != RECORDED[reference].get((title, version)):
+                # A busy machine is late. Once more, alone.
+                told[title, version] = tell(server, SCRIPTS[title], version)
+        return told
+
+
+@pytest.fixture(scope="module")
+def told_by_us(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Told | str]:
+    found: dict[str, Told | str] = {}
+
+    def told(reference: str) -> Told | str:
+        if reference not in found:
+            server = triglot(reference, tmp_path_factory.mktemp("ours") / "data")
+            found[reference] = _told(server, reference, REFERENCES[reference].level)
+        return found[reference]
+
+    return told
+
+
+def _differences(script: Script, reference: str, told: Told) -> list[str]:
+    """A line for each answer that is not as recorded."""
+    found = []
+    for version in script.versions:
+        recorded = RECORDED[reference].get((script.title, version))
+        if recorded is None:
+            continue
+        heard = told.get((script.title, version))
+        if heard is None:
+            found.append(f"version {version}: not offered")
+            continue
+        for line, wanted, answer in zip(script.lines, recorded, heard, strict=True):
+            if answer != wanted:
+                found.append(f"version {version}, {line}: {answer} instead of {wanted}")
+    return found
+
+
+def test_every_script_was_told_to_a_reference_and_has_an_answer_to_every_step() -> None:
+    assert set(RECORDED) == set(REFERENCES)
+    told = {title for answered in RECORDED.values() for title, _ in answered}
+    assert told == set(SCRIPTS)
+    for answered in RECORDED.values():
+        for (title, _), found in answered.items():
+            assert len(found) == len(SCRIPTS[title].lines)
+
+
+@pytest.mark.parametrize(
+    ("reference", "title"),
+    [
+        (name, script.title)
+        for name in REFERENCES
+        for script in scripts_for(name, SCRIPTS.values())
+        if any((script.title, version) in RECORDED.get(name, {}) for version in script.versions)
+    ],
+)
+def test_triglot_answers_as_apache_kafka_did(
+    reference: str, title: str, told_by_us: Callable[[str], Told | str]
+) -> None:
+    told = told_by_us(reference)
+    assert not isinstance(told, str), told
+    assert _differences(SCRIPTS[title], reference, told) == []
+
+
+@pytest.mark.long
+@pytest.mark.java
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_apache_kafka_still_answers_as_recorded(reference: str, tmp_path: Path) -> None:
+    try:
+        kafka = apache_kafka(reference, tmp_path / "kafka")
+    except NotAvailable as reason:
+        end_of_test("java", str(reason))
+    told = _told(kafka, reference, REFERENCES[reference].level_to_set)
+    assert not isinstance(told, str), told
+    assert told == RECORDED[reference]
