@@ -40,6 +40,8 @@ AT_ONCE_BYTES = 256 * 1024
 """All shards together are loaded without a thread up to so many bytes."""
 SLICE_BYTES = 1024 * 1024
 FORMAT_2 = 2
+LONGEST_BATCH = 500
+"""Records of the longest batch that is written here: tombstones of one look for expired ids."""
 _KNOWN = frozenset(TransactionState)
 _NOT_AT_REST = PREPARED | {TransactionState.ONGOING}
 
@@ -225,7 +227,8 @@ class TransactionLoads:
             self._pass_over(shard, loaded, error)
 
     def _pass_over(self, shard: TransactionShard, loaded: Loaded, error: Exception) -> None:
-        """Go on behind what cannot be read: with the next segment, or at the end."""
+        """Go on behind what cannot be read: with the next batch that can be, with the next segment,
+        or at the end."""
         log, offset = shard.partition.log, loaded.next_offset
         logs.error(
             "a part of __transaction_state can't be read: transactions may be lost",
@@ -233,9 +236,16 @@ class TransactionLoads:
             offset=offset,
             reason=str(error),
         )
+        loaded.skipped += 1
         after = [base for base in log.segments.base_offsets if base > offset]
         loaded.next_offset = min(after, default=log.written_offset)
-        loaded.skipped += 1
+        for later in range(offset + 1, min(offset + 1 + LONGEST_BATCH, loaded.next_offset)):
+            try:
+                log.read(later, 1)
+            except (CorruptBatch, OSError):
+                continue
+            loaded.next_offset = later
+            return
 
     def _finish(self, shard: TransactionShard, loaded: Loaded) -> None:
         self._taken_up(shard, loaded)

@@ -250,6 +250,11 @@ class TransactionRuntime:
             raise NeededFirst(self._reserve)
         return self._producer_ids.next_producer_id()
 
+    def _producer_id_at_hand(self) -> int:
+        """One that is reserved, or -1: a time-out waits for no change of the metadata."""
+        ids = self._producer_ids
+        return ids.next_producer_id() if ids.has_producer_ids else machine.NO_PRODUCER_ID
+
     def _reserve(self) -> Steps[None]:
         try:
             yield from self._producer_ids.reservation()
@@ -404,7 +409,10 @@ class TransactionRuntime:
                 self._deadlines_ms.pop(transactional_id)
                 continue
             after = machine.fenced(
-                now, transaction_version=self._transaction_version(), now_ms=self._wall_ms()
+                now,
+                new_producer_id=self._producer_id_at_hand,
+                transaction_version=self._transaction_version(),
+                now_ms=self._wall_ms(),
             )
             try:
                 self._decide(

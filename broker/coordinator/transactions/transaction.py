@@ -113,7 +113,12 @@ def initialized(
     if now.state in PREPARED:
         raise _concurrent()
     if now.state is ONGOING:
-        return fenced(now, transaction_version=transaction_version, now_ms=now_ms)
+        return fenced(
+            now,
+            new_producer_id=new_producer_id,
+            transaction_version=transaction_version,
+            now_ms=now_ms,
+        )
     if now.is_exhausted and (expected is None or expected.epoch == now.epoch):
         producer_id, epoch = new_producer_id(), 0
         last_epoch = NO_EPOCH if expected is None else now.epoch
@@ -155,12 +160,27 @@ def _next_epoch(now: Transaction, expected: Expected | None) -> tuple[int, int]:
     raise _fenced(now, expected.producer_id, expected.epoch)
 
 
-def fenced(now: Transaction, *, transaction_version: int, now_ms: int) -> Transaction:
+def fenced(
+    now: Transaction,
+    *,
+    new_producer_id: Callable[[], int],
+    transaction_version: int,
+    now_ms: int,
+) -> Transaction:
     """The abort of an open transaction that its producer has not asked for. The epoch is one that
-    no producer has."""
+    no producer has. Where `new_producer_id` gives none (-1), the next instance is given one."""
+    next_producer_id = NO_PRODUCER_ID
     if transaction_version < TV2:
         now = now._replace(epoch=min(now.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
-    return _prepared(now, commit=False, version=transaction_version, now_ms=now_ms)
+    elif now.is_exhausted:
+        next_producer_id = new_producer_id()
+    return _prepared(
+        now,
+        commit=False,
+        version=transaction_version,
+        now_ms=now_ms,
+        next_producer_id=next_producer_id,
+    )
 
 
 # Partitions

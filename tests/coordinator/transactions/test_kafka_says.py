@@ -119,6 +119,18 @@ def test_a_script_gets_the_answers_and_leaves_the_records_of_kafka(
         assert [told(one) for one in ours] == [told(one) for one in kafkas]
 
 
+def test_where_the_epochs_are_used_up_the_answers_are_those_of_kafka(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "data", **SETTINGS) as broker:
+        call = prepare(broker, kafka_4=True)
+
+        def skip(epoch: int) -> None:
+            runtime = broker.running.broker.transactions.runtime
+            shard, now = runtime.known("x")
+            runtime.ends.write(shard, "x", now._replace(epoch=epoch, last_epoch=epoch - 1))
+
+        assert scripts.exhausted(call, skip) == kept("exhausted-4")["answers"]
+
+
 @pytest.mark.parametrize("name", ["tv1-3.9", "tv1-4", "tv2-4"])
 def test_records_of_kafka_are_written_again_byte_by_byte(name: str) -> None:
     found = records(b64decode(kept(name)["log"]))
