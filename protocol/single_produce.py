@@ -1,13 +1,13 @@
 """The commonest requests of all, Produce of one batch to one partition, read and answered by hand.
 
 A producer that sends small requests sends this shape and no other: one topic, one partition, no
-transaction, no tags. The compiled codecs of `protocol.messages.produce` build seven objects for it
+tags. The compiled codecs of `protocol.messages.produce` build seven objects for it
 and its answer; this builds two, which saves about a third of the broker's time per request. Any
 other shape is left to them (`reader` returns None), and tests hold both against each other byte by
 byte in every version.
 
-The compiled `_single` reads a whole frame of this shape in one call, and writes its answer;
-`protocol.connection` uses it where it is built.
+The compiled `_single` reads a whole frame of this shape in one call, unless it has a transactional
+id, and writes its answer; `protocol.connection` uses it where it is built.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ FLEXIBLE_SINCE = 9
 TOPIC_IDS_SINCE = 13
 LOG_START_SINCE = 5
 RECORD_ERRORS_SINCE = 8
+SHORT_SIZE_MAX = 127
+"""The largest compact size that is one byte; it is one more than the bytes there are."""
 
-# Null transactional id, acks, timeout, one topic, then the length of its name.
+# Size of the transactional id or null, acks, timeout, one topic, then the length of its name.
 _PLAIN_HEAD = Struct(">hhiih")
 # One partition, its index, the size of its records.
 _PLAIN_PARTITION = Struct(">iii")
@@ -42,13 +44,21 @@ class SingleProduce:
     """One batch for one partition. `topic` is the name's UTF-8 up to v12, the topic's id from v13;
     `records` is a view of the receive buffer."""
 
-    __slots__ = ("acks", "index", "records", "topic")
+    __slots__ = ("acks", "index", "records", "topic", "transactional_id")
 
-    def __init__(self, acks: int, topic: bytes, index: int, records: memoryview) -> None:
+    def __init__(
+        self,
+        acks: int,
+        topic: bytes,
+        index: int,
+        records: memoryview,
+        transactional_id: str | None = None,
+    ) -> None:
         self.acks = acks
         self.topic = topic
         self.index = index
         self.records = records
+        self.transactional_id = transactional_id
 
     def general(self, version: int) -> ProduceRequest:
         """The same as the compiled decoder would have read it, but for the timeout."""
@@ -58,7 +68,12 @@ class SingleProduce:
             topic.topic_id = self.topic
         else:
             topic.name = self.topic.decode("utf-8", "surrogateescape")
-        return ProduceRequest(acks=self.acks, timeout_ms=0, topic_data=[topic])
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=self.acks,
+            timeout_ms=0,
+            topic_data=[topic],
+        )
 
 
 class SingleAnswer:
@@ -99,46 +114,77 @@ def reader(version: int) -> Callable[[bytearray, int, int], SingleProduce | None
 def _read_plain(buffer: bytearray, position: int, end: int) -> SingleProduce | None:
     if end - position < 26:
         return None
-    no_transaction, acks, _, topics, name_size = _PLAIN_HEAD.unpack_from(buffer, position)
+    id_size, acks, _, topics, name_size = _PLAIN_HEAD.unpack_from(buffer, position)
+    transactional_id = None
+    if id_size != -1:
+        start, position = position + 2, position + id_size  # as if it were null
+        if id_size < 0 or end - position < 26:
+            return None
+        transactional_id = _text(buffer, start, id_size)
+        _, acks, _, topics, name_size = _PLAIN_HEAD.unpack_from(buffer, position)
     start = position + 14
     stop = start + name_size
-    if no_transaction != -1 or topics != 1 or name_size < 0 or stop + 12 > end:
+    if topics != 1 or name_size < 0 or stop + 12 > end:
         return None
     partitions, index, size = _PLAIN_PARTITION.unpack_from(buffer, stop)
     if partitions != 1 or stop + 12 + size != end or size < 0:
         return None
     records = memoryview(buffer)[stop + 12 : end]
-    return SingleProduce(acks, bytes(buffer[start:stop]), index, records)
+    return SingleProduce(acks, bytes(buffer[start:stop]), index, records, transactional_id)
 
 
 def _read_flexible(buffer: bytearray, position: int, end: int) -> SingleProduce | None:
     if end - position < 19:
         return None
-    no_transaction, acks, _, topics, name_size = _FLEXIBLE_HEAD.unpack_from(buffer, position)
+    id_size, acks, _, topics, name_size = _FLEXIBLE_HEAD.unpack_from(buffer, position)
+    transactional_id = None
+    if id_size:
+        start, position = position + 1, position + id_size - 1  # as if it were null
+        if id_size > SHORT_SIZE_MAX or end - position < 19:
+            return None
+        transactional_id = _text(buffer, start, id_size - 1)
+        _, acks, _, topics, name_size = _FLEXIBLE_HEAD.unpack_from(buffer, position)
     start = position + 9
     stop = start + name_size - 1
     # A name of 127 bytes and more has a longer length; null is left to who can refuse it.
-    if no_transaction or topics != 2 or not 0 < name_size < 128 or stop + 6 > end:
+    if topics != 2 or not 0 < name_size <= SHORT_SIZE_MAX or stop + 6 > end:
         return None
     partitions, index, size = _FLEXIBLE_PARTITION.unpack_from(buffer, stop)
     if partitions != 2:
         return None
-    return _with_records(buffer, stop + 6, end, size, acks, bytes(buffer[start:stop]), index)
+    topic = bytes(buffer[start:stop])
+    return _with_records(buffer, stop + 6, end, size, acks, topic, index, transactional_id)
 
 
 def _read_by_id(buffer: bytearray, position: int, end: int) -> SingleProduce | None:
     if end - position < 33:
         return None
-    no_transaction, acks, _, topics, topic, partitions, index, size = _ID_HEAD.unpack_from(
-        buffer, position
-    )
-    if no_transaction or topics != 2 or partitions != 2:
+    transactional_id = None
+    id_size = buffer[position]
+    if id_size:
+        start, position = position + 1, position + id_size - 1  # as if it were null
+        if id_size > SHORT_SIZE_MAX or end - position < 33:
+            return None
+        transactional_id = _text(buffer, start, id_size - 1)
+    _, acks, _, topics, topic, partitions, index, size = _ID_HEAD.unpack_from(buffer, position)
+    if topics != 2 or partitions != 2:
         return None
-    return _with_records(buffer, position + 30, end, size, acks, topic, index)
+    return _with_records(buffer, position + 30, end, size, acks, topic, index, transactional_id)
+
+
+def _text(buffer: bytearray, start: int, size: int) -> str:
+    return buffer[start : start + size].decode("utf-8", "surrogateescape")
 
 
 def _with_records(
-    buffer: bytearray, position: int, end: int, size: int, acks: int, topic: bytes, index: int
+    buffer: bytearray,
+    position: int,
+    end: int,
+    size: int,
+    acks: int,
+    topic: bytes,
+    index: int,
+    transactional_id: str | None,
 ) -> SingleProduce | None:
     """Finish reading where the second byte of the records' length would be; `size` is the first."""
     shift = 7
@@ -158,7 +204,8 @@ def _with_records(
     stop = position + size - 1
     if size == 0 or stop + 3 != end or buffer[stop:end] != _NO_TAGS:
         return None
-    return SingleProduce(acks, topic, index, memoryview(buffer)[position:stop])
+    records = memoryview(buffer)[position:stop]
+    return SingleProduce(acks, topic, index, records, transactional_id)
 
 
 def writer(version: int) -> Callable[[SingleAnswer, bytearray], bytes]:

@@ -18,7 +18,11 @@ from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Durable, Silent
 from broker.producing.failures import refuse_set, refuse_unsynced
 from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
-from broker.producing.transactions import transaction_of, transactional_producer
+from broker.producing.transactions import (
+    single_transaction,
+    transaction_of,
+    transactional_producer,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
@@ -87,16 +91,26 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
     topic = topics.by_id.get(named) if version >= TOPIC_IDS_SINCE else topics.by_utf8.get(named)
     index = message.index
     acks = message.acks
+    transaction = None
+    if message.transactional_id is not None:
+        transaction = single_transaction(
+            message,
+            version,
+            ctx.transactions,
+            verifies=ctx.settings.current.transaction_partition_verification_enable,
+        )
+        if transaction is not None and acks == ACKS_LEADER:
+            acks = ACKS_ALL
     try:
         if not ACKS_ALL <= acks <= ACKS_LEADER:
             raise KafkaError(code=ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(code=_unknown(topic, version))
-        if acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
+        if message.acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
             _require_replicas(topic, ctx)
         partition = topic.partitions[index]
         answer = SingleAnswer(named, index, -1, -1, partition.log.start_offset)
-        _append(partition, message.records, answer, version, ctx, None)
+        _append(partition, message.records, answer, version, ctx, transaction)
     except TooMuch:
         assert topic is not None
         entry = PartitionResult(
@@ -107,7 +121,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         )
         deferred = [Deferred(topic.partitions[index], message.records, entry)]
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])
-        return _wait(request, ctx, acks, response, [], deferred, None)
+        return _wait(request, ctx, acks, response, [], deferred, transaction)
     except KafkaError as error:
         entry = _refused_entry(request, ctx, _name_of(topic, named), index, error)
         response = ProduceResponse(responses=[_answered_single(version, named, entry)])

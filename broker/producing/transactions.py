@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from protocol.messages.produce import ProduceRequest
     from protocol.records.layout import Header
+    from protocol.single_produce import SingleProduce
 
 ADDED_BY_PRODUCE_SINCE = 12
 """The first version whose batches join the transaction by themselves (transaction.version 2)."""
@@ -136,6 +137,20 @@ class ProduceTransaction:
             # Which would be fatal; for this the producer aborts and goes on.
             return KafkaError(str(error), code=ErrorCode.INVALID_PRODUCER_EPOCH)
         return error
+
+
+def single_transaction(
+    message: SingleProduce, version: int, coordinator: Coordinator, *, verifies: bool
+) -> ProduceTransaction | None:
+    """The same as `transaction_of` for the commonest shape of requests. A transactional batch
+    without a transactional id is refused when it is looked at."""
+    producer = transactional_producer(message.records)
+    if producer is None or message.transactional_id is None:
+        return None
+    adds = version >= ADDED_BY_PRODUCE_SINCE
+    return ProduceTransaction(
+        coordinator, message.transactional_id, producer, adds=adds, verifies=verifies
+    )
 
 
 def transaction_of(

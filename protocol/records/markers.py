@@ -9,6 +9,7 @@ transactional batch and of a control batch.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ KEY = Struct(">hh")
 VALUE = Struct(">hi")
 ABORT, COMMIT = 0, 1
 MARKER_SIZE = 78
+ENCODED_KEPT = 16
+"""Markers that are kept as they were encoded last."""
 
 
 class Marker(NamedTuple):
@@ -33,8 +36,16 @@ def encode_marker(
     producer_id: int, producer_epoch: int, *, marker: Marker, timestamp_ms: int
 ) -> bytearray:
     """The batch, with base offset 0; writable, so that a log can give it its offset."""
-    kind = COMMIT if marker.commit else ABORT
-    record = (timestamp_ms, KEY.pack(0, kind), VALUE.pack(0, marker.coordinator_epoch), ())
+    return bytearray(_encoded(producer_id, producer_epoch, *marker, timestamp_ms))
+
+
+@lru_cache(maxsize=ENCODED_KEPT)
+def _encoded(
+    producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, timestamp_ms: int
+) -> bytes:
+    """The same for all partitions of a transaction, of which there may be thousands."""
+    kind = COMMIT if commit else ABORT
+    record = (timestamp_ms, KEY.pack(0, kind), VALUE.pack(0, coordinator_epoch), ())
     batch = build_batch(
         [record],
         producer_id=producer_id,
@@ -43,7 +54,7 @@ def encode_marker(
         control=True,
     )
     assert len(batch) == MARKER_SIZE
-    return bytearray(batch)
+    return bytes(batch)
 
 
 def decode_marker(batch: bytes | bytearray | memoryview) -> Marker | None:

@@ -53,6 +53,29 @@ def test_the_common_shape_is_read_as_the_compiled_decoder_reads_it(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("transactional_id", ["", "tx", "größe", "x" * 126, "y" * 127, "z" * 300])
+def test_a_transactional_id_is_read_as_the_compiled_decoder_reads_it(
+    version: int, name: str, transactional_id: str
+) -> None:
+    sent = request(name, bytes(70))
+    sent.transactional_id = transactional_id
+    body = sent.encode(version)
+
+    single = read(version, body)
+
+    if single is None:
+        assert version >= 9
+        assert max(len(name.encode()), len(transactional_id)) >= 127
+        return
+    general = ProduceRequest.decode(version, body)
+    made = single.general(version)
+    made.timeout_ms = general.timeout_ms
+    assert made.encode(version) == body
+    assert made.transactional_id == transactional_id
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_other_shapes_are_left_to_the_compiled_decoder(version: int) -> None:
     two_topics = request()
     two_topics.topic_data = two_topics.topic_data * 2
@@ -62,19 +85,21 @@ def test_other_shapes_are_left_to_the_compiled_decoder(version: int) -> None:
     nothing.topic_data = []
     no_partitions = request()
     no_partitions.topic_data[0].partition_data = []
-    transactional = request()
-    transactional.transactional_id = "tx"
-
-    for message in (two_topics, two_partitions, nothing, no_partitions, transactional):
+    for message in (two_topics, two_partitions, nothing, no_partitions):
         assert read(version, message.encode(version)) is None
     assert read(version, request(records=None).encode(version)) is None
     assert read(version, request().encode(version) + b"\0") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_whatever_is_read_would_have_been_read_by_the_compiled_decoder(version: int) -> None:
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+def test_whatever_is_read_would_have_been_read_by_the_compiled_decoder(
+    version: int, transactional_id: str | None
+) -> None:
     rng = random.Random(version)
-    whole = request(records=rng.randbytes(200)).encode(version)
+    sent = request(records=rng.randbytes(200))
+    sent.transactional_id = transactional_id
+    whole = sent.encode(version)
     found = 0
     for _ in range(4000):
         body = bytearray(whole)
@@ -85,7 +110,9 @@ def test_whatever_is_read_would_have_been_read_by_the_compiled_decoder(version: 
         if single is None:
             continue
         found += 1
-        (topic,) = ProduceRequest.decode(version, cut).topic_data
+        general = ProduceRequest.decode(version, cut)
+        assert single.transactional_id == general.transactional_id
+        (topic,) = general.topic_data
         (partition,) = topic.partition_data
         assert (single.index, single.records) == (partition.index, partition.records)
     assert found > 100

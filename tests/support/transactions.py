@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from protocol.records.builder import build_batch
 from storage.steps import run_here
 from tests.support.caller import (
     PRODUCE_BY_ID,
     Target,
-    batch,
     fetch_request,
     produce_request,
     records_in,
@@ -108,8 +108,16 @@ class TransactionalClient:
         self.asker = Asker(broker)
         self._sequences: dict[Place, int] = {}
 
-    def set_of(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> bytes:
-        """The next batch of the transaction for this partition."""
+    def set_of(
+        self,
+        topic: str,
+        *values: bytes,
+        partition: int = 0,
+        key: bytes | None = None,
+        **options: Any,
+    ) -> bytes:
+        """The next batch of the transaction for this partition. Its records are of now, or else a
+        marker of now would begin a segment."""
         place = topic, partition
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = sequence + len(values)
@@ -118,10 +126,10 @@ class TransactionalClient:
             "producer_epoch": self.epoch,
             "base_sequence": sequence,
             "transactional": True,
-            "timestamp_ms": self.broker.running.broker.now_ms(),  # else the marker begins a segment
             **options,
         }
-        return batch(*values, **given)
+        now_ms = given.pop("timestamp_ms", self.broker.running.broker.now_ms())
+        return build_batch([(now_ms, key, value, ()) for value in values], **given)
 
     def next_epoch(self) -> None:
         """The transaction has been ended under the rules of transaction.version 2."""
