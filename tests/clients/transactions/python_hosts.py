@@ -61,6 +61,8 @@ class KafkaPythonHost:
     def copy(self, name: str, group: str, source: str, target: str, count: int) -> None:
         consumer = self._consumer("read_committed", group)
         try:
+            # Else it may assign itself nothing, knowing no partitions, and leaves it at that.
+            consumer.partitions_for_topic(source)
             consumer.subscribe([source])
             found: list[Any] = []
             deadline = time.monotonic() + CALL_TIMEOUT_S
@@ -144,8 +146,6 @@ class ConfluentHost:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 0,
-                # Without it a fatal error, as of a zombie, is raised in the midst of a callback.
-                "error_cb": lambda _error: None,
                 "log_level": 0,
             }
         )
@@ -185,7 +185,7 @@ class ConfluentHost:
             with _confluent_errors():
                 for message in found:
                     self._producers[name].produce(target, message.value(), partition=0)
-                partition = confluent_kafka.TopicPartition(source, 0, found[-1].offset() + 1)
+                partition = confluent_kafka.TopicPartition(source, 0, (found[-1].offset() or 0) + 1)
                 self._producers[name].send_offsets_to_transaction(
                     [partition], consumer.consumer_group_metadata(), CALL_TIMEOUT_S
                 )
@@ -242,6 +242,11 @@ def _confluent_errors() -> Iterator[None]:
         yield
     except confluent_kafka.KafkaException as error:
         raise Refused(error.args[0].code(), error) from error
+    except SystemError as error:
+        # A fatal error, as of a zombie, that it raises in the midst of another callback.
+        if not isinstance(error.__cause__, confluent_kafka.KafkaException):
+            raise
+        raise Refused(error.__cause__.args[0].code(), error.__cause__) from error
 
 
 class AiokafkaHost:

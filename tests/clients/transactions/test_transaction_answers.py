@@ -98,7 +98,8 @@ def test_triglot_answers_as_apache_kafka_did(
     reference: str, title: str, told_by_us: Callable[[str], Told | str]
 ) -> None:
     told = told_by_us(reference)
-    assert not isinstance(told, str), told
+    if isinstance(told, str):
+        pytest.fail(told)
     assert _differences(SCRIPTS[title], reference, told) == []
 
 
@@ -111,5 +112,4 @@ def test_apache_kafka_still_answers_as_recorded(reference: str, tmp_path: Path) 
     except NotAvailable as reason:
         end_of_test("java", str(reason))
     told = _told(kafka, reference, REFERENCES[reference].level_to_set)
-    assert not isinstance(told, str), told
     assert told == RECORDED[reference]

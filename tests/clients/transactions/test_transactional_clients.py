@@ -127,7 +127,7 @@ def committed_offset(server: ServerProcess, group: str, topic: str) -> int:
 
         def stable() -> bool:
             entries.append(caller.call(request, STABLE_SINCE).topics[0].partitions[0])
-            return entries[-1].error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT
+            return bool(entries[-1].error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
         assert until(stable)
     assert entries[-1].error_code == 0
