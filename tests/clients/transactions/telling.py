@@ -32,6 +32,8 @@ VERBS = {**coordinator_verbs.VERBS, **partition_verbs.VERBS, **group_verbs.VERBS
 
 NOT_OFFERED = "(not offered)"
 FEATURE = "transaction.version"
+METADATA_VERSION = "metadata.version"
+METADATA_VERSION_OF_4_3 = 29
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 #: Scripts hardly keep a broker busy: they wait for time-outs and for what it does by and by.
@@ -107,25 +109,29 @@ def prepare(server: ServerProcess, transaction_version: int | None) -> None:
 
 
 def set_transaction_version(caller: Caller, level: int) -> None:
-    """Finalize `transaction.version` at this level, and wait until the broker says so."""
-    found = _transaction_version(caller)
-    if found == level:
-        return
-    kind = UPGRADE if level > found else SAFE_DOWNGRADE
+    """Finalize `transaction.version` at this level, and metadata.version before that at one that
+    knows it; wait until the broker says so."""
+    levels = _levels(caller)
+    if level and levels.get(METADATA_VERSION, 0) < METADATA_VERSION_OF_4_3:
+        _set_level(caller, METADATA_VERSION, METADATA_VERSION_OF_4_3, UPGRADE)
+    found = _levels(caller).get(FEATURE, 0)
+    if found != level:
+        _set_level(caller, FEATURE, level, UPGRADE if level > found else SAFE_DOWNGRADE)
+
+
+def _set_level(caller: Caller, feature: str, level: int, kind: int) -> None:
     update = UpdateFeaturesRequest.FeatureUpdate(
-        feature=FEATURE, max_version_level=level, upgrade_type=kind
+        feature=feature, max_version_level=level, upgrade_type=kind
     )
     answer = caller.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
     refused = [answer.error_message, *(entry.error_message for entry in answer.results)]
     codes = {answer.error_code, *(entry.error_code for entry in answer.results)}
     assert codes == {0}, refused
-    assert until(lambda: _transaction_version(caller) == level)
+    assert until(lambda: _levels(caller).get(feature, 0) == level)
 
 
-def _transaction_version(caller: Caller) -> int:
+def _levels(caller: Caller) -> dict[str, int]:
     answer = caller.call(
         ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
     )
-    levels = {entry.name: entry.max_version_level for entry in answer.finalized_features}
-    level: int = levels.get(FEATURE, 0)
-    return level
+    return {entry.name: entry.max_version_level for entry in answer.finalized_features}
