@@ -57,12 +57,10 @@ GUESSES = """
 ## What age tools take this broker for
 
 Some tools guess a release of Kafka from ApiVersions, as kminion and others do with franz-go's
-`kversion`. They go by the oldest release of which every API is there. franz-go 1.22 says "between
-v0.10.2 and v0.11.0" here, because three of Kafka 0.11 are missing: AddPartitionsToTxn (24),
-AddOffsetsToTxn (25) and EndTxn (26). With these, transactions that is, it says "at least v3.9". Of
-Kafka 4.0 AddRaftVoter (80) and RemoveRaftVoter (81) are missing besides, of 4.1 those of share
-groups (76 to 79, 83 to 87, 90 to 92), of 4.2 those of streams groups (88, 89). None of them is
-offered before there is something behind it.
+`kversion`. They go by the oldest release of which every API is there. franz-go 1.22 says "at least
+v3.9" here: of Kafka 4.0 AddRaftVoter (80) and RemoveRaftVoter (81) are missing, of 4.1 those of
+share groups (76 to 79, 83 to 87, 90 to 92), of 4.2 those of streams groups (88, 89). None of them
+is offered before there is something behind it.
 
 Versions tell more: Produce 13, Fetch 18 and ListOffsets 11 are those of Kafka 4.3. Clients go by
 each API's versions, so that the guess keeps nothing from them.

@@ -5,8 +5,9 @@ imported when its first request, or its first answer, is met.
 
 The ranges are what may be offered to a client once the API has a handler (ApiVersions leaves out
 those without). They are the union of what Kafka's releases from 0.8 to 4.4 served, less versions
-that were never stable. One entry needs a word: FetchSnapshot is a broker's request, declared for
-the metadata log and never offered to clients.
+that were never stable. Two entries need a word: InitProducerId is declared up to version 6, but 6
+is off by default in Kafka and not offered; FetchSnapshot is a broker's request, declared for the
+metadata log and never offered to clients.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ APIS: dict[int, Api] = {
         Api(19, "CreateTopics", "create_topics", 0, 7, 5),
         Api(20, "DeleteTopics", "delete_topics", 0, 6, 4),
         Api(21, "DeleteRecords", "delete_records", 0, 2, 2),
-        Api(22, "InitProducerId", "init_producer_id", 0, 6, 2),
+        Api(22, "InitProducerId", "init_producer_id", 0, 5, 2),
         Api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 0, 4, 4),
         Api(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3),
         Api(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3),

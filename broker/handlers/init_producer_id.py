@@ -5,8 +5,7 @@ The transaction timeout is not looked at without a transactional id: Java sends 
 An instance that comes while a transaction is open has it aborted, and is told to come again.
 
 From version 3 on an instance that had an error says which id and epoch it has, and goes on if it
-still is the last (KIP-360). Version 6 asks for two-phase commits (KIP-939), which are refused as
-where Kafka has them switched off.
+still is the last (KIP-360).
 """
 
 from __future__ import annotations
@@ -66,10 +65,6 @@ def _transactional(
 ) -> Any:
     if (message.producer_id == NONE) != (message.producer_epoch == NONE):
         raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
-    if message.enable2_pc:
-        raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if message.keep_prepared_txn:
-        raise KafkaError(code=ErrorCode.UNSUPPORTED_VERSION)
     wait = GroupWait(request)
 
     def aborted(code: ErrorCode) -> None:

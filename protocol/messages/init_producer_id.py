@@ -6,7 +6,7 @@
 3  the producer says which id and epoch it has, to have the epoch raised
 4  PRODUCER_FENCED may be answered
 5  TRANSACTION_ABORTABLE may be answered
-6  two-phase commit (KIP-939); off by default in Kafka
+6  two-phase commit (KIP-939); off by default in Kafka, declared here but not offered
 """
 
 from __future__ import annotations

@@ -120,28 +120,13 @@ def test_the_topic_is_made_for_who_does_not_look_and_is_neither_deleted_nor_grow
     assert begin(caller, "made").producer_epoch == 1
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_every_version_gives_an_id_and_an_epoch(caller: Caller, version: int) -> None:
     first, second = (begin(caller, f"of-{version}", version) for _ in range(2))
 
     assert first.producer_id == second.producer_id
     assert (first.producer_epoch, second.producer_epoch) == (0, 1)
     assert begin(caller, f"other-{version}", version).producer_id != first.producer_id
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"enable2_pc": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ({"keep_prepared_txn": True}, ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-def test_two_phase_commits_are_refused_as_where_kafka_has_them_switched_off(
-    caller: Caller, fields: dict[str, bool], code: ErrorCode
-) -> None:
-    request = InitProducerIdRequest(transactional_id="two", transaction_timeout_ms=60_000, **fields)
-
-    assert caller.call(request, 6).error_code == code
 
 
 def test_the_longest_time_of_a_transaction_can_be_configured(own_broker: BrokerProcess) -> None:
