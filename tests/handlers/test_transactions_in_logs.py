@@ -26,6 +26,7 @@ from tests.support.transactions import (
     KnownTransactions,
     TransactionalClient,
     create_topic,
+    handed_out,
     partition_of,
 )
 
@@ -128,25 +129,13 @@ def named(bank: Bank, version: int) -> str | bytes:
 
 
 def kept(seen: Seen) -> list[bytes | None]:
-    """The values that a client of committed records hands out, told what was aborted: from the
-    first offset on, until the marker of that producer."""
-    waiting = sorted(seen.aborted or (), key=lambda one: one[1])
-    dropped: set[int] = set()
-    found = []
-    for position, size, _ in walk(memoryview(seen.records)):
-        one = Batch(memoryview(seen.records)[position : position + size])
-        while waiting and waiting[0][1] <= one.base_offset + one.last_offset_delta:
-            dropped.add(waiting.pop(0)[0])
-        if one.is_control:
-            dropped.discard(one.producer_id)
-        elif one.producer_id not in dropped or not one.attributes & 0x10:
-            found += [record.value for record in one.records()]
-    return found
+    return handed_out(seen.records, seen.aborted or ())
 
 
 def read_all(bank: Bank, level: int = READ_COMMITTED) -> list[bytes | None]:
     """What such a client hands out of the whole log, where a fetch ends with each segment."""
-    offset, records, aborted = bank.log.start_offset, b"", set()
+    offset, records = bank.log.start_offset, b""
+    aborted: set[tuple[int, int]] = set()
     while True:
         (seen,) = fetch(bank, Target(TOPIC, offset), version=11, isolation_level=level)
         if not seen.records:
@@ -339,16 +328,16 @@ def test_a_producer_with_an_open_transaction_is_remembered_for_as_long_as_it_is_
         bank.end(bank.b, commit=True)
         expiry = broker.running.broker.producer_expiry
 
-        def look() -> bool:
+        def is_forgotten(producer: TransactionalClient) -> bool:
             expiry.run()
-            return bank.b.producer_id not in bank.log.producers
+            return producer.producer_id not in bank.log.producers
 
-        broker.turn_until(look)
+        broker.turn_until(lambda: is_forgotten(bank.b))
         assert bank.a.producer_id in bank.log.producers
         assert bank.log.last_stable_offset == 0
 
         bank.end(bank.a, commit=True)
-        broker.turn_until(lambda: bool(expiry.run() or not len(bank.log.producers)))
+        broker.turn_until(lambda: is_forgotten(bank.a))
 
 
 @pytest.mark.parametrize("commit", [True, False])

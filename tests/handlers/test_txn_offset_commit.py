@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.join_group import JoinGroupRequest
@@ -302,6 +303,40 @@ def test_a_zombie_of_the_group_commits_nothing(
     assert partition_of(broker, OFFSETS).log.next_offset == end
     assert code(**members.says()) == 0
     assert code() == 0, "who names no member is a client of the time before KIP-447"
+
+
+@pytest.mark.parametrize("version", WITH_MEMBERS)
+def test_a_zombie_of_a_consumer_group_commits_nothing(
+    client: TransactionalClient, version: int
+) -> None:
+    joined = client.asker.call(
+        ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="one",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        ),
+        1,
+    )
+    assert joined.error_code == 0
+
+    def code(member_id: str, member_epoch: int) -> int:
+        (found,) = client.commit_offsets(
+            GROUP,
+            {(TOPIC, 0): 5},
+            version=version,
+            member_id=member_id,
+            generation_id_or_member_epoch=member_epoch,
+        ).values()
+        return found
+
+    assert code("one", joined.member_epoch + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert code("one", joined.member_epoch - 1) == ErrorCode.ILLEGAL_GENERATION
+    assert code("two", joined.member_epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code("one", joined.member_epoch) == 0
+    assert code("", -1) == 0, "who names no member is a client of the time before KIP-447"
 
 
 @pytest.mark.parametrize("version", WITH_MEMBERS)

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
+from protocol.records.layout import TRANSACTIONAL_BIT
+from protocol.records.walk import walk
 from storage.steps import run_here
 from tests.support.caller import (
     PRODUCE_BY_ID,
     Target,
     fetch_request,
     produce_request,
-    records_in,
 )
 from tests.support.in_process_client import Asker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from broker.coordinator.transactions.coordinator import TransactionCoordinator
     from broker.partitions.topic import Partition
@@ -106,7 +108,7 @@ class TransactionalClient:
         self.producer_id = producer_id
         self.epoch = 0
         self.asker = Asker(broker)
-        self._sequences: dict[Place, int] = {}
+        self.sequences: dict[Place, int] = {}
 
     def set_of(
         self,
@@ -119,8 +121,8 @@ class TransactionalClient:
         """The next batch of the transaction for this partition. Its records are of now, or else a
         marker of now would begin a segment."""
         place = topic, partition
-        sequence = self._sequences.get(place, 0)
-        self._sequences[place] = sequence + len(values)
+        sequence = self.sequences.get(place, 0)
+        self.sequences[place] = sequence + len(values)
         given: dict[str, Any] = {
             "producer_id": self.producer_id,
             "producer_epoch": self.epoch,
@@ -134,7 +136,7 @@ class TransactionalClient:
     def next_epoch(self) -> None:
         """The transaction has been ended under the rules of transaction.version 2."""
         self.epoch += 1
-        self._sequences.clear()
+        self.sequences.clear()
 
     def send(
         self, topic: str, *values: bytes, partition: int = 0, version: int = 11, **options: Any
@@ -169,13 +171,10 @@ class TransactionalClient:
         return self.asker.call(request, version).responses[0].partitions[0]
 
     def committed(self, topic: str, *, partition: int = 0) -> list[bytes | None]:
-        """What a reader of committed records keeps, as the clients do it."""
+        """What a reader of committed records hands out."""
         found = self.fetch(topic, partition=partition)
-        left_out = {(one.producer_id, one.first_offset) for one in found.aborted_transactions or ()}
-        assert all(producer_id == self.producer_id for producer_id, _ in left_out)
-        if left_out:
-            raise AssertionError("ask `fetch` where there are aborted transactions")
-        return values_in(found)
+        aborted = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
+        return handed_out(bytes(found.records), aborted)
 
     def commit_offsets(
         self, group: str, offsets: dict[Place, int], *, version: int = 3, **more: Any
@@ -210,9 +209,21 @@ class TransactionalClient:
         return dict(zip(offsets, codes, strict=True))
 
 
-def values_in(found: Any) -> list[bytes | None]:
-    """The values of a fetched partition without those of markers."""
-    return [value for _, value in records_in(found.records) if value is None or len(value) != 6]
+def handed_out(records: bytes, aborted: Iterable[tuple[int, int]]) -> list[bytes | None]:
+    """The values that a client hands out, told what was aborted: it drops the batches of that
+    producer from the first offset on, until its next marker."""
+    waiting = sorted(aborted, key=lambda one: one[1])
+    dropped: set[int] = set()
+    found: list[bytes | None] = []
+    for position, size, _ in walk(memoryview(records)):
+        one = Batch(memoryview(records)[position : position + size])
+        while waiting and waiting[0][1] <= one.base_offset + one.last_offset_delta:
+            dropped.add(waiting.pop(0)[0])
+        if one.is_control:
+            dropped.discard(one.producer_id)
+        elif one.producer_id not in dropped or not one.attributes & TRANSACTIONAL_BIT:
+            found += [record.value for record in one.records()]
+    return found
 
 
 def create_topic(broker: InProcessBroker, name: str, partitions: int = 1, **configs: str) -> None:
