@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 VERBS = {**coordinator_verbs.VERBS, **partition_verbs.VERBS, **group_verbs.VERBS}
 
 NOT_OFFERED = "(not offered)"
-FEATURE = "transaction.version"
-METADATA_VERSION = "metadata.version"
-METADATA_VERSION_OF_4_3 = 29
+TRANSACTION_VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
+METADATA_VERSION_OF_4_0 = 22
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 #: Scripts hardly keep a broker busy: they wait for time-outs and for what it does by and by.
@@ -109,17 +108,27 @@ def prepare(server: ServerProcess, transaction_version: int | None) -> None:
 
 
 def set_transaction_version(caller: Caller, level: int) -> None:
-    """Finalize `transaction.version` at this level, and metadata.version before that at one that
-    knows it; wait until the broker says so."""
-    levels = _levels(caller)
-    if level and levels.get(METADATA_VERSION, 0) < METADATA_VERSION_OF_4_3:
-        _set_level(caller, METADATA_VERSION, METADATA_VERSION_OF_4_3, UPGRADE)
-    found = _levels(caller).get(FEATURE, 0)
-    if found != level:
-        _set_level(caller, FEATURE, level, UPGRADE if level > found else SAFE_DOWNGRADE)
+    """Finalize `transaction.version` at this level, and wait until the broker says so.
+
+    From level 1 on it needs the metadata version of Kafka 4.0, which is set first if it is lower.
+    """
+    if level and finalized_level(caller, METADATA_VERSION) < METADATA_VERSION_OF_4_0:
+        _finalize(caller, METADATA_VERSION, METADATA_VERSION_OF_4_0)
+    if finalized_level(caller, TRANSACTION_VERSION) != level:
+        _finalize(caller, TRANSACTION_VERSION, level)
 
 
-def _set_level(caller: Caller, feature: str, level: int, kind: int) -> None:
+def finalized_level(caller: Caller, feature: str) -> int:
+    """What ApiVersions says of a feature; 0 if it does not name it."""
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    answer = caller.call(request, 3)
+    levels = {entry.name: entry.max_version_level for entry in answer.finalized_features}
+    level: int = levels.get(feature, 0)
+    return level
+
+
+def _finalize(caller: Caller, feature: str, level: int) -> None:
+    kind = UPGRADE if level > finalized_level(caller, feature) else SAFE_DOWNGRADE
     update = UpdateFeaturesRequest.FeatureUpdate(
         feature=feature, max_version_level=level, upgrade_type=kind
     )
@@ -127,11 +136,4 @@ def _set_level(caller: Caller, feature: str, level: int, kind: int) -> None:
     refused = [answer.error_message, *(entry.error_message for entry in answer.results)]
     codes = {answer.error_code, *(entry.error_code for entry in answer.results)}
     assert codes == {0}, refused
-    assert until(lambda: _levels(caller).get(feature, 0) == level)
-
-
-def _levels(caller: Caller) -> dict[str, int]:
-    answer = caller.call(
-        ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
-    )
-    return {entry.name: entry.max_version_level for entry in answer.finalized_features}
+    assert until(lambda: finalized_level(caller, feature) == level)

@@ -100,7 +100,8 @@ def test_triglot_answers_as_apache_kafka_did(
     told = told_by_us(reference)
     if isinstance(told, str):
         pytest.fail(told)
-    assert _differences(SCRIPTS[title], reference, told) == []
+    differences = _differences(SCRIPTS[title], reference, told)
+    assert not differences, "\n".join(["", *differences])
 
 
 @pytest.mark.long
