@@ -131,7 +131,7 @@ def test_the_short_way_to_read_a_produce_request_agrees_with_the_long_way() -> N
         (partition,) = topic.partition_data
         named = topic.topic_id if version >= 13 else topic.name.encode("utf-8", "surrogateescape")
         assert stop == len(body)
-        assert message.transactional_id is None
+        assert short.transactional_id == message.transactional_id
         assert (short.acks, short.topic, short.index) == (message.acks, named, partition.index)
         assert short.records == partition.records
     assert read > 1_500
