@@ -39,8 +39,10 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
     if message.producer_id != NONE or message.producer_epoch != NONE:
-        error = "a producer without transactional id has no producer id to go on with"
-        raise KafkaError(error, code=ErrorCode.INVALID_REQUEST)
+        raise KafkaError(
+            "a producer without a transactional id gets a new producer id every time",
+            code=ErrorCode.INVALID_REQUEST,
+        )
     if ctx.controller.store.has_producer_ids:
         return _new(ctx)
     return changed(_reserved(ctx), ctx)
