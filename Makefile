@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-groups test-moving test-kill flips power-cuts kafka-tester fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill flips power-cuts kafka-tester fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -30,6 +30,7 @@ help:
 	echo "make test-clients  only the tests with real client libraries"
 	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
+	echo "make test-transactions  transactions of every client with triglot and with Apache Kafka"
 	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
 	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
 	echo "make test-kill     kill -9 under load, 20 rounds"
@@ -155,6 +156,9 @@ test-pipeline: .venv/.test-stamp .venv/.loops-stamp
 clients-grid: .venv/.test-stamp
 	TEST_GRID_KEEP=1 $(PYTEST) --timeout=3600 tests/clients/test_grid.py tests/clients/test_used_clients.py $(PYTEST_ARGS)
 	$(BIN)/python -m docs.generate
+
+test-transactions: .venv/.test-stamp .venv/.loops-stamp
+	TEST_TRANSACTIONS_ON_KAFKA=1 $(PYTEST) --timeout=3600 tests/clients/transactions $(PYTEST_ARGS)
 
 test-groups: .venv/.test-stamp
 	TEST_GROUPS_SOAK=1 $(PYTEST) -s --timeout=3600 tests/clients/test_groups_soak.py $(PYTEST_ARGS)

@@ -15,19 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from storage import clean_state
-from storage.checkpoints import (
-    CheckpointFile,
-    encode_clean_shutdown,
-)
+from storage.checkpoints import CheckpointFile, encode_clean_shutdown
 from storage.closing import close_all, store_for_recovery
 from storage.deletion import Renaming, finish_deletions, remove_folder, rename_all, sort_out
 from storage.errors import LockHeld
 from storage.filesystem import parent_of
-from storage.identity import (
-    ZERO_UUID,
-    identify,
-    uuid_text,
-)
+from storage.identity import ZERO_UUID, identify, uuid_text
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,

@@ -43,7 +43,6 @@ PROTOTYPE = "of the prototypes that the decision was made by; they are not kept"
 GOAL = "what is aimed at, not what was measured"
 EXCUSED = {
     ("docs/behaviour.md", "## Damaged data"): SETTING,
-    ("docs/behaviour.md", "## Not served"): SETTING,
     ("docs/behaviour.md", "## Compaction"): SETTING,
     ("docs/decisions/0002-dependencies.md", "## Decision"): CHOICE,
     ("docs/decisions/0002-dependencies.md", "## What we measured and left out"): CHOICE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.clients.transactions.telling import SETTINGS
@@ -47,6 +48,9 @@ REFERENCES = {
 }
 """By the names that `answers.txt` has for them."""
 
+
+ON_KAFKA = "TEST_TRANSACTIONS_ON_KAFKA" in os.environ
+"""Whether the clients are to show what they do with Apache Kafka, too (make test-transactions)."""
 
 STABLE = [name for name, reference in REFERENCES.items() if not reference.unstable]
 

@@ -13,7 +13,14 @@ import pytest
 
 from tests.clients.available import end_of_test
 from tests.clients.transactions import answers
-from tests.clients.transactions.brokers import REFERENCES, apache_kafka, scripts_for, triglot
+from tests.clients.transactions.brokers import (
+    ON_KAFKA,
+    REFERENCES,
+    STABLE,
+    apache_kafka,
+    scripts_for,
+    triglot,
+)
 from tests.clients.transactions.scripts import Script, read_scripts
 from tests.clients.transactions.telling import Told, prepare, tell, tell_all
 from tests.support.fetched import NotAvailable
@@ -26,6 +33,27 @@ if TYPE_CHECKING:
 
 SCRIPTS = {script.title: script for script in read_scripts()}
 RECORDED = answers.read(answers.FILE.read_text(encoding="utf-8"), [*SCRIPTS.values()])
+
+NO_MARKER = "no marker goes where the transaction has no batch"
+STRICTER = "3.9 takes a newer epoch than it has given, once the transaction is under way"
+NO_START = "3.9 goes on telling when the last transaction began, 4.3 does not"
+GENERATION = "of a group that is not there, the generation is refused before the member"
+DIFFERENCES = {
+    ("", "a transaction with partitions and no records"): NO_MARKER,
+    ("", "markers are written by hand"): NO_MARKER,
+    ("", "offsets by a member of a group that is not there"): GENERATION,
+    ("", "partitions of topics that are Kafka's own"): "in versions 4 and 5, which brokers send",
+    ("3.9.1", "offsets by a producer that is not that of the transactional id"): STRICTER,
+    ("3.9.1", "offsets by an instance that was fenced"): STRICTER,
+    ("3.9.1", "records of another epoch"): STRICTER,
+    ("3.9.1", "a new instance ends the open transaction of the one before"): NO_START,
+    ("3.9.1", "a producer that says its own epoch in its open transaction starts over"): NO_START,
+    ("3.9.1", "a stranger that says another epoch leaves the open transaction alone"): NO_START,
+    ("3.9.1", "a new instance after a commit"): NO_START,
+    ("3.9.1", "a new instance after an abort"): NO_START,
+    ("3.9.1", "transactions are described in each state"): NO_START,
+}
+"""What is answered otherwise and why, by reference ("" for every one) and script."""
 
 #: The first test of a module waits for all scripts to be told.
 pytestmark = pytest.mark.timeout(600)
@@ -89,24 +117,28 @@ def test_every_script_was_told_to_a_reference_and_has_an_answer_to_every_step() 
     ("reference", "title"),
     [
         (name, script.title)
-        for name in REFERENCES
+        for name in STABLE  # two-phase commits are not offered
         for script in scripts_for(name, SCRIPTS.values())
         if any((script.title, version) in RECORDED.get(name, {}) for version in script.versions)
     ],
 )
-def test_triglot_answers_as_apache_kafka_did(
+def test_triglot_answers_as_apache_kafka_did_but_for_what_is_listed(
     reference: str, title: str, told_by_us: Callable[[str], Told | str]
 ) -> None:
     told = told_by_us(reference)
     if isinstance(told, str):
         pytest.fail(told)
-    differences = _differences(SCRIPTS[title], reference, told)
-    assert not differences, "\n".join(["", *differences])
+    found = _differences(SCRIPTS[title], reference, told)
+    reason = DIFFERENCES.get((reference, title)) or DIFFERENCES.get(("", title))
+    if reason is None:
+        assert found == []
+    else:
+        assert found, f"is answered alike by now: {reason}"
 
 
 @pytest.mark.long
 @pytest.mark.java
-@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("reference", REFERENCES if ON_KAFKA else ["3.9.1", "4.3.1-tv2"])
 def test_apache_kafka_still_answers_as_recorded(reference: str, tmp_path: Path) -> None:
     try:
         kafka = apache_kafka(reference, tmp_path / "kafka")

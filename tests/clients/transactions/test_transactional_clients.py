@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.clients.available import MARKS, end_of_test
 from tests.clients.drivers.driver import Refused
-from tests.clients.transactions.brokers import REFERENCES, STABLE
+from tests.clients.transactions.brokers import ON_KAFKA, REFERENCES, STABLE
 from tests.clients.transactions.conversation import Conversation, until
 from tests.clients.transactions.hosts import HOSTS
 from tests.clients.transactions.telling import SETTINGS, prepare
@@ -41,7 +41,7 @@ TRIGLOT = "triglot"
 KAFKA_MARKS = (pytest.mark.java, pytest.mark.long)
 SERVERS = [
     pytest.param(TRIGLOT, id=TRIGLOT),
-    *(pytest.param(name, id=f"kafka-{name}", marks=KAFKA_MARKS) for name in STABLE),
+    *(pytest.param(name, id=f"kafka-{name}", marks=KAFKA_MARKS) for name in STABLE if ON_KAFKA),
 ]
 CLIENTS = [pytest.param(name, id=name, marks=MARKS[HOSTS[name].runtime]) for name in HOSTS]
 
