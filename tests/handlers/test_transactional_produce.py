@@ -8,6 +8,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.records.compression import GZIP
+from storage.steps import run_here
 from tests.support.caller import batch
 from tests.support.fake_connection import InProcessBroker
 from tests.support.transactions import (
@@ -352,3 +353,19 @@ def test_without_verification_only_who_joins_by_writing_is_looked_at(
         unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert sent.error_code == (unknown if version in NEW else 0)
         assert bool(known.asked) == (version in NEW)
+
+
+def test_verification_is_switched_off_and_on_while_the_broker_runs(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "data") as broker:
+        create_topic(broker, TOPIC)
+        KnownTransactions.of(broker)
+        client = TransactionalClient(broker, ID, PRODUCER)
+        settings = broker.running.broker.dynamic_settings
+
+        run_here(settings.change("", {"transaction.partition.verification.enable": "false"}))
+        unverified = client.send(TOPIC, b"a", version=11)
+        run_here(settings.change("", {}))
+        verified = client.send(TOPIC, b"b", version=11)
+
+    assert unverified.error_code == ErrorCode.NONE
+    assert verified.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
