@@ -33,16 +33,13 @@ NONE = -1
 
 def init_producer_id(request: Request, ctx: Context) -> Any:
     message: InitProducerIdRequest = request.message
+    if (message.producer_id == NONE) != (message.producer_epoch == NONE):
+        raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
     if message.transactional_id is not None:
         try:
             return _transactional(request, message, message.transactional_id, ctx)
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
-    if message.producer_id != NONE or message.producer_epoch != NONE:
-        raise KafkaError(
-            "a producer without a transactional id gets a new producer id every time",
-            code=ErrorCode.INVALID_REQUEST,
-        )
     if ctx.controller.store.has_producer_ids:
         return _new(ctx)
     return changed(_reserved(ctx), ctx)
@@ -68,8 +65,6 @@ def _reserved(ctx: Context) -> Steps[InitProducerIdResponse]:
 def _transactional(
     request: Request, message: InitProducerIdRequest, transactional_id: str, ctx: Context
 ) -> Any:
-    if (message.producer_id == NONE) != (message.producer_epoch == NONE):
-        raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
     wait = GroupWait(request)
 
     def aborted(code: ErrorCode) -> None:

@@ -169,7 +169,7 @@ def test_what_real_clients_sent_is_the_same_in_every_format_and_for_every_reader
     refusals = (
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )
     for vector in sets(0, 1, 2):
         records = [record for entry in vector["expect"] for record in entry["records"]]
