@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 
     from broker import metrics
     from broker.background.housekeeping import Task
+    from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
@@ -239,7 +240,13 @@ class Broker:
         )
 
     def _make_transactions(self) -> None:
-        self.transactions = TransactionCoordinator(
+        self.transactions = TransactionCoordinator(self.topics, self._transaction_runtime)
+
+    def _transaction_runtime(self) -> TransactionRuntime:
+        # Most brokers never see a transaction.
+        from broker.coordinator.transactions.runtime import TransactionRuntime
+
+        return TransactionRuntime(
             settings=self.settings,
             loop=self.loop,
             topics=self.topics,

@@ -1,72 +1,38 @@
 """The transaction coordinator, for handlers, Produce and periodic tasks.
 
 Most brokers never see a transaction. So what does the work is imported when a transactional id is
-first looked for, or when a start finds `__transaction_state`.
+first looked for, or when a start finds `__transaction_state` (`make_runtime`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.coordinator.transactions.needs import NeededFirst
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Sequence
 
-    from broker.coordinator.transactions.needs import Participants, ProducerIds
     from broker.coordinator.transactions.runtime import TransactionRuntime
-    from broker.current_settings import CurrentSettings
-    from broker.partitions.disk_state import DiskState
     from broker.partitions.topics import Topics
-    from broker.producing.appends import Appends
-    from broker.producing.group_commit import GroupCommit
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker. Belongs to the loop.
+    """All transactional ids of this broker. Belongs to the loop."""
 
-    `transaction_version` gives the finalized level of that feature, `wall_ms` ms since 1970.
-    """
-
-    def __init__(
-        self,
-        *,
-        settings: CurrentSettings,
-        loop: asyncio.AbstractEventLoop,
-        topics: Topics,
-        disk: DiskState,
-        appends: Appends,
-        group_commit: GroupCommit,
-        participants: Participants,
-        producer_ids: ProducerIds,
-        transaction_version: Callable[[], int],
-        wall_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, topics: Topics, make_runtime: Callable[[], TransactionRuntime]) -> None:
+        """`make_runtime` is called once, when the part that does the work is first needed."""
         self._topics = topics
-        self._parts: dict[str, Any] = {
-            "settings": settings,
-            "loop": loop,
-            "topics": topics,
-            "disk": disk,
-            "appends": appends,
-            "group_commit": group_commit,
-            "participants": participants,
-            "producer_ids": producer_ids,
-            "transaction_version": transaction_version,
-            "wall_ms": wall_ms,
-        }
+        self._make_runtime = make_runtime
         self._runtime: TransactionRuntime | None = None
 
     @property
     def runtime(self) -> TransactionRuntime:
-        """The part that does the work, imported and made at first use."""
+        """The part that does the work, made at first use."""
         if self._runtime is None:
-            from broker.coordinator.transactions.runtime import TransactionRuntime
-
-            self._runtime = TransactionRuntime(**self._parts)
+            self._runtime = self._make_runtime()
         return self._runtime
 
     @property

@@ -12,16 +12,13 @@ from broker.network.turn import WAITING_BYTES_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
 from storage.steps import run_here
+from tests.broker.network.test_connection import framed, partition_of
 from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
-from tests.support.wire_client import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from broker.partitions.topic import Partition
-    from protocol.schema import Message
 
 TOPIC = "t"
 VERSION = 9
@@ -59,18 +56,6 @@ def file(broker: InProcessBroker) -> CountedFile:
     counted = CountedFile(segment.file)
     segment._file = counted  # type: ignore[assignment]
     return counted
-
-
-def partition_of(broker: InProcessBroker) -> Partition:
-    found = broker.running.broker.topics.partition(TOPIC, 0)
-    assert found is not None
-    return found
-
-
-def framed(request: Message, version: int, correlation_id: int) -> bytes:
-    client = WireClient.__new__(WireClient)
-    client.client_id = "fake"
-    return client.frame(request, version, correlation_id)
 
 
 def produce(correlation_id: int, *, acks: int = ACKS_LEADER, size: int = 40) -> bytes:

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.coordinator.transactions.needs import NeededFirst
+from broker.coordinator.transactions.runtime import TransactionRuntime
 from broker.coordinator.transactions.transaction import TV1
 from protocol.errors import ErrorCode
 from protocol.records.batch import Batch
@@ -93,7 +94,7 @@ class World:
         self.parts = parts = self._broker.running.broker
         self.now_ms = parts.now_ms()
         self.participants = Obedient(parts)
-        self.coordinator = TransactionCoordinator(
+        self.runtime = TransactionRuntime(
             settings=parts.settings,
             loop=parts.loop,
             topics=parts.topics,
@@ -105,7 +106,8 @@ class World:
             transaction_version=lambda: self.version,
             wall_ms=lambda: self.now_ms,
         )
-        self.runtime = self.coordinator.runtime
+        self.coordinator = TransactionCoordinator(parts.topics, lambda: self.runtime)
+        assert self.coordinator.runtime is self.runtime
         if TOPIC not in parts.topics.by_name:
             run_here(parts.topics.create(TOPIC, 3, {}, now_ms=self.now_ms))
         return self
