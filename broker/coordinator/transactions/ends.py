@@ -59,6 +59,8 @@ class Ends:
         self._wall_ms = wall_ms
         self._unfinished: dict[str, tuple[TransactionShard, list[tuple[str, int]]]] = {}
         """Ends with the partitions whose marker could not be written yet."""
+        self.ongoing: dict[str, Transaction] = {}
+        """Open transactions, as last written, of which no end is on its way."""
         self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
         """Markers of a start that could not be written yet."""
         self._retry: asyncio.TimerHandle | None = None
@@ -187,6 +189,9 @@ class Ends:
             ends=ends,
         )
         if after.state in machine.PREPARED:
+            self.ongoing.pop(transactional_id, None)
             shard.ending[transactional_id] = after
-        else:
-            shard.states[transactional_id] = after
+            return
+        shard.states[transactional_id] = after
+        if after.state is machine.ONGOING:
+            self.ongoing[transactional_id] = after

@@ -252,3 +252,43 @@ def test_a_topic_that_is_gone_keeps_no_end_from_coming_about(world: World) -> No
     world.end(producer)
 
     assert world.state() == "CompleteCommit"
+
+
+def test_a_partition_is_known_to_be_in_a_transaction_until_its_end_is_decided(world: World) -> None:
+    producer_id, epoch = producer = world.begin()
+    includes = world.coordinator.includes
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+    world.write(producer, 0)
+
+    assert includes("x", producer_id, epoch, (TOPIC, 0))
+    assert not includes("x", producer_id, epoch, (TOPIC, 1))
+    assert not includes("x", producer_id, epoch + 1, (TOPIC, 0))
+    assert not includes("x", producer_id + 1, epoch, (TOPIC, 0))
+    assert not includes("y", producer_id, epoch, (TOPIC, 0))
+    told = world.ask_end(producer)
+    assert told == []
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+    world.turn_until(lambda: bool(told))
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_a_partition_of_a_transaction_that_was_fenced_is_not_known_any_more(world: World) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+
+    world.begin()
+
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_an_end_that_the_disk_refused_leaves_the_partition_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+    with monkeypatch.context() as patch:
+        refuse_writes(world, patch)
+        code = refusal(partial(world.ask_end, producer))
+
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
