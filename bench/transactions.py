@@ -24,7 +24,9 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench import frames, raw
+from confluent_kafka import Producer
+
+from bench import frames, machine, raw
 from bench import transaction_frames as txn
 from bench.case import Case, Figure
 from bench.group_commit import bare_loop
@@ -45,6 +47,7 @@ MANY, WIDE = 64, 1_000
 ONE_PER_S, MANY_PER_S = 800, 5_000
 """Transactions that are sent for each second that is to be measured."""
 
+AGAIN = "answers CONCURRENT_TRANSACTIONS / commit"
 RATE, P50, P99, CPU = "commits/s", "p50 ms", "p99 ms", "broker CPU us/commit"
 BARE_RATE, BARE_P99 = "bare loop syncs/s", "one fdatasync p99 ms"
 TO_BARE, LONGER = "commits/s / bare loop", "p99 / p99 of one fdatasync"
@@ -75,7 +78,7 @@ class Committing(Case):
         self.name = f"TV{generation}, {producers} producer{'s' if many else ''}{spread}"
         against = (Figure(ALONE_RATE, 0), Figure(TO_ONE, 1, of_one)) if many else ()
         self.figures = (
-            *(Figure(RATE, 0), Figure(P50), Figure(P99), Figure(CPU, 0)),
+            *(Figure(RATE, 0), Figure(P50), Figure(P99), Figure(CPU, 0), Figure(AGAIN, 2, 0)),
             *(Figure(BARE_RATE, 0), Figure(BARE_P99, 3)),
             *(Figure(TO_BARE, 2, of_bare), Figure(LONGER, 1, longer), *against),
         )
@@ -97,7 +100,7 @@ class Committing(Case):
         commits = ran.answers / self._steps
         bare_rate, bare_p99_ms = len(took_s) / sum(took_s), took_s[len(took_s) * 99 // 100] * 1000
         found |= {RATE: commits / ran.seconds, CPU: ran.cpu_s / commits * 1e6}
-        found |= {P50: ran.p50_us / 1000, P99: ran.p99_us / 1000}
+        found |= {P50: ran.p50_us / 1000, P99: ran.p99_us / 1000, AGAIN: ran.retries / commits}
         found |= {BARE_RATE: bare_rate, BARE_P99: bare_p99_ms}
         found |= {TO_BARE: found[RATE] / bare_rate, LONGER: found[P99] / bare_p99_ms}
         if alone is not None:
@@ -129,6 +132,53 @@ class Committing(Case):
             *(server, requests, *dealt, "-x", str(txn.CONCURRENT_TRANSACTIONS)),
             error_position=txn.error_positions(TOPIC, self._generation),
         )
+
+
+class ByLibrdkafka(Case):
+    """A real client, with its own patience: begin, one record, commit, and the next."""
+
+    group = f"Transactions of one {VALUE_BYTES} B record, librdkafka, 1 producer"
+    name = "default settings, linger.ms=0"
+    figures = (Figure(RATE, 0, 700), Figure(P50, 2, 1.3), Figure(P99, 2, 4.0), Figure(CPU, 0))
+
+    def run(self, server: Server, scale: Scale, folder: Path) -> Mapping[str, float]:
+        server.create_topic(TOPIC)
+        took_s: list[float] = []
+        try:
+            producer = Producer(
+                {
+                    "bootstrap.servers": server.bootstrap,
+                    "transactional.id": "bench-librdkafka",
+                    "linger.ms": 0,
+                }
+            )
+            producer.init_transactions(60)
+            value = bytes(VALUE_BYTES)
+            _committed_by(producer, value)  # the first has what is only done once
+            cpu_s = machine.cpu_seconds(server.pid)
+            start_s = last_s = time.perf_counter()
+            while not took_s or last_s < start_s + scale.latency_s:
+                _committed_by(producer, value)
+                now_s = time.perf_counter()
+                took_s.append(now_s - last_s)
+                last_s = now_s
+            cpu_s = machine.cpu_seconds(server.pid) - cpu_s
+        finally:
+            server.delete_topic(TOPIC)
+        commits = len(took_s)
+        took_s.sort()
+        return {
+            RATE: commits / (last_s - start_s),
+            P50: took_s[commits // 2] * 1000,
+            P99: took_s[commits * 99 // 100] * 1000,
+            CPU: cpu_s / commits * 1e6,
+        }
+
+
+def _committed_by(producer: Producer, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.produce(TOPIC, value, partition=0)
+    producer.commit_transaction(60)
 
 
 class OverMany(Case):
@@ -226,5 +276,6 @@ CASES: tuple[Case, ...] = (
     Committing(
         producers=MANY, generation=txn.TV1, partitions=MANY, of_bare=1.4, longer=28.0, of_one=5.0
     ),
+    ByLibrdkafka(),
     OverMany(),
 )

@@ -85,7 +85,7 @@ def test_a_benchmark_of_storage_gives_all_its_figures(group: str, tmp_path: Path
     assert data["figures"]
     for figure in data["figures"]:
         (found,) = figure["rounds"]["triglot"]
-        assert found > 0, (figure["load"], figure["figure"])
+        assert found > 0 or figure["estimate"] == 0, (figure["load"], figure["figure"])
 
 
 @pytest.mark.parametrize(
