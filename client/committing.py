@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client.errors import Refused, Unreachable
-from client.routing import Again
-from protocol.client import said
+from client.coordinators import GROUP, failed, key_name
 from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.partitions import TopicPartition, by_topic, offset_commit
@@ -17,21 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from client.connection import Connection
-    from client.routing import Router
 
 # Version 0 of both keeps offsets in ZooKeeper; in 10 topics go by id.
 IN_KAFKA, BY_NAME = 1, 9
-
-
-def coordinator(router: Router, group: str) -> Connection:
-    """A connection to the broker that keeps the group. Raises Again, ConnectionLost."""
-    connection = router.any()
-    request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
-    answer = connection.call(request, FindCoordinatorResponse)
-    found = answer.coordinators[0] if answer.coordinators else answer
-    if found.error_code:
-        raise _failed(group, found.error_code)
-    return router.at((found.host, found.port), f"the coordinator of group '{group}'")
 
 
 def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -41,7 +26,7 @@ def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, 
     for topic in answer.topics:
         for entry in topic.partitions:
             if entry.error_code:
-                raise _failed(group, entry.error_code)
+                raise failed(key_name(group, GROUP), entry.error_code)
 
 
 def committed(
@@ -62,21 +47,14 @@ def committed(
     answer = connection.call(request, OffsetFetchResponse, oldest=IN_KAFKA, newest=BY_NAME)
     of_group = answer.groups[0] if answer.groups else answer
     if of_group.error_code:
-        raise _failed(group, of_group.error_code)
+        raise failed(key_name(group, GROUP), of_group.error_code)
     found = {}
     for topic in of_group.topics:
         for entry in topic.partitions:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if entry.error_code:
-                raise _failed(group, entry.error_code)
+                raise failed(key_name(group, GROUP), entry.error_code)
             if entry.committed_offset >= 0:
                 found[TopicPartition(topic.name, entry.partition_index)] = entry.committed_offset
     return found
-
-
-def _failed(group: str, code: int) -> Exception:
-    text = f"group '{group}': {said(code)}"
-    if code in {known for known in ErrorCode if known.retriable}:
-        return Again(Unreachable(text))
-    return Refused(text, code)
