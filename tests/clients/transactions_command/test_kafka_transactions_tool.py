@@ -139,8 +139,8 @@ def test_kafkas_tool_does_all_that_it_can(
     hanging = ("find-hanging", "--max-transaction-timeout", "0")
     assert tool.run(*hanging, "--topic", orders).rows == []
     tell("end/3 id=bank by=b commit", "produce/11 id=bank by=b orders:0 seq=1 late")
-    for words in (("--topic", orders), place, ("--broker-id", "1")):
-        rows = tool.run(*hanging, *words).rows
+    for where in (("--topic", orders), place, ("--broker-id", "1")):
+        rows = tool.run(*hanging, *where).rows
         (found,) = (row for row in rows if row["Topic"] == orders)
         assert (found["Partition"], found["ProducerId"]) == ("0", producer_id)
         assert found["StartOffset"] == "2"
