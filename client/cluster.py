@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from client import administering, committing, fetching, producing
-from client.coordinators import coordinator
 from client.errors import ConnectionLost, NoSuchTopic, Refused, Unreachable
 from client.fetching import EARLIEST, LATEST, Fetched, FetchFrom, OffsetOutOfRange
 from client.producing import EntryBytes, ProduceUnknown, Producing
@@ -287,7 +286,9 @@ class Cluster:
         Raises Refused, for a group that has members too.
         """
         router = self._router
-        router.patiently(lambda: committing.commit(coordinator(router, group), group, offsets))
+        router.patiently(
+            lambda: committing.commit(committing.coordinator(router, group), group, offsets)
+        )
 
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
@@ -295,7 +296,7 @@ class Cluster:
         """The committed offset of each of these partitions that has one."""
         router, wanted = self._router, list(partitions)
         return router.patiently(
-            lambda: committing.committed(coordinator(router, group), group, wanted)
+            lambda: committing.committed(committing.coordinator(router, group), group, wanted)
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from client.coordinators import GROUP, coordinator, key_name
+from client.committing import GROUP, KINDS, coordinator
 from client.errors import Unreachable
 from client.fetching import EARLIEST as EARLIEST
 from client.fetching import LATEST as LATEST
@@ -92,7 +92,7 @@ class Cluster:
         ask: Callable[[Connection], Answer],
         code_of: Callable[[Answer], int],
         *,
-        key_type: int = GROUP,
+        kind: int = GROUP,
         soon: frozenset[ErrorCode] = SOON,
     ) -> Answer:
         """The answer of the coordinator of a group, or of a transactional id. It is looked for, and
@@ -100,8 +100,8 @@ class Cluster:
         the caller's."""
 
         def attempt() -> Answer:
-            connection = coordinator(self._router, key, key_type)
-            return _ready(ask(connection), code_of, key_name(key, key_type), soon)
+            connection = coordinator(self._router, key, kind)
+            return _ready(ask(connection), code_of, f"{KINDS[kind]} '{key}'", soon)
 
         return self._router.patiently(attempt)
 

@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from broker.clock import now_ms
-from client.coordinators import TRANSACTION, key_name
 from protocol.client import said
 from tools.errors import NotDone
 from tools.printing import counted, print_json, print_lines, say
@@ -127,7 +126,7 @@ def run_abort(cluster: Cluster, arguments: Arguments) -> None:
 def _abort_whole(cluster: Cluster, arguments: Arguments) -> None:
     described = _known(cluster, arguments.transactional_id)
     if described.state != ONGOING:
-        what = key_name(described.transactional_id, TRANSACTION)
+        what = f"transactional id '{described.transactional_id}'"
         raise NotDone(f"{what} is in state {described.state}: there is nothing to abort")
     take_over(cluster, described)
     places = described.partitions

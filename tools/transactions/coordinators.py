@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client.coordinators import TRANSACTION, key_name
+from client.committing import TRANSACTION
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.logdata.transactions import TransactionState
@@ -123,12 +123,12 @@ def describe(cluster: Cluster, transactional_id: str) -> Described | None:
             connection.call(request, DescribeTransactionsResponse).transaction_states[0],
         ),
         lambda found: found[1].error_code,
-        key_type=TRANSACTION,
+        kind=TRANSACTION,
     )
     if answer.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return None
     if answer.error_code:
-        raise NotDone(f"{key_name(transactional_id, TRANSACTION)}: {said(answer.error_code)}")
+        raise NotDone(f"transactional id '{transactional_id}': {said(answer.error_code)}")
     return Described(
         transactional_id=transactional_id,
         coordinator=coordinator,
@@ -156,10 +156,10 @@ def take_over(cluster: Cluster, described: Described) -> None:
         described.transactional_id,
         lambda connection: connection.call(request, InitProducerIdResponse, newest=NEWEST_PLAIN),
         lambda answer: answer.error_code,
-        key_type=TRANSACTION,
+        kind=TRANSACTION,
         # So it is answered until the old transaction has ended.
         soon=SOON | {ErrorCode.CONCURRENT_TRANSACTIONS},
     )
     if answer.error_code:
-        what = key_name(described.transactional_id, TRANSACTION)
+        what = f"transactional id '{described.transactional_id}'"
         raise NotDone(f"{what}: InitProducerId: {said(answer.error_code)}")
