@@ -1,4 +1,5 @@
-"""Offsets that a group has committed, written and read by somebody who is no member of it."""
+"""Offsets that a group has committed, written and read by somebody who is no member of it, and who
+coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -21,17 +22,26 @@ if TYPE_CHECKING:
 
 # Version 0 of both keeps offsets in ZooKeeper; in 10 topics go by id.
 IN_KAFKA, BY_NAME = 1, 9
+# The first of FindCoordinator with kinds of keys (Kafka 0.11).
+KNOWS_KINDS = 1
+GROUP, TRANSACTION = 0, 1
+KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 
 
-def coordinator(router: Router, group: str) -> Connection:
-    """A connection to the broker that keeps the group. Raises Again, ConnectionLost."""
+def coordinator(router: Router, key: str, kind: int = GROUP) -> Connection:
+    """A connection to the broker that keeps the group, or the transactional id.
+
+    Raises Refused, Again, ConnectionLost.
+    """
     connection = router.any()
-    request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
-    answer = connection.call(request, FindCoordinatorResponse)
+    request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+    oldest = KNOWS_KINDS if kind else 0
+    answer = connection.call(request, FindCoordinatorResponse, oldest=oldest)
     found = answer.coordinators[0] if answer.coordinators else answer
+    what = f"{KINDS[kind]} '{key}'"
     if found.error_code:
-        raise _failed(group, found.error_code)
-    return router.at((found.host, found.port), f"the coordinator of group '{group}'")
+        raise failed(what, found.error_code)
+    return router.at((found.host, found.port), f"the coordinator of {what}")
 
 
 def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -41,7 +51,7 @@ def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, 
     for topic in answer.topics:
         for entry in topic.partitions:
             if entry.error_code:
-                raise _failed(group, entry.error_code)
+                raise failed(f"group '{group}'", entry.error_code)
 
 
 def committed(
@@ -62,21 +72,22 @@ def committed(
     answer = connection.call(request, OffsetFetchResponse, oldest=IN_KAFKA, newest=BY_NAME)
     of_group = answer.groups[0] if answer.groups else answer
     if of_group.error_code:
-        raise _failed(group, of_group.error_code)
+        raise failed(f"group '{group}'", of_group.error_code)
     found = {}
     for topic in of_group.topics:
         for entry in topic.partitions:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if entry.error_code:
-                raise _failed(group, entry.error_code)
+                raise failed(f"group '{group}'", entry.error_code)
             if entry.committed_offset >= 0:
                 found[TopicPartition(topic.name, entry.partition_index)] = entry.committed_offset
     return found
 
 
-def _failed(group: str, code: int) -> Exception:
-    text = f"group '{group}': {said(code)}"
+def failed(what: str, code: int) -> Exception:
+    """The failure of an error that a coordinator answers: Again for one that may be over soon."""
+    text = f"{what}: {said(code)}"
     if code in {known for known in ErrorCode if known.retriable}:
         return Again(Unreachable(text))
     return Refused(text, code)
