@@ -85,6 +85,14 @@ class _Flight(NamedTuple):
     sent: Producing
 
 
+class Prepared(NamedTuple):
+    """A transaction that is written, and left for somebody else to end. Picklable."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 class TransactionalProducer:
     """The one producer of a transactional id, once it is initialized. For one thread.
 
@@ -121,6 +129,7 @@ class TransactionalProducer:
         self._added: set[TopicPartition] = set()
         self._began: float | None = None
         self._failed = False
+        self._resumed = False
 
     @property
     def open_s(self) -> float:
@@ -164,6 +173,23 @@ class TransactionalProducer:
         if not self._new_generation:
             self._patiently(lambda: self._add_group(group))
         self._patiently(lambda: self._commit_offsets(group, offsets))
+
+    def prepare(self) -> Prepared | None:
+        """Wait for all answers, and leave the transaction open for `resume`, by another process
+        too; None if it is empty. The broker still aborts it when its time is up."""
+        self._expect_no_failure()
+        while self._in_flight:
+            self._take_answer()
+        if self._began is None:
+            return None
+        self._ended()
+        return Prepared(self.transactional_id, self._producer_id, self._epoch)
+
+    def resume(self, prepared: Prepared) -> None:
+        """Be the producer of a transaction that is written, to commit or abort it."""
+        self._producer_id, self._epoch = prepared.producer_id, prepared.epoch
+        self._resumed = True
+        self._begin()
 
     def commit(self) -> None:
         """Wait for all answers, and make everything count. If that is Unreachable, only
@@ -423,6 +449,13 @@ class TransactionalProducer:
         raise committing.failed(f"transactional id '{self.transactional_id}'", code)
 
     def _taken_over(self, code: int) -> Refused:
+        if self._resumed:
+            return Refused(
+                f"{self._name} is not open any more: it took longer than "
+                f"{self.timeout_ms / 1000:g} s, and the broker has aborted it, or a later attempt "
+                f"has taken it over; {said(code)}",
+                code,
+            )
         if self.open_s * 1000 >= self.timeout_ms:
             return Refused(
                 f"{self._name} was open for {self.open_s:.0f} s, and the broker aborts it after "
