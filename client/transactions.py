@@ -126,6 +126,8 @@ class TransactionalProducer:
         self._new_generation = False
         self._sequences: Counter[TopicPartition] = Counter()
         self._in_flight: deque[_Flight] = deque()
+        self._in_flight_of: Counter[TopicPartition] = Counter()
+        self._in_flight_bytes = 0
         self._added: set[TopicPartition] = set()
         self._began: float | None = None
         self._failed = False
@@ -165,6 +167,8 @@ class TransactionalProducer:
         while self._in_flight and not self._may_send(partition, len(data)):
             self._take_answer()
         self._in_flight.append(self._sent(partition, data))
+        self._in_flight_of[partition] += 1
+        self._in_flight_bytes += len(data)
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit offsets for a group that has no members, as part of the transaction. The
@@ -236,6 +240,8 @@ class TransactionalProducer:
         self._failed = False
         self._added.clear()
         self._in_flight.clear()
+        self._in_flight_of.clear()
+        self._in_flight_bytes = 0
 
     def _end(self, *, committed: bool) -> None:
         newest = None if self._new_generation else OLD_END
@@ -322,9 +328,10 @@ class TransactionalProducer:
     # Batches.
 
     def _may_send(self, partition: TopicPartition, size: int) -> bool:
-        there = sum(flight.partition == partition for flight in self._in_flight)
-        total = sum(len(flight.batch) for flight in self._in_flight)
-        return there < IN_FLIGHT and total + size <= IN_FLIGHT_BYTES
+        return (
+            self._in_flight_of[partition] < IN_FLIGHT
+            and self._in_flight_bytes + size <= IN_FLIGHT_BYTES
+        )
 
     def _stamped(self, partition: TopicPartition, batch: EntryBytes) -> tuple[bytearray, int]:
         """The batch as one of this producer, and how many records it has."""
@@ -361,17 +368,24 @@ class TransactionalProducer:
         """Wait for the oldest answer. What is not stored, and all behind it of its partition, is
         sent again: a broker knows by the sequences what it has."""
         oldest = self._in_flight.popleft()
+        self._answered(oldest)
         why = self._not_stored(oldest)
         if why is None:
             return
         behind = [one for one in self._in_flight if one.partition == oldest.partition]
         others = [one for one in self._in_flight if one.partition != oldest.partition]
         self._in_flight = deque(others)
+        self._answered(*behind)
         for one in behind:
             # Refused for its sequence where the one before it is missing, else there already.
             producing.outcomes(one.sent)
         for one in (oldest, *behind):
             self._send_again(one, why)
+
+    def _answered(self, *flights: _Flight) -> None:
+        for one in flights:
+            self._in_flight_of[one.partition] -= 1
+            self._in_flight_bytes -= len(one.batch)
 
     def _send_again(self, flight: _Flight, why: str) -> None:
         deadline = self._clock() + self._router.timeout_s

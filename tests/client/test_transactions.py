@@ -1,4 +1,5 @@
-"""The transactional producer against our own broker, in both generations of transactions."""
+"""The transactional producer against our own broker, in both generations of transactions, and
+against Apache Kafka of both."""
 
 from __future__ import annotations
 
@@ -16,27 +17,45 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP, LZ4, NONE
 from protocol.records.layout import HEADER_SIZE
 from protocol.records.walk import last_offset, walk
+from tests.clients.available import end_of_test
 from tests.clients.transactions.telling import set_transaction_version
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
+from tests.support.fetched import NotAvailable
+from tests.support.kafka_process import KafkaProcess
+from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
 from tests.support.transactions import handed_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-NAMES = ["older", "newer"]
+OF_KAFKA = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+KAFKAS = {"kafka-3.9": KAFKA_3_9, "kafka-4": KAFKA_4}
+SERVERS = ["older", "newer", *(pytest.param(name, marks=OF_KAFKA) for name in KAFKAS)]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=SERVERS)
 def generation(
     request: pytest.FixtureRequest,
     broker: BrokerProcess,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[BrokerProcess]:
+) -> Iterator[BrokerProcess | KafkaProcess]:
     """A broker whose clients add partitions to transactions, and one where Produce does."""
     if request.param == "older":
         yield broker
+        return
+    if request.param in KAFKAS:
+        try:
+            kafka = KafkaProcess(
+                tmp_path_factory.mktemp(request.param) / "data",
+                settings={"log.retention.ms": "-1"},
+                release=KAFKAS[request.param],
+            )
+        except NotAvailable as reason:
+            end_of_test("java", f"Apache Kafka: {reason}")
+        with kafka:
+            yield kafka
         return
     with BrokerProcess(tmp_path_factory.mktemp("newer") / "data") as newer:
         with Caller(newer.host, newer.port) as caller:
@@ -45,7 +64,7 @@ def generation(
 
 
 @pytest.fixture
-def cluster(generation: BrokerProcess) -> Iterator[Cluster]:
+def cluster(generation: BrokerProcess | KafkaProcess) -> Iterator[Cluster]:
     with Cluster(generation.bootstrap, timeout_s=10) as made:
         yield made
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import shutil
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.errors import WrongUse
+from pipeline.jobs.audit import Audit, audit_range
+from pipeline.jobs.audit_facts import of_json
 from pipeline.reading.data_directory import DataDirectory
 from pipeline.reading.plan import Range, ending_offsets
 from pipeline.reading.ranges import read_range, records_of
@@ -134,6 +136,44 @@ def test_the_end_of_committed_records_is_where_the_open_transaction_begins(
         assert cluster.offsets(place, LATEST)[PAYMENTS] > history.consumed[False][-1][0]
         # Nothing is as late as that: the end.
         assert cluster.offsets(place, 2**50, committed_only=True) == {PAYMENTS: first_open}
+
+
+def test_a_stream_of_committed_records_goes_up_to_the_open_transaction(history: History) -> None:
+    pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from pipeline.source import TriglotSource
+
+    def read_by(isolation: str) -> list[Row]:
+        source = TriglotSource({
+            "kafka.bootstrap.servers": history.server.bootstrap, "subscribe": PAYMENTS.topic,
+            "startingOffsets": "earliest", "kafka.isolation.level": isolation,
+        })  # fmt: skip
+        reader: Any = source.streamReader(source.schema())
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        return [
+            (row["offset"], row["value"])
+            for part in reader.partitions(start, end)
+            for batch in reader.read(part)
+            for row in batch.to_pylist()
+        ]
+
+    for only, isolation in ISOLATIONS.items():
+        assert read_by(isolation) == history.consumed[only]
+
+
+def test_an_audit_counts_what_is_stored_of_transactions_and_finds_no_holes(
+    history: History,
+) -> None:
+    with Cluster(history.server.bootstrap) as cluster:
+        end = cluster.offsets([PAYMENTS], LATEST)[PAYMENTS]
+    job = Audit(servers=history.server.bootstrap)
+    found = of_json(audit_range(job.options, {PAYMENTS.topic: None}, Range(*PAYMENTS, 0, end)))
+    # Markers are entries of one record, too.
+    assert (found.records, found.control, found.transactional) == (60 + 5, 5, 46 + 5)
+    assert (found.first_offset, found.last_offset, found.holes) == (0, end - 1, 0)
 
 
 def test_a_directory_that_a_broker_holds_is_refused(history: History) -> None:
