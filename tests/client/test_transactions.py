@@ -24,6 +24,7 @@ from tests.support.caller import Caller
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
+from tests.support.transaction_ends import wait_for_ends
 from tests.support.transactions import handed_out
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def test_batches_and_offsets_of_a_transaction_are_seen_together(
         producer.send_offsets(group, {first: Committed(7, "as far as 7")})
         assert committed(cluster, first) == []
         producer.commit()
+        wait_for_ends(cluster, places)
         assert committed(cluster, first) == [
             v for n in range(0, 12, 2) for v in (b"%d" % n, b"again")
         ]
@@ -118,6 +120,7 @@ def test_batches_and_offsets_of_a_transaction_are_seen_together(
         producer.send(first, batch(b"next"))
         producer.send_offsets(group, {first: Committed(8, "")})
         producer.commit()
+    wait_for_ends(cluster, places)
     assert committed(cluster, first)[-1] == b"next"
     assert cluster.committed(group) == {first: Committed(8, "")}
 
@@ -135,10 +138,10 @@ def test_nothing_of_what_is_aborted_or_left_is_seen(
         producer.commit()
         producer.send(third, batch(b"left"))
         producer.send_offsets(group, {first: Committed(7, "")})
+    # All are ended: nobody waits.
+    wait_for_ends(cluster, places)
     assert [committed(cluster, place) for place in places] == [[], [b"kept"], []]
     assert cluster.committed(group) == {}
-    # All are ended: nobody waits.
-    assert cluster.offsets(places, LATEST, committed_only=True) == cluster.offsets(places, LATEST)
 
 
 def test_who_takes_the_id_over_ends_what_was_open_and_fences_its_producer(
@@ -167,6 +170,7 @@ def test_who_takes_the_id_over_ends_what_was_open_and_fences_its_producer(
             producer.send(first, batch(b"later"))
             producer.commit()
         zombie.close()
+    wait_for_ends(cluster, places)
     assert committed(cluster, first) == [b"later"]
     assert committed(cluster, second) == []
 

@@ -13,6 +13,7 @@ from protocol.records.builder import build_batch
 from tests.clients.available import end_of_test
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
+from tests.support.transaction_ends import wait_for_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +89,7 @@ def test_leaders_and_coordinators_of_two_brokers_are_found_and_waited_for(
         for number, producer in enumerate(producers):
             found_there = cluster.committed(producer.transactional_id)
             assert found_there == {places[0]: Committed(number, "first")}
+        wait_for_ends(cluster, places)
         # A record and a marker of each.
         ends = cluster.offsets(places, LATEST, committed_only=True)
         assert ends == dict.fromkeys(places, 2 * IDS)

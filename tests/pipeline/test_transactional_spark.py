@@ -22,6 +22,7 @@ from tests.pipeline.transactional_history import consume, written_values
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
+from tests.support.transaction_ends import wait_for_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,6 +202,8 @@ def test_a_stream_whose_driver_and_tasks_are_killed_writes_each_record_once(
         driver.kill()
     Driver(*words, log=tmp_path / "log").finish()
     assert (tmp_path / "killed-once").exists()
+    with Cluster(servers) as cluster:
+        wait_for_ends(cluster, cluster.partitions(["copies"]))
     seen = [consume(servers, "copies", "read_committed", number) for number in range(2)]
     assert sorted(value for of_partition in seen for _, value in of_partition) == all_once(RECORDS)
 
