@@ -3,7 +3,7 @@ coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from client.errors import Refused, Unreachable
 from client.routing import Again
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 
 # Version 0 of both keeps offsets in ZooKeeper; in 10 topics go by id.
 IN_KAFKA, BY_NAME = 1, 9
-# The first of FindCoordinator with kinds of keys (Kafka 0.11).
-KNOWS_KINDS = 1
+# The first of OffsetFetch with null for all of a group's offsets, and of FindCoordinator with kinds
+# of keys (Kafka 0.11).
+NULL_IS_ALL, KNOWS_KINDS = 2, 1
 GROUP, TRANSACTION = 0, 1
 KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition: the next offset, and a text of its own."""
+
+    offset: int
+    metadata: str
 
 
 def coordinator(router: Router, key: str, kind: int = GROUP) -> Connection:
@@ -55,21 +63,28 @@ def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, 
 
 
 def committed(
-    connection: Connection, group: str, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """The offsets committed for these partitions, if any. Raises Refused, Again, ConnectionLost."""
-    wanted = by_topic(partitions)
-    kind = OffsetFetchRequest.Group
-    named = [kind.Topic(name=name, partition_indexes=found) for name, found in wanted.items()]
-    request = OffsetFetchRequest(
-        group_id=group,
-        topics=[
-            OffsetFetchRequest.Topic(name=name, partition_indexes=found)
-            for name, found in wanted.items()
-        ],
-        groups=[kind(group_id=group, topics=named)],
-    )
-    answer = connection.call(request, OffsetFetchResponse, oldest=IN_KAFKA, newest=BY_NAME)
+    connection: Connection,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    stable: bool = False,
+) -> dict[TopicPartition, Committed]:
+    """What is committed for these partitions, or for any with None, where there is something.
+
+    With `stable` the end of a transaction that would change it is waited for, where the broker
+    knows of that (Kafka 2.5, KIP-447). Raises Refused, Again, ConnectionLost.
+    """
+    request = OffsetFetchRequest(group_id=group, require_stable=stable, topics=None)
+    of_one = OffsetFetchRequest.Group(group_id=group, topics=None)
+    if partitions is not None:
+        wanted = by_topic(partitions).items()
+        request.topics = [
+            OffsetFetchRequest.Topic(name=name, partition_indexes=at) for name, at in wanted
+        ]
+        of_one.topics = [of_one.Topic(name=name, partition_indexes=at) for name, at in wanted]
+    request.groups = [of_one]
+    oldest = NULL_IS_ALL if partitions is None else IN_KAFKA
+    answer = connection.call(request, OffsetFetchResponse, oldest=oldest, newest=BY_NAME)
     of_group = answer.groups[0] if answer.groups else answer
     if of_group.error_code:
         raise failed(f"group '{group}'", of_group.error_code)
@@ -81,7 +96,8 @@ def committed(
             if entry.error_code:
                 raise failed(f"group '{group}'", entry.error_code)
             if entry.committed_offset >= 0:
-                found[TopicPartition(topic.name, entry.partition_index)] = entry.committed_offset
+                place = TopicPartition(topic.name, entry.partition_index)
+                found[place] = Committed(entry.committed_offset, entry.metadata or "")
     return found
 
 
