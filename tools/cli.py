@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker._version import VERSION
 from tools import health, inspection, serve
-from tools.arguments import refuse
+from tools.arguments import Parser, refuse
 from tools.groups import cli as groups
 from tools.metadata import cli as metadata
 from tools.transactions import cli as transactions
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="triglot", description="A single-node broker for Apache Kafka clients."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
