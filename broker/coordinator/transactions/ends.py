@@ -136,6 +136,7 @@ class Ends:
         begun under this id: it would lie before them."""
         left = self._write_markers(shard, decided, partitions)
         if left:
+            self.ongoing.pop(transactional_id, None)
             shard.ending[transactional_id] = decided
             self._lost.append((shard, transactional_id, decided, left))
             self._try_later()
@@ -193,5 +194,5 @@ class Ends:
             shard.ending[transactional_id] = after
             return
         shard.states[transactional_id] = after
-        if after.state is machine.ONGOING:
+        if after.state is machine.ONGOING and transactional_id not in shard.ending:
             self.ongoing[transactional_id] = after

@@ -9,6 +9,7 @@ import pytest
 
 from broker.coordinator.transactions.transaction import TV2
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.transactions import TransactionState
 from storage.errors import StorageError
 from tests.coordinator.transactions.world import STATE_TOPIC, TIMEOUT_MS, TOPIC, World
 
@@ -292,3 +293,20 @@ def test_an_end_that_the_disk_refused_leaves_the_partition_known(
 
     assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_a_partition_is_not_known_while_an_older_marker_is_still_to_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+    shard, now = world.runtime.known("x")
+    aborted = now._replace(state=TransactionState.PREPARE_ABORT)
+    lost = [(TOPIC, 0)]
+    monkeypatch.setattr(world.participants, "write_markers", lambda *_, **__: lost)
+
+    world.runtime.ends.mend(shard, "x", aborted, lost)
+    world.runtime.adopt(shard, "x", now, [(TOPIC, 1)])
+
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 1))
