@@ -1,4 +1,4 @@
-"""Kafka Streams counts words exactly once while it and the broker are killed.
+"""Kafka Streams of three ages counts words exactly once while it and the broker are killed.
 
 Every count of every word is written, so the result is exact only if for each word 1, 2, 3 ... come
 once and in order. `kill -9` of the program twice, of the broker once.
@@ -44,15 +44,17 @@ pytestmark = [
     ),
 ]
 
-RELEASE = "3.9.2"
+#: By release: 2.8 as it was before KIP-447, with a producer for each task; 4 with epochs that
+#: grow at every end (KIP-890).
+GUARANTEES = {"2.8.2": "exactly_once", "3.9.2": "exactly_once_v2", "4.3.1": "exactly_once_v2"}
 SOURCE, TARGET = "words", "counts"
 PARTITIONS = 2
 WORDS = [f"word-{number}" for number in range(50)]
-RECORDS = 6_000
-PER_SECOND = 200
+RECORDS = 4_000
+PER_SECOND = 250
 SEED = 17
 #: Records that are counted before each of the faults.
-PROGRAM_DIES_AT, BROKER_DIES_AT, PROGRAM_DIES_AGAIN_AT = 1_000, 2_500, 4_000
+PROGRAM_DIES_AT, BROKER_DIES_AT, PROGRAM_DIES_AGAIN_AT = 700, 1_600, 2_600
 PATIENCE_S = 240.0
 
 TRIGLOT = "triglot"
@@ -121,10 +123,10 @@ class Counts:
 class WordCount:
     """The program, with its store in a folder that outlives it."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, release: str, bootstrap: str, folder: Path) -> None:
         java = fetched.runtime("java")
         sources = CLIENTS / "java" / "streams"
-        jars = fetched.jars(sources / "pom.xml", properties={"kafka.version": RELEASE})
+        jars = fetched.jars(sources / "pom.xml", properties={"kafka.version": release})
         classes = fetched.classes(sources, classpath=jars)
         folder.mkdir()
         self._folder = folder
@@ -132,6 +134,7 @@ class WordCount:
         self._command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         self._command += ["-cp", f"{classes}:{jars}/*", "triglot.WordCount"]
         self._command += [bootstrap, "word-count", SOURCE, TARGET, str(folder)]
+        self._command += [GUARANTEES[release]]
         self.run: RunningProcess | None = None
 
     def start(self) -> None:
@@ -154,9 +157,10 @@ def _server(name: str, folder: Path) -> ServerProcess:
     return KafkaProcess(folder, release=REFERENCES[name].release)
 
 
+@pytest.mark.parametrize("release", GUARANTEES)
 @pytest.mark.parametrize("name", [TRIGLOT, *(STABLE if ON_KAFKA else [])])
 def test_words_are_counted_once_though_program_and_broker_are_killed(
-    name: str, tmp_path: Path
+    name: str, release: str, tmp_path: Path
 ) -> None:
     try:
         server = _server(name, tmp_path / "data")
@@ -169,7 +173,7 @@ def test_words_are_counted_once_though_program_and_broker_are_killed(
             for topic in (SOURCE, TARGET):
                 caller.create_topic(topic, PARTITIONS)
         try:
-            program = WordCount(server.bootstrap, tmp_path / "store")
+            program = WordCount(release, server.bootstrap, tmp_path / "store")
         except NotAvailable as reason:
             end_of_test("java", str(reason))
         words, counts = Words(server.bootstrap), Counts(server.bootstrap)
