@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.available import end_of_test
 from tests.clients.transactions.brokers import ON_KAFKA, REFERENCES, STABLE
-from tests.clients.transactions.telling import prepare
+from tests.clients.transactions.telling import SETTINGS, prepare
 from tests.support.broker_process import BrokerProcess
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
@@ -31,10 +31,10 @@ def killed_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Se
     level = None
     try:
         if request.param == TRIGLOT:
-            server: ServerProcess = BrokerProcess(tmp_path / "data")
+            server: ServerProcess = BrokerProcess(tmp_path / "data", settings=SETTINGS)
         else:
             reference = REFERENCES[request.param]
-            server = KafkaProcess(tmp_path / "data", release=reference.release)
+            server = KafkaProcess(tmp_path / "data", settings=SETTINGS, release=reference.release)
             level = reference.level_to_set
     except NotAvailable as reason:
         end_of_test("java", str(reason))

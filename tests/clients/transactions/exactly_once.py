@@ -47,12 +47,12 @@ class Feed(threading.Thread):
         topic: str,
         values: Iterable[tuple[int, str]],
         *,
-        per_second: int,
+        per_second: int | None = None,
     ) -> None:
         super().__init__(daemon=True)
         self._topic = topic
         self._values = values
-        self._pause_s = 1 / per_second
+        self._pause_s = 1 / per_second if per_second else 0
         self._failures: list[object] = []
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
@@ -64,7 +64,8 @@ class Feed(threading.Thread):
                 self._topic, value.encode(), partition=partition, on_delivery=self._delivered
             )
             self._producer.poll(0)
-            time.sleep(self._pause_s)
+            if self._pause_s:
+                time.sleep(self._pause_s)
         self._producer.flush(CALL_TIMEOUT_S)
 
     def finish(self) -> None:
@@ -91,18 +92,32 @@ def dealt(count: int, partitions: int) -> list[list[str]]:
 
 
 class Program:
-    """A program that is started and killed."""
+    """A program that is started and killed.
 
-    def __init__(self, command: Sequence[str], folder: Path, ready_line: re.Pattern[str]) -> None:
+    It ends with 0 when its work is done. Where it may fail because the server is away, it is
+    started again, up to so many starts in all, the test's own among them; else it must not end.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        ready_line: re.Pattern[str],
+        *,
+        starts_max: int = 0,
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._command = list(command)
         self._folder = folder
         self._ready_line = ready_line
+        self._starts_max = starts_max
+        self._starts = 0
         self._run: RunningProcess | None = None
 
     def start(self) -> None:
         """Start it, and do not wait until it is ready."""
         assert self._run is None, "it is running"
+        self._starts += 1
         self._run = RunningProcess(
             self._command, cwd=self._folder, environ=os.environ, ready_line=self._ready_line
         )
@@ -117,6 +132,14 @@ class Program:
         self.kill()
         self.start()
 
+    def look_after(self) -> None:
+        """Start it again if it has failed. Raises `ServerFailed` if it failed too often."""
+        if self._run is None or not self._run.exit_code:
+            return
+        if self._starts >= self._starts_max:
+            raise self._run.failure(f"ended with {self._run.exit_code}")
+        self.restart()
+
     def output(self) -> str:
         """The last lines that it printed."""
         return self._run.output() if self._run is not None else "(not running)"
@@ -128,7 +151,7 @@ class Committed:
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, programs: Sequence[Program] = ()
     ) -> None:
-        """Where the programs ended or too little came, what they have printed is told."""
+        """The programs, which write to it, are looked after meanwhile."""
         self.keys: list[list[str]] = [[] for _ in range(partitions)]
         self.values: list[list[str]] = [[] for _ in range(partitions)]
         self._programs = programs
@@ -155,6 +178,8 @@ class Committed:
         while self.count < count:
             if time.monotonic() >= deadline:
                 raise AssertionError(f"{self.count} of {count} came; {self._told()}")
+            for one in self._programs:
+                one.look_after()
             self._read(0.2)
 
     def read_to_the_end(self) -> None:
