@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 #: Of the connector, by the release of Flink that it is for.
-CONNECTORS = {"1.20.1": "3.4.0-1.20"}
+CONNECTORS = {"1.20.1": "3.4.0-1.20", "2.2.0": "5.0.0-2.2"}
 SOURCE, TARGET = "source", "target"
 PARTITIONS = 2
 RECORDS = 5_000
