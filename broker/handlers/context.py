@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.coordinator.effects import Caller
+from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Context(Parts):
         "now_ms",
         "peer_host",
         "peer_port",
+        "principal",
         "routes",
         "software_name",
         "software_version",
@@ -106,6 +108,8 @@ class Context(Parts):
         """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
+        self.principal = ANONYMOUS
+        """In whose name the client acts."""
         self.client_id: str | None = None
         self.software_name = self.software_version = ""
         """Of the client, as it has said in ApiVersions (KIP-511)."""
