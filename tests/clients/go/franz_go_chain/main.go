@@ -19,7 +19,9 @@ const (
 	// What was killed is missed soon.
 	sessionTimeout    = 6 * time.Second
 	heartbeatInterval = time.Second
-	pause             = 200 * time.Millisecond
+	// A successor ends what was left open only when it has something to write itself.
+	transactionTimeout = 10 * time.Second
+	pause              = 200 * time.Millisecond
 	// So few that many transactions are made.
 	recordsInTransaction = 40
 )
@@ -43,6 +45,7 @@ func link(bootstrap, group, transactionalID, source, target string) error {
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.TransactionalID(transactionalID),
+		kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	)
 	if err != nil {
