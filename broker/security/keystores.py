@@ -113,14 +113,15 @@ def _pem(path: str, data: bytes, kind: str) -> bytes:
 def _with_lines(pem: bytes) -> bytes:
     """PEM that was written on one line, with blanks for the ends of its lines, as Kafka takes
     it."""
-    if PEM_MARK not in pem or b"\n" in pem.strip():
-        return pem
     import re
 
     return re.sub(
         rb"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)",
-        lambda found: b"\n".join((found[1], *found[2].split(), found[3])) + b"\n",
+        lambda found: (
+            found[0] if b"\n" in found[2] else b"\n".join((found[1], *found[2].split(), found[3]))
+        ),
         pem,
+        flags=re.DOTALL,
     )
 
 
