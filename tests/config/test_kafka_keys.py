@@ -59,6 +59,10 @@ BROKER = [key for key in kafka_keys() if key.owner == "broker"]
 TOPIC = [key for key in kafka_keys() if key.owner == "topic"]
 
 
+OF_KAFKA_4 = {"transaction.two.phase.commit.enable"}
+"""Keys that Kafka has since 4.0 or later, and that have an effect here."""
+
+
 def test_the_list_is_the_whole_list() -> None:
     assert (len(BROKER), len(TOPIC)) == (328, 36)
 
@@ -89,7 +93,8 @@ def test_topics_have_one_key_that_kafka_does_not_know() -> None:
 
 
 def test_the_keys_of_our_own_are_these() -> None:
-    ours = set(known_keys()) - {key.name for key in BROKER} - READ_BY_AUTHORIZERS
+    known = {key.name for key in BROKER} | READ_BY_AUTHORIZERS | OF_KAFKA_4
+    ours = set(known_keys()) - known
     assert ours == {
         "cluster.id",
         "connections.backlog.max.bytes",
