@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 #: Of transactions whose copier is gone; the abort lets the others read on.
 TIMEOUT_MS = 20_000
 
+#: After so long aiokafka is taken for stuck, and its producer is made anew: one that meets the
+#: broker in the midst of its start may wait for ever for the coordinator that it knew.
+STUCK_S = 15
+
 #: Records of one transaction at most: few, so that there are many ends to be killed in.
 AT_ONCE = 20
 
@@ -57,6 +61,8 @@ class Copier:
         self.restarts = 0
         """Producers that could not go on."""
         self.error: BaseException | None = None
+        self.last_failure: BaseException | None = None
+        self.doing = "begin"
         self._thread = threading.Thread(target=self._watched, daemon=True)
         self._thread.start()
 
@@ -95,6 +101,7 @@ class ConfluentCopier(Copier):
         producer = None
         while not self._stopping.is_set():
             producer = producer or self._producer()
+            self.doing = "read"
             messages = [one for one in consumer.consume(AT_ONCE, 0.05) if one.error() is None]
             if messages and not self._copy(consumer, producer, messages):
                 producer = None
@@ -110,6 +117,7 @@ class ConfluentCopier(Copier):
                 "linger.ms": 1,
             }
         )
+        self.doing = "init"
         _again(lambda: producer.init_transactions(PATIENCE_S))
         return producer
 
@@ -125,14 +133,18 @@ class ConfluentCopier(Copier):
                 confluent_kafka.TopicPartition(self._source, partition, offset)
                 for partition, offset in next_offsets.items()
             ]
+            self.doing = "add offsets"
             _again(
                 lambda: producer.send_offsets_to_transaction(
                     offsets, consumer.consumer_group_metadata(), PATIENCE_S
                 )
             )
+            self.doing = "commit"
             _again(lambda: producer.commit_transaction(PATIENCE_S))
         except KafkaException as error:
+            self.last_failure, self.doing = error, "abort"
             may_go_on = self._abort(producer, error)
+            self.doing = "rewind"
             _again(lambda: _rewind(consumer))
             return may_go_on
         self.commits += 1
@@ -203,15 +215,19 @@ class AiokafkaCopier(Copier):
         await consumer.start()
         producer: Any = None
         while not self._stopping.is_set():
+            self.doing = "read"
             found = await consumer.getmany(timeout_ms=50, max_records=AT_ONCE)
             if not found:
                 continue
             try:
                 if producer is None:
-                    producer = await self._producer()
-                await asyncio.wait_for(self._copy(producer, found), PATIENCE_S)
+                    self.doing = "init"
+                    producer = await asyncio.wait_for(self._producer(), STUCK_S)
+                self.doing = "copy"
+                await asyncio.wait_for(self._copy(producer, found), STUCK_S)
                 self.commits += 1
-            except (aiokafka.errors.KafkaError, TimeoutError, OSError):
+            except (aiokafka.errors.KafkaError, TimeoutError, OSError) as error:
+                self.last_failure, self.doing = error, "rewind"
                 self.restarts += 1
                 await _closed(producer)
                 producer = None
@@ -241,7 +257,9 @@ class AiokafkaCopier(Copier):
                         self._target, one.value, key=one.key, partition=place.partition
                     )
             offsets = {place: records[-1].offset + 1 for place, records in found.items()}
+            self.doing = "add offsets"
             await producer.send_offsets_to_transaction(offsets, self._group)
+            self.doing = "commit"
 
     async def _rewind(self, consumer: Any) -> None:
         deadline_s = time.monotonic() + PATIENCE_S

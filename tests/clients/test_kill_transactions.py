@@ -128,6 +128,8 @@ def _wait_for_commits(copiers: list[Copier]) -> None:
         for copier in copiers:
             assert copier.error is None, (copier.transactional_id, copier.error)
         assert time.monotonic() < deadline_s, [
-            (one.transactional_id, one.commits, one.aborts, one.restarts) for one in copiers
+            (one.transactional_id, one.commits, one.aborts, one.restarts, one.doing)
+            for one, count in zip(copiers, wanted, strict=True)
+            if one.commits < count
         ]
         time.sleep(0.01)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
     from broker.partitions.topics import Topics
     from broker.producing.group_commit import GroupCommit
+    from protocol.logdata.transactions import End
     from storage.log import Log
 
     Done = Callable[[ErrorCode, int, int], None]
@@ -74,7 +75,7 @@ class Ends:
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
         """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
-        ends = [self._next_offset(place) for place in decided.partitions]
+        ends = [self._end_of(place) for place in decided.partitions]
         self.write(shard, transactional_id, decided, ends=ends)
         if self._settings.current.log_flush_policy != "ack":
             self._carry_out(shard, transactional_id, decided, done)
@@ -90,9 +91,11 @@ class Ends:
 
         self._group_commit.wait([shard.partition.log], synced)
 
-    def _next_offset(self, place: tuple[str, int]) -> int:
+    def _end_of(self, place: tuple[str, int]) -> End:
         partition = self._topics.partition(*place)
-        return 0 if partition is None else partition.log.next_offset
+        if partition is None:
+            return 0, 0
+        return partition.log.next_offset, partition.log.leader_epoch
 
     def _carry_out(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
@@ -175,7 +178,7 @@ class Ends:
         transactional_id: str,
         after: Transaction,
         *,
-        ends: Sequence[int] | None = None,
+        ends: Sequence[End] | None = None,
     ) -> None:
         """Write a record and let memory follow, but for a decision, which counts when it is on the
         disk. Raises KafkaError, and then nothing has changed."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition
     from broker.producing.appends import Appends
+    from protocol.logdata.transactions import End
 
 
 class TransactionShard:
@@ -87,10 +88,10 @@ class TransactionShard:
         *,
         transaction_version: int,
         now_ms: int,
-        ends: Sequence[int] | None = None,
+        ends: Sequence[End] | None = None,
     ) -> None:
         """Write the record that says so, in the form that belongs to this level of the feature.
-        `ends` are next offsets of the partitions of an end.
+        `ends` are next offsets and leader epochs of the partitions of an end.
 
         Raises KafkaError: COORDINATOR_NOT_AVAILABLE when the disk refuses or is full,
         UNKNOWN_SERVER_ERROR for a record larger than a segment. Then nothing is written.
