@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from broker.coordinator.transactions.needs import Participants
     from broker.coordinator.transactions.shard import TransactionShard
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """Between two tries to write markers, or Complete, that the disk has refused."""
+
+
+def in_stored_order(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Partitions as a record has them, by topic."""
+    topics: dict[str, list[tuple[str, int]]] = {}
+    for place in places:
+        topics.setdefault(place[0], []).append(place)
+    return [place for found in topics.values() for place in found]
 
 
 class Ends:
@@ -75,7 +83,7 @@ class Ends:
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
         """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
-        ends = [self._end_of(place) for place in decided.partitions]
+        ends = [self._end_of(place) for place in in_stored_order(decided.partitions)]
         self.write(shard, transactional_id, decided, ends=ends)
         if self._settings.current.log_flush_policy != "ack":
             self._carry_out(shard, transactional_id, decided, done)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
-from broker.coordinator.transactions.transaction import PREPARED, Transaction, from_value
+from broker.coordinator.transactions.transaction import PREPARED, TV2, Transaction, from_value
 from broker.workers import Worker
 from protocol.logdata.transactions import (
     ENDS_HEADER,
@@ -55,13 +55,18 @@ class DecidedEnd(NamedTuple):
     decided: Transaction
     ends: tuple[End, ...] | None
 
-    def reaches(self, place: tuple[str, int], offset: int, leader_epoch: int) -> bool:
-        """Whether what is open in this partition since this offset, which it has had since this
-        leader epoch, was ended by it. That of an end
-        by Kafka is not, once the end is complete: its markers were in the files before it was."""
-        if self.ends is None or place not in self.decided.partitions:
+    def reaches(self, place: tuple[str, int], epoch: int, offset: int, leader_epoch: int) -> bool:
+        """Whether what its producer has open in this partition was ended by it: with this epoch,
+        since this offset, which the partition has had since this leader epoch.
+
+        Not so where Kafka wrote it: its markers were in the files before the end was complete.
+        """
+        decided = self.decided
+        if self.ends is None or place not in decided.partitions:
             return False
-        end_offset, last_epoch = self.ends[list(self.decided.partitions).index(place)]
+        if epoch > decided.epoch - (decided.client_version >= TV2):
+            return False
+        end_offset, last_epoch = self.ends[list(decided.partitions).index(place)]
         return offset < end_offset and leader_epoch <= last_epoch
 
 

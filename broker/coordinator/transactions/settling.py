@@ -20,6 +20,7 @@ from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.loading import end_of
 from protocol.errors import KafkaError
 from protocol.logdata.transactions import TransactionState, glance
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -61,7 +62,13 @@ def settle(
     """Bring state topic and partitions together. Of shards that are `damaged` only ends that were
     decided are finished: what else is missing may have been in the records that were lost."""
     opened = open_transactions(topics)
-    for shard in runtime.shards:
+    shards = [
+        shard
+        for shard in runtime.shards
+        if shard.ending or (opened and shard.states)
+        if _is_on_disk(shard)
+    ]
+    for shard in shards:
         for transactional_id, decided in list(shard.ending.items()):
             del shard.ending[transactional_id]
             *before, last = decided_ends[transactional_id]
@@ -73,12 +80,26 @@ def settle(
                 of_producer.pop(place, None)
     if not opened:
         return
-    for shard in runtime.shards:
+    for shard in shards:
         for transactional_id in shard.states:
             _mend(ends, shard, transactional_id, decided_ends.get(transactional_id, ()), opened)
         if shard not in damaged:
             for transactional_id in _with_something_open(shard, opened):
                 _go_on(runtime, ends, shard, transactional_id, opened)
+
+
+def _is_on_disk(shard: TransactionShard) -> bool:
+    """Sync what decides from here on; whether that could be. Where only the process has died, it
+    may still be lost with the machine, and a marker that goes by it be kept."""
+    log = shard.partition.log
+    if log.recovery_point >= log.written_offset:
+        return True
+    try:
+        log.sync()
+    except StorageError as error:  # the log takes no more; the next start settles this
+        logs.error("transactions not settled", log=log.name, reason=str(error))
+        return False
+    return True
 
 
 def open_transactions(topics: Iterable[Topic]) -> dict[int, Opened]:
@@ -103,7 +124,7 @@ def _ended_by(raw: RawEnd, decided: Transaction, opened: Opened) -> list[Place]:
     end = end_of(raw)
     if end is None or end.ends is None:
         return list(decided.partitions)
-    return [place for place, (_, *since) in opened.items() if end.reaches(place, *since)]
+    return [place for place, since in opened.items() if end.reaches(place, *since)]
 
 
 def _with_something_open(shard: TransactionShard, opened: Mapping[int, Opened]) -> list[str]:
@@ -129,7 +150,7 @@ def _mend(
         if end is None:
             continue
         of_producer = opened[end.decided.producer_id]
-        lost = [place for place, (_, *since) in of_producer.items() if end.reaches(place, *since)]
+        lost = [place for place, since in of_producer.items() if end.reaches(place, *since)]
         if not lost:
             continue
         ends.mend(shard, transactional_id, end.decided, lost)

@@ -9,6 +9,7 @@ import pytest
 from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.transaction import TV1, TV2
 from protocol.logdata.transactions import TransactionState
+from storage.steps import run_here
 from tests.coordinator.transactions.world import TOPIC, World
 
 if TYPE_CHECKING:
@@ -70,6 +71,24 @@ def test_markers_of_the_end_before_one_that_is_not_finished_are_written_again(
         after.start()
         assert [after.content(0), after.content(1)] == [["data", "commit"], ["data", "abort"]]
         assert after.state() == "CompleteAbort"
+
+
+def test_ends_are_known_of_partitions_that_were_added_in_turns(
+    world: World, tmp_path: Path
+) -> None:
+    """A record has them by topic, whatever the order was."""
+    run_here(world.parts.topics.create("other", 1, {}, now_ms=world.now_ms))
+    producer = world.begin()
+    world.write(producer, 0)
+    world.runtime.add("x", *producer, [("other", 0)], client_version=TV1)
+    for sequence in range(3):
+        world.write(producer, 1, sequence=sequence)
+    world.end(producer)
+
+    # Of partition 1 the last batch and the marker are lost; "other" is empty, and ended at 0.
+    with world.crashed(tmp_path / "after", {1: 2}) as after:
+        after.start()
+        assert after.content(1) == ["data", "data", "commit"]
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "CompleteCommit"])
