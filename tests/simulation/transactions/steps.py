@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.background.cleanable import plan_of
+from broker.background.cleanable import plan_of, to_sync_first
 from storage.cleaning.cleaning import Cleaning
 from storage.replacing import cover_sealed, discard_all
 from tests.simulation.transactions.checks import (
@@ -78,7 +78,8 @@ def compact(world: World, rng: random.Random) -> None:
     topic = broker.topics.by_name.get(rng.choice(COMPACTED))
     if topic is None:
         return
-    log = rng.choice(topic.partitions).log
+    partition = rng.choice(topic.partitions)
+    log = partition.log
     settings = broker.settings.current
     plan = plan_of(log, topic.settings, settings, now_ms=world.machine.now_ms)
     if plan is None:
@@ -86,7 +87,8 @@ def compact(world: World, rng: random.Random) -> None:
     if topic.name == OFFSETS_TOPIC:
         world.offsets_compacted = True
     cover_sealed(log)
-    log.sync()
+    for one in to_sync_first(partition, broker.directory.logs.values()):
+        one.sync()
     steps = broker.directory.checkpoint_gaps(log, plan.end)
     discard_all(log.files, log.folder)
     for step in steps:
