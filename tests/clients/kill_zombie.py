@@ -6,6 +6,7 @@ each: `opened`, `committed`, or `refused` with the reason, after which it has to
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -19,11 +20,13 @@ PATIENCE_S = 60
 
 def main(bootstrap: str, topic: str, transactional_id: str) -> None:
     producer: confluent_kafka.Producer | None = None
+    kept: list[confluent_kafka.Producer] = []  # librdkafka 2.16 may crash when one is let go
     for line in sys.stdin:
         name = line.strip()
         try:
             if name == "open":
                 producer = opened(bootstrap, transactional_id)
+                kept.append(producer)
                 answer = "opened"
             else:
                 assert producer is not None
@@ -37,6 +40,7 @@ def main(bootstrap: str, topic: str, transactional_id: str) -> None:
             answer = f"refused {error.__cause__}"
             producer = None
         print(answer, flush=True)
+    os._exit(0)
 
 
 def opened(bootstrap: str, transactional_id: str) -> confluent_kafka.Producer:

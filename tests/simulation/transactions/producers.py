@@ -55,6 +55,10 @@ TRIES_MAX = 12
 UNKNOWN = -1, -1
 
 
+def some_indexes(rng: random.Random) -> list[int]:
+    return sorted(rng.sample(range(PARTITIONS), rng.choice((1, 1, 2, 3))))
+
+
 class Pending:
     """A request that is not answered; `asked` is None when its broker died."""
 
@@ -104,9 +108,9 @@ class Producer:
             self._initialize()
         elif self.open is None:
             self.open = self.world.model.begin(self.transactional_id)
-            self._write(rng)
+            self.write(some_indexes(rng))
         elif self.must_abort:
-            self._end(commit=False)
+            self.end(commit=False)
         else:
             self._go_on(rng)
 
@@ -200,14 +204,14 @@ class Producer:
     def _go_on(self, rng: random.Random) -> None:
         chance = rng.random()
         if chance < 0.4:
-            self._write(rng)
+            self.write(some_indexes(rng))
         elif chance < 0.6:
-            self._commit_offset()
+            self.commit_offset()
         elif self._added or self._added_offsets:
-            self._end(commit=rng.random() < 0.7)
+            self.end(commit=rng.random() < 0.7)
 
-    def _write(self, rng: random.Random) -> None:
-        indexes = sorted(rng.sample(range(PARTITIONS), rng.choice((1, 1, 2, 3))))
+    def write(self, indexes: list[int]) -> None:
+        """A record to each of these partitions."""
         new = [index for index in indexes if index not in self._added]
         if self.version == TV2 or not new:
             self._produce(indexes)
@@ -290,7 +294,7 @@ class Producer:
         ]
         return produce_request(*sets, transactional_id=self.transactional_id, acks=-1)
 
-    def _commit_offset(self) -> None:
+    def commit_offset(self) -> None:
         if self.version == TV2 or self._added_offsets:
             self._send_offset()
             return
@@ -342,7 +346,7 @@ class Producer:
 
     # Ends
 
-    def _end(self, *, commit: bool) -> None:
+    def end(self, *, commit: bool) -> None:
         assert self.open is not None
         current, version = self.open, 5 if self.version == TV2 else 4
         if not commit and not self._added and not self._added_offsets and self.version == TV1:
