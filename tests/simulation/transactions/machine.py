@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from broker.server import Broker
+    from protocol.registry import Api
     from protocol.schema import Message
     from storage.reports import RecoveryReport
     from tests.support.memory_filesystem import MemoryFilesystem
@@ -150,17 +151,15 @@ class Transport:
 class Asked:
     """A request on a connection of its own, and the answer when it has come."""
 
-    def __init__(self, broker: Broker, request: Message, version: int) -> None:
-        self._api = APIS[type(request).key]
+    def __init__(self, broker: Broker, api: Api, version: int, frame: bytes) -> None:
+        """`frame` is that of a request of this API, or what has become of one."""
+        self._api = api
         self._version = version
         self._transport = Transport()
         connection = broker.new_connection("PLAINTEXT")
         connection.connection_made(cast("asyncio.BaseTransport", self._transport))
-        frames = WireClient.__new__(WireClient)
-        frames.client_id = "simulated"
-        frame = frames.frame(request, version)
         taken = 0
-        while taken < len(frame):
+        while taken < len(frame) and not self._transport.closed:
             room = connection.get_buffer(-1)
             count = min(len(room), len(frame) - taken)
             room[:count] = frame[taken : taken + count]
@@ -180,14 +179,36 @@ class Asked:
             self._answer = self._api.response.decode(self._version, bytes(sent[body:]))
         return self._answer
 
+    @property
+    def is_closed(self) -> bool:
+        return self._transport.closed
+
+    def hang_up_when_done(self, machine: Machine) -> None:
+        """Let the broker do what it can with the bytes, then go."""
+        machine.settle()
+        self.hang_up()
+        machine.settle()
+
     def hang_up(self) -> None:
         """The client goes."""
         self._connection.connection_lost(None)
 
     @property
+    def answer_size(self) -> int:
+        """Bytes that were sent, whatever they say."""
+        return len(self._transport.sent)
+
+    @property
     def is_refused(self) -> bool:
         """Whether the connection was closed without an answer."""
         return self._transport.closed and not self._transport.sent
+
+
+def frame_of(request: Message, version: int) -> bytes:
+    """The bytes of a request with their length."""
+    frames = WireClient.__new__(WireClient)
+    frames.client_id = "simulated"
+    return frames.frame(request, version)
 
 
 class Machine:
@@ -275,7 +296,12 @@ class Machine:
         return broker.directory.close(broker_epoch=broker_epoch)
 
     def ask(self, request: Message, version: int) -> Asked:
-        return Asked(self.broker, request, version)
+        api = APIS[type(request).key]
+        return Asked(self.broker, api, version, frame_of(request, version))
+
+    def send(self, request: Message, version: int, frame: bytes) -> Asked:
+        """The same with other bytes than the request's."""
+        return Asked(self.broker, APIS[type(request).key], version, frame)
 
     def turn(self) -> None:
         self.loop.turn()
