@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable
 
 MAX_INSTRUCTIONS = 10_000
 """Of the compiled expression: a text costs about as much as this at worst. An alternation of 300
@@ -36,20 +36,22 @@ class InvalidExpression(ValueError):
 
 
 MAX_WORK = 100_000_000
-"""Instructions of an expression times the characters of texts that peers have chosen, too: the worst
-of both takes some 30 ns for each. A prefix has ten instructions, an id thirty characters."""
+"""Instructions of an expression times the characters of texts that peers have chosen, too: the
+worst of both takes some 30 ns for each. A prefix has ten instructions, an id thirty characters."""
 
 
 def matching(
-    expression: str, texts: Collection[str], *, max_work: int | None = None
+    expression: str, texts: Iterable[str], *, max_work: int | None = None
 ) -> frozenset[str]:
     """The texts that an expression matches from end to end. Raises InvalidExpression, also where
     it would be more work than that."""
     automaton, instructions = _compiled(expression)
-    if max_work is not None and instructions * sum(map(len, texts)) > max_work:
-        raise InvalidExpression(
-            expression, f"it needs {instructions} instructions, which is too much for these texts"
-        )
+    if max_work is not None:
+        texts = list(texts)
+        if instructions * sum(map(len, texts)) > max_work:
+            raise InvalidExpression(
+                expression, f"{instructions} instructions are too many for so much text"
+            )
     match = automaton.Match
     return frozenset(text for text in texts if match(text))
 

@@ -8,9 +8,9 @@ belongs to `transaction.version` 1 and 2 (KIP-890): its tags tell how a producer
 another. Kafka says what fields there are in its schemas of the transaction coordinator.
 
 A record that ends a transaction has a header of ours, which Kafka steps over: the next offset and
-the leader epoch of each of its partitions, in their order, when the end was decided. What a producer
-with this id has open from there on, or since a later leader epoch, belongs to a later transaction:
-a log that has lost its end begins again below that offset.
+the leader epoch of each of its partitions, in their order, when the end was decided. What a
+producer with this id has open from there on, or since a later leader epoch, belongs to a later
+transaction: a log that has lost its end begins again below that offset.
 """
 
 from __future__ import annotations

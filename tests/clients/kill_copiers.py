@@ -34,8 +34,8 @@ STUCK_S = 15
 AT_ONCE = 20
 
 QUICK = {
-    # Else librdkafka forgets all brokers when none can be reached, and since 2.12 waits for ever for
-    # the coordinator of a group that was one of them (librdkafka issue 5511).
+    # Else librdkafka forgets all brokers when none can be reached, and since 2.12 waits for good
+    # for the coordinator of a group that was one of them (librdkafka issue 5511).
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
@@ -345,7 +345,7 @@ def numbers_in(bootstrap: str, topic: str, partitions: int) -> list[list[int]]:
         for one in consumer.consume(500, 0.2):
             error = one.error()
             if error is None:
-                found[one.partition()].append(number_of(one.value()))
+                found[one.partition() or 0].append(number_of(one.value()))
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 left.discard(one.partition())
     consumer.close()

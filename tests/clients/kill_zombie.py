@@ -1,7 +1,7 @@
 """One instance of a transactional producer in a process of its own, which can be paused.
 
-Lines in: `open`, or a name under which a transaction is begun, written and committed. A line out for
-each: `opened`, `committed`, or `refused` with the reason, after which it has to be opened again.
+Lines in: `open`, or a name under which a transaction is begun, written and committed. A line out
+for each: `opened`, `committed`, or `refused` and why, after which it has to be opened again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two instances of one transactional id, of which one is paused and goes on when the other has begun.
+"""Two instances of one transactional id: one is paused, and goes on when the other has begun.
 
-The one that was paused is refused, and nothing of what it was at is seen, unless its commit had come
-before. `TEST_ZOMBIE_ROUNDS` sets how often they take turns (4), `TEST_KILL_SEED` the moments.
+The one that was paused is refused, and nothing of what it was at is seen, unless its commit had
+come before. `TEST_ZOMBIE_ROUNDS` sets how often they take turns (4), `TEST_KILL_SEED` the moments.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Hostile requests about transactions: each is answered or its connection closed, without a fault of
-ours, in bounded memory; and those who behave go on.
+"""Hostile requests about transactions are answered, or their connection is closed, without a fault
+of ours, in bounded memory; and those who behave go on.
 
 `TEST_FUZZ_FACTOR` multiplies the count, `FUZZ_SEED` gives other requests.
 """
@@ -68,7 +68,7 @@ class Hostile:
         self.chance = Random(seed)
         self._makers = (
             self.init, self.add, self.add, self.add_offsets, self.end, self.end, self.commit_offset,
-            self.markers, self.describe, self.list, self.producers, self.produce,
+            self.markers, self.describe, self.list_ids, self.producers, self.produce,
         )  # fmt: skip
 
     def request(self) -> tuple[Message, int]:
@@ -185,7 +185,7 @@ class Hostile:
             transactional_ids=self.some(lambda: self.chance.choice(IDS))
         )
 
-    def list(self) -> Message:
+    def list_ids(self) -> Message:
         choose = self.chance.choice
         return ListTransactionsRequest(
             state_filters=self.some(lambda: choose(("Ongoing", "Empty", "", "\0", "ongoing"))),

@@ -71,7 +71,7 @@ class DecidedEnd(NamedTuple):
 
 
 RawEnd = tuple[bytes, bytes | None]
-"""The value of a record that ends a transaction, and its header with what its partitions ended at."""
+"""The value of a record that ends a transaction, and its header with where its partitions ended."""
 
 
 def end_of(raw: RawEnd) -> DecidedEnd | None:
@@ -127,7 +127,7 @@ class Loaded:
                 self.states.pop(transactional_id, None)
                 self.ends.pop(transactional_id, None)
                 return
-            producer_id, status = glance(record.value)
+            _, status = glance(record.value)
             if status not in _KNOWN:
                 raise UnknownRecord(f"state {status} of {transactional_id!r}, known are 0 to 7")
             value = bytes(record.value)
@@ -183,8 +183,9 @@ class TransactionLoads:
         *,
         unended: Container[int] = (),
     ) -> None:
-        """Load these, `unended` as for `Loaded`; `taken_up` is called for each on the loop with what it holds, `done` after
-        the last. One that can't be read stays unknown: as a new one it would lose transactions."""
+        """Load these, `unended` as for `Loaded`; `taken_up` is called for each on the loop with
+        what it holds, `done` after the last. One that can't be read stays unknown: as a new one it
+        would lose transactions."""
         self._taken_up, self._done, self._unended = taken_up, done, unended
         self._waiting = [one for one in reversed(shards) if one.partition.log.unavailable is None]
         if sum(_bytes(shard) for shard in self._waiting) > AT_ONCE_BYTES:

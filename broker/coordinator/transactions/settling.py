@@ -143,7 +143,7 @@ def _mend(
     raw_ends: Iterable[RawEnd],
     opened: Mapping[int, Opened],
 ) -> None:
-    """Write the markers that were lost of ends that are complete. They are given in their order, for
+    """Write the markers that were lost of ends that are complete. They are given in their order:
     what is open was ended by the first that reaches so far."""
     for raw in raw_ends:
         end = end_of(raw) if glance(raw[0])[0] in opened else None

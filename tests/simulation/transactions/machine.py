@@ -19,9 +19,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
-from broker import logs, server
+from broker import clock, logs, server
 from broker.coordinator.loading import loads, snapshotting
 from broker.coordinator.transactions import loading
+from broker.metadata import features
 from config import load
 from protocol.registry import APIS
 from storage import segment
@@ -240,9 +241,9 @@ class Machine:
                 (server, "Worker", SimulatedWorker),
                 (server, "SideBySide", OneByOne),
                 (server, "_random_uuid", lambda: self._chance.randbytes(16)),
-                (server.clock, "elapsed_ms", lambda: int(self.loop.time() * 1000)),
-                (server.clock, "monotonic_s", lambda: self.loop.time()),
-                (server.features, "transaction_version", lambda _: self.transaction_version),
+                (clock, "elapsed_ms", lambda: int(self.loop.time() * 1000)),
+                (clock, "monotonic_s", lambda: self.loop.time()),
+                (features, "transaction_version", lambda _: self.transaction_version),
                 (loads, "Worker", SimulatedWorker),
                 (snapshotting, "Worker", SimulatedWorker),
                 (loading, "Worker", SimulatedWorker),

@@ -1,4 +1,4 @@
-"""What clients were told of their transactions, and so what a reader of committed records may see."""
+"""What clients were told of their transactions: what a reader of committed records may see."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A disk that fails or is full at any step of an end: the transaction ends later, or is aborted, and
-is never half. The client is told to try again."""
+"""A disk that fails or is full at any step of an end: the transaction ends later, never half. The
+client is told to try again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A broker that dies anywhere shows transactions whole or not at all, in simulated worlds.
 
-`make simulate` runs the whole figure; this is a share of it, other worlds than those begin with. And
-the simulation can fail: where one of the rules is broken it soon says so.
+`make simulate` runs the whole figure; this is a share of it, other worlds than those begin with.
+And the simulation can fail: where one of the rules is broken it soon says so.
 """
 
 from __future__ import annotations

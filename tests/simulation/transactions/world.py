@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, NoReturn
 
 from broker.coordinator.transactions.transaction import TV1, TV2
@@ -43,19 +44,27 @@ class Totals:
 
     __slots__ = (
         "aborted", "clean_stops", "cleanings", "committed", "crashes", "kills", "operations",
-        "power_cuts", "unanswered",
+        "places", "power_cuts",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
+        self.operations = self.crashes = self.power_cuts = self.kills = 0
+        self.committed = self.aborted = self.cleanings = self.clean_stops = 0
+        self.places: Counter[str] = Counter()
+        """Calls to the disk at which it crashed, by kind and topic."""
 
     def add(self, other: Totals) -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def __str__(self) -> str:
-        return ", ".join(f"{getattr(self, name):,} {name}" for name in self.__slots__)
+        places = ", ".join(f"{count:,} {place}" for place, count in self.places.most_common(12))
+        return (
+            f"{self.operations:,} operations, {self.committed:,} commits and {self.aborted:,} "
+            f"aborts answered, {self.crashes:,} crash points ({self.power_cuts:,} power cuts, "
+            f"{self.kills:,} kills), {self.cleanings:,} cleanings, {self.clean_stops:,} clean "
+            f"stops; crashed at: {places}"
+        )
 
 
 class World:
@@ -71,7 +80,6 @@ class World:
         self.newest: dict[str, tuple[int, int]] = {}
         """Of each id the greatest producer id and epoch that an instance was told."""
         self.refusals: dict[str, int] = {}
-        self.crash_places: dict[str, int] = {}
         self.totals = Totals()
         chance = random.Random(f"ids {seed}")
         self.version = chance.choice((TV1, TV2)) if version is None else version
@@ -144,7 +152,7 @@ class World:
         call, _, path = what.partition(" ")
         folder = path.removeprefix("/data/").partition("/")[0]
         kind = f"{call} {folder.rpartition('-')[0] or 'control file'}"
-        self.crash_places[kind] = self.crash_places.get(kind, 0) + 1
+        self.totals.places[kind] += 1
 
     def crash(self, rng: random.Random) -> None:
         """The machine or the process dies, and is started until it runs."""
