@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.coordinator.effects import Caller
+from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from broker.background.flushing import Flushing
     from broker.background.log_starts import LogStarts
     from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.needs import ProducerIds
     from broker.coordinator.offset_coordinator import OffsetCoordinator
     from broker.coordinator.transactions.coordinator import TransactionCoordinator
     from broker.current_settings import CurrentSettings
@@ -64,6 +66,7 @@ class Parts:
     port_of: Callable[[str], int]
     """The port on which a listener, by its name, was opened."""
     preparation: Preparation
+    producer_ids: ProducerIds
     readers: Worker
     remove_folders: Callable[[list[str], int], None]
     """Removes the folders of a deleted topic after so many ms."""
@@ -90,6 +93,7 @@ class Context(Parts):
         "now_ms",
         "peer_host",
         "peer_port",
+        "principal",
         "routes",
         "software_name",
         "software_version",
@@ -106,6 +110,8 @@ class Context(Parts):
         """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
+        self.principal = ANONYMOUS
+        """In whose name the client acts."""
         self.client_id: str | None = None
         self.software_name = self.software_version = ""
         """Of the client, as it has said in ApiVersions (KIP-511)."""
