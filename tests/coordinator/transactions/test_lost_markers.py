@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.coordinator.transactions import loading
 from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.transaction import TV1, TV2
+from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.transactions import TransactionState
 from storage.steps import run_here
-from tests.coordinator.transactions.world import TOPIC, World
+from tests.coordinator.transactions.world import STATE_TOPIC, TOPIC, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +91,32 @@ def test_ends_are_known_of_partitions_that_were_added_in_turns(
     with world.crashed(tmp_path / "after", {1: 2}) as after:
         after.start()
         assert after.content(1) == ["data", "data", "commit"]
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at-once", "on-a-thread"])
+def test_markers_are_mended_when_what_tells_of_them_is_on_the_disk_and_before_anybody_is_served(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """Where only the process has died, the record of the end may still be lost with the machine."""
+    if not at_once:
+        monkeypatch.setattr(loading, "AT_ONCE_BYTES", -1)
+    producer = world.begin()
+    world.write(producer, 0, 1)
+    world.end(producer)
+    seen = []
+
+    with world.crashed(tmp_path / "after", {0: 1, 1: 1}) as after:
+
+        def look() -> None:
+            log = after.partition(0, STATE_TOPIC).log
+            with pytest.raises(KafkaError) as caught:
+                after.runtime.known("x")
+            seen.append((log.recovery_point == log.written_offset, caught.value.code))
+
+        after.participants.before = look
+        after.start()
+        assert seen == [(True, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 2
+        assert [after.content(0), after.content(1)] == [["data", "commit"]] * 2
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "CompleteCommit"])

@@ -221,8 +221,12 @@ class Machine:
         chance: random.Random,
         settings: Mapping[str, str],
         transaction_version: int,
+        *,
+        loads_at_once: bool,
     ) -> None:
-        """`chance` makes the ids of topics and members."""
+        """`chance` makes the ids of topics and members. `loads_at_once`: a start knows all groups
+        and transactional ids, as where there are few; else threads load them meanwhile."""
+        self._at_once_bytes = 1 << 30 if loads_at_once else -1
         self.files = files
         self.now_ms = EPOCH_MS
         self.reports: list[RecoveryReport] = []
@@ -245,6 +249,8 @@ class Machine:
                 (clock, "monotonic_s", lambda: self.loop.time()),
                 (features, "transaction_version", lambda _: self.transaction_version),
                 (loads, "Worker", SimulatedWorker),
+                (loads, "AT_ONCE_BYTES", self._at_once_bytes),
+                (loading, "AT_ONCE_BYTES", self._at_once_bytes),
                 (snapshotting, "Worker", SimulatedWorker),
                 (loading, "Worker", SimulatedWorker),
                 (logs, "_logger", Silent()),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.run import Simulation, main
 from tests.simulation.transactions.checks import check_state_topic
-from tests.simulation.transactions.steps import WEIGHTS, check_start, drain
+from tests.simulation.transactions.steps import WEIGHTS, check_start, drain, go_on_at_once
 from tests.simulation.transactions.world import Totals, World
 from tests.support.memory_filesystem import PowerCut
 
@@ -43,6 +43,7 @@ def simulate(seed: int, steps: Iterable[int] = range(STEPS)) -> Totals:
             except PowerCut as cut:
                 world.note_crash(str(cut))
                 world.crash(rng)
+                go_on_at_once(world, rng)
                 check_start(world)
         world.machine.files.cut_at = None
         drain(world, random.Random(f"{seed}/end"))

@@ -84,7 +84,11 @@ class World:
         chance = random.Random(f"ids {seed}")
         self.version = chance.choice((TV1, TV2)) if version is None else version
         self.machine = Machine(
-            MemoryFilesystem(recording=False), chance, SETTINGS, transaction_version=self.version
+            MemoryFilesystem(recording=False),
+            chance,
+            SETTINGS,
+            self.version,
+            loads_at_once=chance.random() < 0.5,
         )
         self.is_up = True
         self.offsets_compacted = False
