@@ -6,6 +6,11 @@ An instance that comes while a transaction is open has it aborted, and is told t
 
 From version 3 on an instance that had an error says which id and epoch it has, and goes on if it
 still is the last (KIP-360).
+
+From version 6 on a producer may take part in a two-phase commit, where
+transaction.two.phase.commit.enable is true, and an instance may keep a transaction that it finds
+open, to end what the one before it had prepared: it is told that transaction's id and epoch besides
+its own (KIP-939). Apache Kafka 4.3 offers this version behind a switch, and keeps none yet.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.coordinator.waits import GroupWait
-from broker.handlers.metadata_changes import changed
 from broker.pending import Durable, coordinator_not_available
 from protocol.eras import INIT_PRODUCER_ID, code_for
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +30,6 @@ from protocol.messages.init_producer_id import (
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
-    from storage.steps import Steps
 
 NONE = -1
 
@@ -40,26 +43,9 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
             return _transactional(request, message, message.transactional_id, ctx)
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
-    if ctx.controller.store.has_producer_ids:
-        return _new(ctx)
-    return changed(_reserved(ctx), ctx)
-
-
-def _new(ctx: Context) -> InitProducerIdResponse:
-    producer_id = ctx.controller.store.next_producer_id()
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        error_code=ErrorCode.NONE, producer_id=ctx.producer_ids.new(), producer_epoch=0
     )
-
-
-def _reserved(ctx: Context) -> Steps[InitProducerIdResponse]:
-    """The answer when ids have been reserved. Raises KafkaError."""
-    try:
-        yield from ctx.controller.store.reservation()
-    except OSError as error:
-        ctx.failed("reserving producer ids", error)
-        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
-    return _new(ctx)
 
 
 def _transactional(
@@ -75,13 +61,19 @@ def _transactional(
         timeout_ms=message.transaction_timeout_ms,
         expected=_expected(message),
         aborted=aborted,
+        two_phase=message.enable2_pc,
+        keep=message.keep_prepared_txn,
     )
     if begun is None:
         return wait.result()
     partition, now = begun
+    producer_id, epoch = now.client
     response = InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=now.producer_id, producer_epoch=now.epoch
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch
     )
+    if now.is_kept:
+        response.ongoing_txn_producer_id = now.producer_id
+        response.ongoing_txn_producer_epoch = now.epoch
     if ctx.settings.current.log_flush_policy != "ack":
         return response
     return Durable(response, [partition], coordinator_not_available)
