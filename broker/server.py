@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.security.authorizer import Authorizer
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
     from storage.trusted_time import ClockState
@@ -343,6 +344,7 @@ class Broker:
     def _parts(self) -> Parts:
         parts = Parts()
         parts.appends = self.appends
+        parts.authorizer = self._authorizer()
         parts.changes = self.changes
         parts.client_metrics = self.client_metrics
         parts.clock_ms = self.now_ms
@@ -369,6 +371,19 @@ class Broker:
         parts.topics = self.topics
         parts.transactions = self.transactions
         return parts
+
+    def _authorizer(self) -> Authorizer | None:
+        """None unless one is configured."""
+        settings = self.settings.current
+        if not settings.authorizer_class_name:
+            return None
+        from broker.security.authorizer import Authorizer  # most brokers are open
+
+        return Authorizer(
+            self.controller.image.acls,
+            super_users=settings.super_users,
+            open_without_rules=settings.allow_everyone_if_no_acl_found,
+        )
 
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""

@@ -98,9 +98,6 @@ SECURITY_KEYS: list[Key] = [
     ),
     *accepted(
         "no Java classes are loaded",
-        (
-            ("authorizer.class.name", string, ""),
-            ("security.providers", string, None),
-        ),
+        (("security.providers", string, None),),
     ),
 ]

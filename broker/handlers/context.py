@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker.producing.group_commit import GroupCommit
     from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
+    from broker.security.authorizer import Authorizer
     from broker.workers import Worker
     from protocol.connection import Request, Routes
     from protocol.errors import KafkaError
@@ -43,6 +44,8 @@ class Parts:
     to be assigned by the one that makes it. (A dataclass would cost a start 8 ms.)"""
 
     appends: Appends
+    authorizer: Authorizer | None
+    """None where everybody may do everything."""
     changes: Changes
     client_metrics: Callable[[], ClientMetrics]
     """Made at first use: most starts are followed by no push."""
@@ -77,12 +80,17 @@ class Parts:
 
 PARTS = Parts.__slots__
 
+DECISIONS_MAX = 4096
+"""Decisions that are remembered for one connection; then they are made anew."""
+
 
 class Context(Parts):
     """The parts, and what is known of the client of one connection. Handlers run one at a time, so
     `now_ms` is set once per burst."""
 
     __slots__ = (
+        "_decided_in",
+        "_decisions",
         "_listener",
         "client_id",
         "local_host",
@@ -108,6 +116,9 @@ class Context(Parts):
         """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
+        self._decisions: dict[tuple[int, int, str], bool] = {}
+        self._decided_in = -1
+        """The generation of rules that the decisions are of."""
         self.principal = ANONYMOUS
         """In whose name the client acts."""
         self.client_id: str | None = None
@@ -116,6 +127,23 @@ class Context(Parts):
         self.misreads_old_entries = False
         """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
         self.now_ms = 0
+
+    def allows(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether this client may do this to the resource (`protocol.acls`)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        decisions = self._decisions
+        if self._decided_in != authorizer.generation or len(decisions) >= DECISIONS_MAX:
+            decisions.clear()
+            self._decided_in = authorizer.generation
+        question = operation, resource_type, name
+        allowed = decisions.get(question)
+        if allowed is None:
+            allowed = decisions[question] = authorizer.allows(
+                self.principal, self.peer_host, operation, resource_type, name
+            )
+        return allowed
 
     def advertised(self) -> tuple[str, int]:
         """The address that this client is told to connect to: `advertised.listeners` if it is set,
