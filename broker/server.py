@@ -31,6 +31,7 @@ from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading import snapshotting
 from broker.coordinator.offset_coordinator import OffsetCoordinator
+from broker.coordinator.producer_ids import ProducerIds
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
@@ -241,6 +242,7 @@ class Broker:
         )
 
     def _make_transactions(self) -> None:
+        self.producer_ids = ProducerIds(self.controller.store, self.disk)
         self.transactions = TransactionCoordinator(self.topics, self._transaction_runtime)
 
     def _transaction_runtime(self) -> TransactionRuntime:
@@ -255,7 +257,7 @@ class Broker:
             appends=self.appends,
             group_commit=self.group_commit,
             participants=self.markers,
-            producer_ids=self.controller.store,
+            producer_ids=self.producer_ids,
             transaction_version=lambda: features.transaction_version(
                 self.controller.feature_levels
             ),
@@ -365,6 +367,7 @@ class Broker:
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]
         parts.preparation = Preparation(self.converter, self.expander, self.appends, self.disk)
+        parts.producer_ids = self.producer_ids
         parts.readers = self.readers
         parts.remove_folders = self.folder_removal.remove_later
         parts.settings = self.settings

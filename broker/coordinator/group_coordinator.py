@@ -94,7 +94,6 @@ class GroupCoordinator:
         self.now_ms = runtime.now_ms
         self.shard = runtime.shard
         self.existing_shard = runtime.existing_shard
-        self.with_topic = runtime.with_topic
         self.loaded_shards = runtime.loaded_shards
 
     @property
@@ -146,7 +145,7 @@ class GroupCoordinator:
 
     def look_for(self, group_ids: Iterable[str], client_id: str) -> None:
         """A client asks for the coordinator of these groups, which it may be about to join. The
-        topic has to be there. Raises OffsetsTopicMissing; KafkaError: COORDINATOR_NOT_AVAILABLE."""
+        topic has to be there. Raises NeededFirst; KafkaError: COORDINATOR_NOT_AVAILABLE."""
         self.runtime.require_topic()
         now_ms = self.now_ms()
         for group_id in group_ids:

@@ -8,13 +8,14 @@ answer COORDINATOR_LOAD_IN_PROGRESS until then.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.effects import Append
 from broker.coordinator.loading.loads import Loads
 from broker.coordinator.loading.replay import replay
+from broker.coordinator.needs import StateTopic
 from broker.coordinator.offsets.committed import TopicNumbers
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
     from broker.producing.group_commit import GroupCommit
     from config import BrokerSettings
     from protocol.logdata.offsets import Record
-    from storage.steps import Steps
 
     Group = ClassicGroup | ConsumerGroup
-
-T = TypeVar("T")
 
 RETRY_S = 1.0
 LATE_MS = 1000
@@ -50,11 +48,6 @@ GRACE_MS = 500
 
 shard_number = lru_cache(maxsize=16_384)(shard_of)
 """`shard_of`, remembered for the groups that are asked for most: a heartbeat costs less."""
-
-
-class OffsetsTopicMissing(Exception):
-    """A request needs `__consumer_offsets`, and it is not there yet: to be handled again, from the
-    beginning, with `GroupRuntime.with_topic`. It has changed nothing."""
 
 
 class GroupRuntime:
@@ -83,7 +76,7 @@ class GroupRuntime:
         self.topics = LiveTopics(topics)
         self.shards: list[Shard] = []
         self.loads = Loads(loop)
-        self._all_topics = topics
+        self.state_topic = StateTopic(OFFSETS_TOPIC, topics=topics, disk=disk, wall_ms=wall_ms)
         self._loop = loop
         self._disk = disk
         self._appends = appends
@@ -93,8 +86,6 @@ class GroupRuntime:
         self._expire = expire
         self._loaded = loaded
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
-        self._refusal: KafkaError | None = None
-        """Why the topic could not be made, for the request that wanted it."""
         self._ack_when_durable = settings.current.log_flush_policy == "ack"
         settings.subscribe(self._configure)
 
@@ -112,10 +103,11 @@ class GroupRuntime:
     def shard(self, group_id: str) -> Shard:
         """The shard of a group, which must be loaded.
 
-        Raises OffsetsTopicMissing; KafkaError: COORDINATOR_LOAD_IN_PROGRESS, and
-        COORDINATOR_NOT_AVAILABLE where the topic could not be made.
+        Raises NeededFirst; KafkaError: COORDINATOR_LOAD_IN_PROGRESS, and COORDINATOR_NOT_AVAILABLE
+        where the topic could not be made.
         """
-        self.require_topic()
+        if not self.shards:
+            self.require_topic()
         return self._loaded_shard(group_id)
 
     def existing_shard(self, group_id: str) -> Shard | None:
@@ -123,42 +115,17 @@ class GroupRuntime:
         return self._loaded_shard(group_id) if self.take_topic() else None
 
     def require_topic(self) -> None:
-        """Raise OffsetsTopicMissing unless `__consumer_offsets` is there, or KafkaError if it has
-        just been tried to make it."""
+        """See that `__consumer_offsets` is there. Raises NeededFirst; KafkaError:
+        COORDINATOR_NOT_AVAILABLE where it could not be made."""
         if not self.take_topic():
-            raise OffsetsTopicMissing if self._refusal is None else self._refusal
-
-    def with_topic(self, then: Callable[[], T]) -> Steps[T]:
-        """Make `__consumer_offsets` unless it is there, then call `then` and return its result.
-        Where it can't be made, `require_topic` tells it so."""
-        try:
-            if not self.take_topic():
-                yield from self._create_topic()
-        except KafkaError as error:
-            self._refusal = error
-        try:
-            return then()
-        finally:
-            self._refusal = None
-
-    def _create_topic(self) -> Steps[None]:
-        try:
-            topic = yield from self._all_topics.create_automatically(
-                OFFSETS_TOPIC, now_ms=self._wall_ms()
-            )
-        except (KafkaError, OSError) as error:
-            if not self._disk.noticed(error):
-                logs.error_once_a_minute("topic not created", str(error), OFFSETS_TOPIC)
-            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-        logs.info("topic created", topic=OFFSETS_TOPIC, partitions=len(topic.partitions))
-        self.take_topic()
+            raise self.state_topic.need.unmet()
 
     def take_topic(self) -> bool:
         """Whether the topic exists; when it is first seen its shards are made, and their load
         begins."""
         if self.shards:
             return True
-        topic = self._all_topics.by_name.get(OFFSETS_TOPIC)
+        topic = self.state_topic.find()
         if topic is None:
             return False
         numbers = TopicNumbers()

@@ -1,22 +1,17 @@
 """One partition of `__consumer_offsets` at work: its log and what that says.
 
-All writes of the coordinator go through `write`: one operation is one batch, in the file when
-`write` returns, so that memory may follow at once. Answers that depend on it wait for `is_durable`.
+All writes of the coordinator go through it. Answers that depend on them wait for `is_durable`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import logs
 from broker.coordinator.loading.snapshots import ShardSnapshots
-from broker.partitions.disk_state import DISK_FULL
-from protocol.errors import ErrorCode, KafkaError
+from broker.coordinator.state_log import StateLog
 from protocol.logdata.offsets import GroupMetadataValue, encode_record
 from protocol.records.builder import build_batch
-from protocol.records.layout import HEADER
 from protocol.records.markers import MARKER_SIZE
-from storage.errors import BatchTooLarge, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,8 +31,7 @@ class Shard:
     """
 
     __slots__ = (
-        "_appends", "_disk", "_wall_ms", "ack_when_durable", "loaded", "partition", "snapshots",
-        "state",
+        "_log", "_wall_ms", "ack_when_durable", "loaded", "partition", "snapshots", "state",
     )  # fmt: skip
 
     def __init__(
@@ -50,8 +44,7 @@ class Shard:
         wall_ms: Callable[[], int],
         ack_when_durable: bool,
     ) -> None:
-        self._disk = disk
-        self._appends = appends
+        self._log = StateLog(partition, disk=disk, appends=appends)
         self._wall_ms = wall_ms
         self.ack_when_durable = ack_when_durable
         self.partition = partition
@@ -68,10 +61,7 @@ class Shard:
 
     def write_records(self, records: Iterable[Record]) -> int:
         """Write these as one batch; returns its base offset. A group's time of change that is not
-        set yet (-1) becomes now.
-
-        Raises KafkaError with the code for the client; then nothing is written.
-        """
+        set yet (-1) becomes now. Raises KafkaError as `StateLog`."""
         now_ms = self._wall_ms()
         fields = []
         for key, value in records:
@@ -81,62 +71,21 @@ class Shard:
         return self.write(bytearray(build_batch(fields)), now_ms=now_ms)
 
     def write(self, batch: bytearray, *, now_ms: int) -> int:
-        """Put a batch into the file and wake its readers; returns its base offset.
-
-        Raises KafkaError: COORDINATOR_NOT_AVAILABLE when the disk refuses or is full,
-        UNKNOWN_SERVER_ERROR for a batch larger than a segment. Then nothing is written.
-        """
-        log = self.partition.log
-        try:
-            self._require_room()
-            offset = log.append(memoryview(batch), HEADER.unpack_from(batch), now_ms=now_ms)
-            log.write()
-        except KafkaError as error:
-            raise self._refused(error) from error
-        self._written(len(batch))
+        """Write a batch; returns its base offset. Raises KafkaError as `StateLog`."""
+        offset = self._log.append(batch, now_ms=now_ms)
+        self.snapshots.bytes_since += len(batch)
         return offset
 
     def write_marker(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> int:
-        """Write the end of a transaction; returns its offset. Raises KafkaError as `write`, or
-        PRODUCER_FENCED and TRANSACTION_COORDINATOR_FENCED."""
-        log = self.partition.log
-        try:
-            self._require_room()
-            offset = log.append_marker(
-                producer_id,
-                epoch,
-                commit=commit,
-                coordinator_epoch=coordinator_epoch,
-                now_ms=self._wall_ms(),
-            )
-            log.write()
-        except KafkaError as error:
-            raise self._refused(error) from error
-        self._written(MARKER_SIZE)
+        """Write the end of a transaction; returns its offset. Raises KafkaError as `StateLog`."""
+        offset = self._log.append_marker(
+            producer_id,
+            epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=self._wall_ms(),
+        )
+        self.snapshots.bytes_since += MARKER_SIZE
         return offset
-
-    def _require_room(self) -> None:
-        if self._disk.full:
-            raise StorageError(DISK_FULL)
-
-    def _refused(self, error: KafkaError) -> KafkaError:
-        """The error for the client when storage says this."""
-        if isinstance(error, BatchTooLarge):
-            return KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        if not isinstance(error, StorageError):
-            return error
-        if not self._disk.noticed(error):
-            log = self.partition.log
-            logs.error_once_a_minute("group state not written", str(error), log.name)
-        return KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _written(self, size: int) -> None:
-        """Have it synced in any case, and wake those who read the topic."""
-        partition, appends = self.partition, self._appends
-        appends.unsynced[partition.log] = partition
-        appends.bytes_written += size
-        self.snapshots.bytes_since += size
-        if partition.waits:
-            partition.wake(size)

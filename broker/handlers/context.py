@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.background.log_starts import LogStarts
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offset_coordinator import OffsetCoordinator
+    from broker.coordinator.producer_ids import ProducerIds
     from broker.coordinator.transactions.coordinator import TransactionCoordinator
     from broker.current_settings import CurrentSettings
     from broker.fetching.conversion import Conversions
@@ -68,6 +69,7 @@ class Parts:
     port_of: Callable[[str], int]
     """The port on which a listener, by its name, was opened."""
     preparation: Preparation
+    producer_ids: ProducerIds
     readers: Worker
     remove_folders: Callable[[list[str], int], None]
     """Removes the folders of a deleted topic after so many ms."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.coordinator.waits import GroupWait
-from broker.handlers.metadata_changes import changed
 from broker.pending import Durable, coordinator_not_available
 from protocol.eras import INIT_PRODUCER_ID, code_for
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +25,6 @@ from protocol.messages.init_producer_id import (
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
-    from storage.steps import Steps
 
 NONE = -1
 
@@ -40,26 +38,9 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
             return _transactional(request, message, message.transactional_id, ctx)
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
-    if ctx.controller.store.has_producer_ids:
-        return _new(ctx)
-    return changed(_reserved(ctx), ctx)
-
-
-def _new(ctx: Context) -> InitProducerIdResponse:
-    producer_id = ctx.controller.store.next_producer_id()
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        error_code=ErrorCode.NONE, producer_id=ctx.producer_ids.new(), producer_epoch=0
     )
-
-
-def _reserved(ctx: Context) -> Steps[InitProducerIdResponse]:
-    """The answer when ids have been reserved. Raises KafkaError."""
-    try:
-        yield from ctx.controller.store.reservation()
-    except OSError as error:
-        ctx.failed("reserving producer ids", error)
-        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
-    return _new(ctx)
 
 
 def _transactional(

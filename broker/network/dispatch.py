@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from broker import handlers
-from broker.coordinator.runtime import OffsetsTopicMissing
-from broker.coordinator.transactions.needs import NeededFirst
+from broker.coordinator.needs import NeededFirst
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -158,18 +157,15 @@ def answer(request: Request, ctx: Context) -> Any:
     """Call the handler; its result is an answer, or one of broker.pending.
 
     A KafkaError becomes the answer in which everything asked for meets its code, any other
-    exception one with UNKNOWN_SERVER_ERROR. A request that needs the offsets topic, or something
-    for transactions, which is not there yet, is handled when that has been made.
+    exception one with UNKNOWN_SERVER_ERROR. A request that needs a state topic, or producer ids,
+    which are not there yet, is handled again when they have been made.
     """
     route = request.route
     route.requests += 1
     try:
         return route.handler(request, ctx)
-    except OffsetsTopicMissing:
-        made = ctx.groups.with_topic(lambda: route.handler(request, ctx))
-        return ChangeWait(ctx.changes, made, ctx.peer_host)
     except NeededFirst as needed:
-        made = needed.then(lambda: route.handler(request, ctx))
+        made = needed.need.met(lambda: route.handler(request, ctx))
         return ChangeWait(ctx.changes, made, ctx.peer_host)
     except Exception as error:
         if request.message is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.transactions.needs import NeededFirst
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
@@ -51,10 +50,9 @@ class TransactionCoordinator:
             self._runtime.stop()
 
     def require_topic(self) -> None:
-        """Somebody looks for the coordinator of a transactional id. Raises NeededFirst."""
-        runtime = self.runtime
-        if not runtime.take_topic():
-            raise NeededFirst(runtime.create_topic)
+        """Somebody looks for the coordinator of a transactional id. Raises NeededFirst; KafkaError:
+        COORDINATOR_NOT_AVAILABLE where the topic could not be made."""
+        self.runtime.require_topic()
 
     def verify(
         self,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from broker.coordinator.transactions.needs import Participants
+    from broker.coordinator.transactions.participants import Participants
     from broker.coordinator.transactions.shard import TransactionShard
     from broker.coordinator.transactions.transaction import Transaction
     from broker.current_settings import CurrentSettings

@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.coordinator.needs import StateTopic
 from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.ends import Ends
 from broker.coordinator.transactions.loading import TransactionLoads
-from broker.coordinator.transactions.needs import NeededFirst
 from broker.coordinator.transactions.settling import settle
 from broker.coordinator.transactions.shard import TransactionShard
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Sequence
 
+    from broker.coordinator.producer_ids import ProducerIds
     from broker.coordinator.transactions.ends import Done
     from broker.coordinator.transactions.loading import Loaded, RawEnd
-    from broker.coordinator.transactions.needs import Participants, ProducerIds
+    from broker.coordinator.transactions.participants import Participants
     from broker.coordinator.transactions.transaction import Transaction
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
-    from storage.steps import Steps
 
 EXPIRY_STEP = 500
 """Ids that are looked at in one step, and tombstones of one batch at most."""
@@ -73,6 +73,7 @@ class TransactionRuntime:
         self._settings = settings
         self._loop = loop
         self._topics = topics
+        self._state_topic = StateTopic(TRANSACTION_TOPIC, topics=topics, disk=disk, wall_ms=wall_ms)
         self._disk = disk
         self._appends = appends
         self._producer_ids = producer_ids
@@ -104,7 +105,7 @@ class TransactionRuntime:
         begins."""
         if self.shards:
             return True
-        topic = self._topics.by_name.get(TRANSACTION_TOPIC)
+        topic = self._state_topic.find()
         if topic is None:
             return False
         self.shards = [
@@ -114,20 +115,11 @@ class TransactionRuntime:
         self.loads.begin(self.shards, self._take_up, self._settle)
         return True
 
-    def create_topic(self) -> Steps[None]:
-        """Make the topic. Raises KafkaError: COORDINATOR_NOT_AVAILABLE."""
-        if self.take_topic():
-            return
-        try:
-            topic = yield from self._topics.create_automatically(
-                TRANSACTION_TOPIC, now_ms=self._wall_ms()
-            )
-        except (KafkaError, OSError) as error:
-            if not self._disk.noticed(error):
-                logs.error_once_a_minute("topic not created", str(error), TRANSACTION_TOPIC)
-            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-        logs.info("topic created", topic=TRANSACTION_TOPIC, partitions=len(topic.partitions))
-        self.take_topic()
+    def require_topic(self) -> None:
+        """See that the topic is there. Raises NeededFirst; KafkaError: COORDINATOR_NOT_AVAILABLE
+        where it could not be made."""
+        if not self.take_topic():
+            raise self._state_topic.need.unmet()
 
     def stop(self) -> None:
         """Write nothing more."""
@@ -218,19 +210,18 @@ class TransactionRuntime:
                 f"a transaction timeout of {timeout_ms} ms, wanted 1 to {most_ms}",
                 code=ErrorCode.INVALID_TRANSACTION_TIMEOUT,
             )
-        if not self.take_topic():
-            raise NeededFirst(self.create_topic)
+        self.require_topic()
         shard, now_ms = self.shard(transactional_id), self._wall_ms()
         now = shard.get(transactional_id)
         if now is None:
-            now = machine.first(self._new_producer_id(), timeout_ms, now_ms)
+            now = machine.first(self._producer_ids.new(), timeout_ms, now_ms)
         if transactional_id in shard.ending:
             raise KafkaError(code=ErrorCode.CONCURRENT_TRANSACTIONS)
         after = machine.initialized(
             now,
             timeout_ms=timeout_ms,
             expected=None if expected is None else machine.Expected(*expected),
-            new_producer_id=self._new_producer_id,
+            new_producer_id=self._producer_ids.new,
             transaction_version=self._transaction_version(),
             now_ms=now_ms,
         )
@@ -243,25 +234,6 @@ class TransactionRuntime:
             return None
         self.ends.write(shard, transactional_id, after)
         return shard.partition, after
-
-    def _new_producer_id(self) -> int:
-        """Raises NeededFirst where none is reserved."""
-        if not self._producer_ids.has_producer_ids:
-            raise NeededFirst(self._reserve)
-        return self._producer_ids.next_producer_id()
-
-    def _producer_id_at_hand(self) -> int:
-        """One that is reserved, or -1: a time-out waits for no change of the metadata."""
-        ids = self._producer_ids
-        return ids.next_producer_id() if ids.has_producer_ids else machine.NO_PRODUCER_ID
-
-    def _reserve(self) -> Steps[None]:
-        try:
-            yield from self._producer_ids.reservation()
-        except OSError as error:
-            if not self._disk.noticed(error):
-                logs.error_once_a_minute("producer ids not reserved", str(error), TRANSACTION_TOPIC)
-            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     # Partitions
 
@@ -355,7 +327,7 @@ class TransactionRuntime:
             commit=commit,
             pending=transactional_id in shard.ending,
             client_version=client_version,
-            new_producer_id=self._new_producer_id,
+            new_producer_id=self._producer_ids.new,
             now_ms=self._wall_ms(),
         )
         if after is None:
@@ -410,7 +382,7 @@ class TransactionRuntime:
                 continue
             after = machine.fenced(
                 now,
-                new_producer_id=self._producer_id_at_hand,
+                new_producer_id=self._producer_ids.at_hand,
                 transaction_version=self._transaction_version(),
                 now_ms=self._wall_ms(),
             )

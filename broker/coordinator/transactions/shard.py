@@ -1,6 +1,6 @@
 """One partition of `__transaction_state` at work: its log and what that says.
 
-One operation is one record, in the file when `write` returns. An id that was loaded is kept as its
+One operation is one record. An id that was loaded is kept as its
 bytes until somebody asks for it: a start with 100,000 of them decodes those of open transactions.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.coordinator.state_log import StateLog
 from broker.coordinator.transactions.transaction import Transaction, from_value, to_value
-from broker.partitions.disk_state import DISK_FULL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.transactions import (
     ENDS_HEADER,
@@ -22,8 +22,6 @@ from protocol.logdata.transactions import (
     encode_value,
 )
 from protocol.records.builder import build_batch
-from protocol.records.layout import HEADER
-from storage.errors import BatchTooLarge, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,11 +38,10 @@ class TransactionShard:
     its way to the disk: until it is there, the state before counts.
     """
 
-    __slots__ = ("_appends", "_disk", "ending", "loaded", "partition", "states")
+    __slots__ = ("_log", "ending", "loaded", "partition", "states")
 
     def __init__(self, partition: Partition, *, disk: DiskState, appends: Appends) -> None:
-        self._disk = disk
-        self._appends = appends
+        self._log = StateLog(partition, disk=disk, appends=appends)
         self.partition = partition
         self.states: dict[str, Transaction | bytes] = {}
         self.ending: dict[str, Transaction] = {}
@@ -92,8 +89,7 @@ class TransactionShard:
         """Write the record that says so, in the form that belongs to this level of the feature.
         `ends` are next offsets of the partitions of an end.
 
-        Raises KafkaError: COORDINATOR_NOT_AVAILABLE when the disk refuses or is full,
-        UNKNOWN_SERVER_ERROR for a record larger than a segment. Then nothing is written.
+        Raises KafkaError as `StateLog`, and INVALID_REQUEST for what no record can hold.
         """
         version = FLEXIBLE_VALUE if transaction_version >= FLEXIBLE_VALUE else 0
         headers = () if ends is None else ((ENDS_HEADER, encode_ends(ends)),)
@@ -101,32 +97,12 @@ class TransactionShard:
             record = (now_ms, encode_key(transactional_id), encode_value(to_value(now), version))
         except ValueError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_REQUEST) from error
-        self._append(bytearray(build_batch([(*record, headers)])), now_ms)
+        self._log.append(bytearray(build_batch([(*record, headers)])), now_ms=now_ms)
 
     def forget(self, transactional_ids: Iterable[str], *, now_ms: int) -> None:
         """Write the tombstones of these ids as one batch, and forget them. Raises KafkaError."""
         gone = list(transactional_ids)
         records = [(now_ms, encode_key(transactional_id), None, ()) for transactional_id in gone]
-        self._append(bytearray(build_batch(records)), now_ms)
+        self._log.append(bytearray(build_batch(records)), now_ms=now_ms)
         for transactional_id in gone:
             del self.states[transactional_id]
-
-    def _append(self, batch: bytearray, now_ms: int) -> None:
-        partition, appends = self.partition, self._appends
-        log = partition.log
-        try:
-            if self._disk.full:
-                raise StorageError(DISK_FULL)
-            log.append(memoryview(batch), HEADER.unpack_from(batch), now_ms=now_ms)
-            log.write()
-        except BatchTooLarge as error:
-            raise KafkaError(str(error), code=ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        except StorageError as error:
-            if not self._disk.noticed(error):
-                logs.error_once_a_minute("transaction state not written", str(error), log.name)
-            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-        # It is synced in any case, and those who read the topic are woken.
-        appends.unsynced[log] = partition
-        appends.bytes_written += len(batch)
-        if partition.waits:
-            partition.wake(len(batch))

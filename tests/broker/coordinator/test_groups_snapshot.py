@@ -119,7 +119,8 @@ class Groups:
         self.broker: Broker = broker.running.broker
         run_here(self.broker.topics.create(TOPIC, 4, {}, now_ms=1))
         self.coordinator = self.broker.groups
-        run_here(self.coordinator.with_topic(lambda: None))
+        need = self.coordinator.runtime.state_topic.need
+        run_here(need.met(self.coordinator.runtime.require_topic))
 
     def commit(self, count: int = 40, offset: int = 5) -> None:
         for number in range(count):

@@ -13,8 +13,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from broker.coordinator.needs import NeededFirst
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
-from broker.coordinator.transactions.needs import NeededFirst
 from broker.coordinator.transactions.runtime import TransactionRuntime
 from broker.coordinator.transactions.transaction import TV1
 from protocol.errors import ErrorCode
@@ -102,7 +102,7 @@ class World:
             appends=parts.appends,
             group_commit=parts.group_commit,
             participants=self.participants,
-            producer_ids=parts.controller.store,
+            producer_ids=parts.producer_ids,
             transaction_version=lambda: self.version,
             wall_ms=lambda: self.now_ms,
         )
@@ -144,7 +144,7 @@ class World:
         try:
             found = initialize()
         except NeededFirst as needed:
-            found = run_here(needed.then(initialize))
+            found = run_here(needed.need.met(initialize))
         if found is None:
             self.turn_until(lambda: bool(codes))
             assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
