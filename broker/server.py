@@ -363,6 +363,7 @@ class Broker:
         parts.log_starts = self.log_starts
         parts.loop = self.loop
         parts.markers = self.markers
+        parts.new_uuid = _random_uuid
         parts.node_id = self.settings.current.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]

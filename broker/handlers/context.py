@@ -64,6 +64,8 @@ class Parts:
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
     markers: Markers
+    new_uuid: Callable[[], bytes]
+    """A version 4 uuid, 16 bytes."""
     node_id: int
     offsets: OffsetCoordinator
     port_of: Callable[[str], int]
