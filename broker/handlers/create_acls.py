@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
 from broker.security.rules import Rule, check_rule, rule_of
-from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import AccessControlEntryRecord
 from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse, refused
@@ -24,8 +23,6 @@ Result = CreateAclsResponse.Result
 
 def create_acls(request: Request, ctx: Context) -> CreateAclsResponse | ChangeWait:
     message: CreateAclsRequest = request.message
-    if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if ctx.authorizer is None:
         answer = refused(message, ErrorCode.SECURITY_DISABLED)
         for result in answer.results:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from broker.handlers.create_acls import NO_AUTHORIZER
 from broker.handlers.metadata_changes import changed, make_change
 from broker.security.rules import RuleFilter, check_filter, rule_of
-from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import RemoveAccessControlEntryRecord
 from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse, refused
@@ -23,8 +22,6 @@ Result = DeleteAclsResponse.FilterResult
 
 def delete_acls(request: Request, ctx: Context) -> DeleteAclsResponse | ChangeWait:
     message: DeleteAclsRequest = request.message
-    if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if ctx.authorizer is None:
         answer = refused(message, ErrorCode.SECURITY_DISABLED)
         for result in answer.filter_results:

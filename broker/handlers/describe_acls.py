@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.security.rules import RuleFilter, check_filter
-from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse, refused
 
@@ -20,8 +19,6 @@ Resource = DescribeAclsResponse.Resource
 
 def describe_acls(request: Request, ctx: Context) -> DescribeAclsResponse:
     message: DescribeAclsRequest = request.message
-    if not ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if ctx.authorizer is None:
         answer = refused(message, ErrorCode.SECURITY_DISABLED)
         answer.error_message = NO_AUTHORIZER
