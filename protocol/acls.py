@@ -6,6 +6,8 @@ enumeration are dear to hash.
 
 from __future__ import annotations
 
+from protocol.errors import ErrorCode
+
 UNKNOWN, ANY = 0, 1
 """Of every kind of code; neither can stand in a rule."""
 
@@ -55,6 +57,14 @@ class Permission:
     ALLOW = 3
 
 
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The code for a client that may not do something to a resource of this type."""
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 WILDCARD = "*"

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from broker.handlers.context import Context
     from protocol.connection import Request
 
-CODES = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-}
-"""The code for a client that may not do something to a resource of this type."""
-
 
 class Check(NamedTuple):
     """An operation on a resource. `name` finds its name in a request that is refused as a whole;
@@ -183,5 +174,5 @@ def require(request: Request, ctx: Context) -> None:
         )
     for check, name_in in checks:
         name = name_in(request.general_message())
-        if name is not None and not ctx.allows(check.operation, check.resource_type, name):
-            raise KafkaError(code=CODES[check.resource_type])
+        if name is not None:
+            ctx.require(check.operation, check.resource_type, name)

@@ -8,6 +8,8 @@ from broker import logs
 from broker.coordinator.effects import Caller
 from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
+from protocol.acls import REFUSALS
+from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from broker.security.authorizer import Authorizer
     from broker.workers import Worker
     from protocol.connection import Request, Routes
-    from protocol.errors import KafkaError
     from storage.data_dir import DataDirectory
 
 
@@ -148,6 +149,11 @@ class Context(Parts):
                 self.principal, self.peer_host, operation, resource_type, name
             )
         return allowed
+
+    def require(self, operation: int, resource_type: int, name: str) -> None:
+        """Raise KafkaError with the code of the resource unless this client may do this to it."""
+        if not self.allows(operation, resource_type, name):
+            raise KafkaError(code=REFUSALS[resource_type])
 
     def advertised(self) -> tuple[str, int]:
         """The address that this client is told to connect to: `advertised.listeners` if it is set,
