@@ -8,7 +8,7 @@ from broker import logs
 from broker.coordinator.effects import Caller
 from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
-from protocol.acls import REFUSALS
+from protocol.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Operation, ResourceType
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class Parts:
 
 PARTS = Parts.__slots__
 
+_ALL = {kind: sum(1 << one for one in operations) for kind, operations in OPERATIONS.items()}
+
 DECISIONS_MAX = 4096
 """Decisions that are remembered for one connection; then they are made anew."""
 
@@ -154,6 +156,33 @@ class Context(Parts):
         """Raise KafkaError with the code of the resource unless this client may do this to it."""
         if not self.allows(operation, resource_type, name):
             raise KafkaError(code=REFUSALS[resource_type])
+
+    def operations(self, resource_type: int, name: str) -> int:
+        """What this client may do to a resource, a bit for each operation (KIP-430)."""
+        if self.authorizer is None:
+            return _ALL[resource_type]
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(operation, resource_type, name)
+        )
+
+    def may_describe(self, topic: str) -> bool:
+        """Whether a topic of this name is there for this client."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def may_create(self, topic: str) -> bool:
+        """Whether this client may create a topic of this name: a right of the cluster, or of the
+        topic."""
+        return self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self.allows(
+            Operation.CREATE, ResourceType.TOPIC, topic
+        )
+
+    def cluster_operations(self) -> int:
+        """What it may do to the cluster; nothing is told to one who may not describe it."""
+        if not self.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def advertised(self) -> tuple[str, int]:
         """The address that this client is told to connect to: `advertised.listeners` if it is set,
