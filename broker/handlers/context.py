@@ -167,6 +167,10 @@ class Context(Parts):
             if self.allows(operation, resource_type, name)
         )
 
+    def may_read(self, topic: str) -> bool:
+        """Whether this client may read the records of a topic."""
+        return self.allows(Operation.READ, ResourceType.TOPIC, topic)
+
     def may_describe(self, topic: str) -> bool:
         """Whether a topic of this name is there for this client."""
         return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
@@ -176,6 +180,18 @@ class Context(Parts):
         topic."""
         return self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self.allows(
             Operation.CREATE, ResourceType.TOPIC, topic
+        )
+
+    def may_write_idempotently(self) -> bool:
+        """Whether this client may have a producer id: whoever may write to some topic may
+        (KIP-679)."""
+        authorizer = self.authorizer
+        return (
+            authorizer is None
+            or self.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+            or authorizer.allows_some(
+                self.principal, self.peer_host, Operation.WRITE, ResourceType.TOPIC
+            )
         )
 
     def cluster_operations(self) -> int:
