@@ -137,7 +137,13 @@ def _quantile(times_s: list[float], part: float) -> float:
 
 
 class CreatingMany(Case):
-    """10,000 partitions in one request, while another client produces."""
+    """10,000 partitions in one request, while another client produces.
+
+    The time is that of the first request. It is the file system's more than ours: ext4 without a
+    journal leaves inodes alone for minutes after their files were deleted, and each new file goes
+    over all of those that lie before it, so that a directory beside which 50,000 files have just
+    gone takes 20 times as long.
+    """
 
     group = "CreateTopics of 10,000 partitions in one request"
 
@@ -156,11 +162,14 @@ class CreatingMany(Case):
         partitions = max(scale.partitions, self._topics) // self._topics
         one = type(server)(folder / server.name)
         took: list[float] = []
+        measured = threading.Event()
 
         def create() -> None:
-            names = [f"many-{number}" for number in range(self._topics)]
+            """Again and again, as long as somebody looks at what others feel of it."""
             with socket.create_connection(("127.0.0.1", one.port), timeout=120) as connection:
-                took.append(_create(connection, names, partitions))
+                while not measured.is_set():
+                    names = [f"many-{len(took)}-{number}" for number in range(self._topics)]
+                    took.append(_create(connection, names, partitions))
 
         creating = threading.Thread(target=create)
         try:
@@ -168,13 +177,13 @@ class CreatingMany(Case):
             one.create_topic(PRODUCED_TO)
             alone = _latency(one, scale.latency_s)
             creating.start()
-            meanwhile = _latency(one, scale.latency_s)
-            is_whole = creating.is_alive()
-            creating.join()
+            try:
+                meanwhile = _latency(one, scale.latency_s)
+            finally:
+                measured.set()
+                creating.join()
         finally:
             one.stop()
-        if not is_whole and scale.partitions >= AT_ONCE:
-            raise RuntimeError(f"the topics were there after {took[0]:.1f} s, before the end")
         return {
             TOOK: took[0],
             ALONE_P99: alone.p99_us / 1000,

@@ -30,8 +30,8 @@ from broker.background.scrubber import Scrubber
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading import snapshotting
+from broker.coordinator.needs import ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
-from broker.coordinator.producer_ids import ProducerIds
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions

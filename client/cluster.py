@@ -15,6 +15,7 @@ from client.errors import ConnectionLost, NoSuchTopic, Refused, Unreachable
 from client.fetching import EARLIEST, LATEST, Fetched, FetchFrom, OffsetOutOfRange
 from client.producing import EntryBytes, ProduceUnknown, Producing
 from client.routing import RETRY_S, Again, Router, TopicPartition
+from client.transactions import TIMEOUT_MS, TransactionalProducer
 from protocol.errors import ErrorCode
 from protocol.schema import ZERO_UUID
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from client.committing import Committed
     from client.connection import Connection
 
 __all__ = [
@@ -295,9 +297,28 @@ class Cluster:
     ) -> dict[TopicPartition, int]:
         """The committed offset of each of these partitions that has one."""
         router, wanted = self._router, list(partitions)
-        return router.patiently(
+        found = router.patiently(
             lambda: committing.committed(committing.coordinator(router, group), group, wanted)
         )
+        return {place: one.offset for place, one in found.items()}
+
+    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """All that a group has committed, once transactions that would change it have ended.
+
+        Raises Refused.
+        """
+        router = self._router
+        return router.patiently(
+            lambda: committing.committed(
+                committing.coordinator(router, group), group, None, stable=True
+            )
+        )
+
+    def transactional_producer(
+        self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
+    ) -> TransactionalProducer:
+        """One that shares this client's connections, and so its thread; not initialized yet."""
+        return TransactionalProducer(self._router, transactional_id, timeout_ms=timeout_ms)
 
     def close(self) -> None:
         """Close all connections. What is asked for next connects again."""

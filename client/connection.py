@@ -105,6 +105,11 @@ class Connection:
         return self._talk.versions
 
     @property
+    def features(self) -> Mapping[str, int]:
+        """The levels at which the cluster's features are finalized; empty before Kafka 2.7."""
+        return self._talk.features
+
+    @property
     def tells_versions(self) -> bool:
         """Whether the broker itself said so (Kafka 0.10 on)."""
         return self.versions is not VERSIONS_0_8 and self.versions is not VERSIONS_0_9

@@ -133,20 +133,28 @@ def sets(entries: Sequence[EntryBytes], magic: int) -> list[EntryBytes]:
 
 
 def begin(
-    router: Router, partition: TopicPartition, sets: Sequence[EntryBytes], *, magic: int
+    router: Router,
+    partition: TopicPartition,
+    sets: Sequence[EntryBytes],
+    *,
+    magic: int,
+    transactional_id: str | None = None,
+    newest: int | None = None,
 ) -> Producing:
-    """Send sets of one format to the leader, and do not wait for the last answers.
+    """Send sets of one format to the leader, in a version up to `newest`, and do not wait for the
+    last answers.
 
     Raises ConnectionLost and Again as long as nothing has been sent, Refused if the broker is too
     old or too new for the format.
     """
     connection, topic_id = router.leader(partition, PURPOSE)
-    version = _version(connection, partition, topic_id, magic)
+    version = _version(connection, partition, topic_id, magic, newest)
     timeout_ms = int(router.timeout_s * 1000)
     sent: list[Sent] = []
     failure = ""
     for records in sets:
         request = ProduceRequest(
+            transactional_id=transactional_id,
             acks=ACKS_ALL,
             timeout_ms=timeout_ms,
             topic_data=[
@@ -211,8 +219,16 @@ def refusal(partition: TopicPartition, code: int, message: str) -> Refused:
     return Refused(f"{partition} does not take what it is given: {said(code)}{more}", code)
 
 
-def _version(connection: Connection, partition: TopicPartition, topic_id: bytes, magic: int) -> int:
-    oldest, newest = (TAKES_FORMAT_2, None) if magic == 2 else (0, TAKES_FORMAT_2 - 1)
+def _version(
+    connection: Connection,
+    partition: TopicPartition,
+    topic_id: bytes,
+    magic: int,
+    newest: int | None,
+) -> int:
+    oldest = TAKES_FORMAT_2
+    if magic < 2:
+        oldest, newest = 0, TAKES_FORMAT_2 - 1
     if newest is None and topic_id == ZERO_UUID:
         newest = BY_ID - 1
     try:

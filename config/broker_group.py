@@ -205,6 +205,14 @@ class GroupSettings(Settings):
         check=at_least(1),
         since="0.11.0",
     )
+    transaction_two_phase_commit_enable: bool = key(
+        "transaction.two.phase.commit.enable",
+        boolean,
+        False,
+        "Whether producers may take part in two-phase commits (KIP-939): their transactions have "
+        "no time-out, whatever transaction.max.timeout.ms says.",
+        since="4.1",
+    )
     transactional_id_expiration_ms: int = key(
         "transactional.id.expiration.ms",
         int32,

@@ -110,7 +110,7 @@ class TriglotSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pipeline.dataframes.writer import StreamWriter, Writer
 
-        return StreamWriter(Writer.of(self.options, schema))
+        return StreamWriter(Writer.of(self.options, schema, streaming=True))
 
     def _parsed(self, schema: StructType, *, streaming: bool) -> SourceOptions:
         options = SourceOptions.parse(self.options, streaming=streaming)

@@ -86,12 +86,14 @@ class Sent(NamedTuple):
 
 class Conversation:
     """Both sides' versions, and the numbering of requests. `versions` is empty until it is learned:
-    of each API that the broker speaks the oldest and newest version."""
+    of each API that the broker speaks the oldest and newest version. `features` are the levels at
+    which the cluster's features are finalized (KIP-584); empty before Kafka 2.7."""
 
     def __init__(self, client_id: bytes, *, max_answer_bytes: int) -> None:
         """An answer that claims to be longer than `max_answer_bytes` is another protocol's first
         bytes."""
         self.versions: Mapping[int, tuple[int, int]] = {}
+        self.features: Mapping[str, int] = {}
         self._client_id = client_id
         self._max_answer_bytes = max_answer_bytes
         self._correlation_id = 0
@@ -183,6 +185,7 @@ class Conversation:
             raise OutOfStep(f"sent a malformed answer: {error}") from None
         told = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self.versions = _without_refused(told)
+        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
         if answer.error_code:
             raise VersionsNotTold(f"does not tell its versions: {said(answer.error_code)}")
         return None

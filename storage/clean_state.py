@@ -2,8 +2,9 @@
 
 File (`.pystate.json`), our own: `{"version": 2, "crc": <CRC-32C of the value of "partitions", as it
 stands there>, "partitions": {"<topic>-<partition>": [next offset, size of the last .log, of its
-.index, of its .timeindex, name of the producer snapshot]}}`. If any segment has aborted
-transactions, a list follows of the base offsets of those that do. Version 1 has no checksum.
+.index, of its .timeindex, name of the producer snapshot]}}`. The sizes are -1 where there are no
+files, before the first batch. If any segment has aborted transactions, a list follows of the base
+offsets of those that do. Version 1 has no checksum.
 
 It guards against a stale clean shutdown marker: a log whose files have other sizes is looked
 through as after a crash. What if it is lost: all logs are.
@@ -44,6 +45,11 @@ class CleanState:
         self.time_index_size = time_index_size
         self.snapshot = snapshot
         self.aborted = tuple(aborted)
+
+    @classmethod
+    def without_files(cls) -> CleanState:
+        """Of a log that was never written to."""
+        return cls(0, -1, -1, -1, "")
 
     def as_list(self) -> list[int | str | list[int]]:
         return [

@@ -294,7 +294,14 @@ class Log:
             verified.wrote(self.next_offset)
         except OSError as error:
             raise self._take_back(error) from error
+        if segment.is_new:
+            self._has_file(segment)
         self._settle()
+
+    def _has_file(self, segment: Segment) -> None:
+        """A new segment's file has been made, and its name has to last."""
+        segment.is_new = False
+        self._syncs.add(SyncFolder(self.files, self.folder))
 
     def _settle(self) -> None:
         """The active segment's end is what is in its file."""
@@ -311,7 +318,10 @@ class Log:
         self._forget_queued()
         where = f"{self.name}, offset {self.written_offset}, position {segment.size}"
         try:
-            segment.file.truncate(segment.written_size)
+            if segment.is_new and self.files.exists(segment.path()):
+                self._has_file(segment)
+            if not segment.is_new:
+                segment.file.truncate(segment.written_size)
         except OSError as second:
             self.fail(f"{where}: write failed ({error}) and could not be undone ({second})")
             return LogFailed(self._failure or "")
@@ -807,9 +817,15 @@ class Log:
 
     def store_all(self) -> CleanState:
         """Write what a start after a clean shutdown wants to find: queued batches, index entries,
-        producers, epochs. The next sync makes it last. Raises OSError, StorageError."""
+        producers, epochs. The next sync makes it last. Raises OSError, StorageError.
+
+        A log that was never written to stays without files, and Apache Kafka makes them as we do.
+        """
         files, folder, segment = self.files, self.folder, self.active
         self.write()
+        if segment.is_new:
+            self._syncs.add(SyncFolder(files, folder))
+            return CleanState.without_files()
         segment.load()
         segment.finish_times()
         self._syncs.add(*segment.store_indexes())

@@ -1,8 +1,9 @@
 """Partitions that a topic is given while the broker runs: their folders, and logs on them.
 
-A folder and the files in it are made on any thread, thousands in one go; the log, which belongs to
-the loop, needs no file for it. Nothing is synced: that is done with a partition's first batch, and
-a start after a crash makes what is missing of a topic that the store has.
+A folder holds nothing but `partition.metadata` until the first batch comes, which brings the log
+file. It is made on any thread, thousands in one go; the log, which belongs to the loop, needs no
+file for it. Nothing is synced: that is done with the first batch, and a start after a crash makes
+what is missing of a topic that the store has.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING
 from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.identity import decode_partition_metadata, encode_partition_metadata, uuid_text
-from storage.layout import PARTITION_METADATA, file_name, partition_directory
+from storage.layout import PARTITION_METADATA, partition_directory
 from storage.log import Log
 from storage.producers import ProducerStates
 from storage.reports import RecoveryReport
-from storage.segment import NEW_FILES, Segment
+from storage.segment import Segment
 from storage.segments import Segments
 from storage.syncing import SyncFile, SyncFolder
 
@@ -62,8 +63,6 @@ class NewFolders:
         file = files.open_file(f"{folder}/{PARTITION_METADATA}", create=True)
         file.write_at([self._metadata], 0)
         file.close()
-        for suffix in NEW_FILES:
-            files.open_file(f"{folder}/{file_name(0, suffix)}", create=True).close()
         self.made.add(number)
 
 
@@ -95,7 +94,6 @@ def new_log(
         producers=ProducerStates(),
     )
     log.sync_next(
-        SyncFolder(files, folder),
         SyncFolder(files, folder.rpartition("/")[0]),
         SyncFile(files, f"{folder}/{PARTITION_METADATA}"),
     )

@@ -168,7 +168,9 @@ class Opening:
             log.clean_state = self.known.clean
         else:
             sealed = [segment for segment in self.scanned if segment is not log.active]
-            log.sync_next(*sealed, *self.stored, SyncFolder(self.files, self.folder))
+            log.sync_next(*sealed, *self.stored)
+            if not log.active.is_new:  # else the first batch does
+                log.sync_next(SyncFolder(self.files, self.folder))
             if len(log.epochs) and not log.epochs_stored:
                 log.store_epochs()
             if self.damage is None:
@@ -204,8 +206,10 @@ class Opening:
     def _create_first(self) -> None:
         """An empty log; it begins where the checkpoint says the old one was cut off, if it does."""
         self.next_offset = self.known.start_offset or 0
+        # One at offset 0 says nothing that its folder does not say.
+        make = Segment.create if self.next_offset else Segment.empty
         self.segments = [
-            Segment.create(
+            make(
                 self.files,
                 self.folder,
                 self.next_offset,

@@ -66,6 +66,8 @@ def begins_otherwise(segment: Segment, magic: int) -> bool:
     Then a new one is begun at the next append. Some clients (aiokafka, kafkajs) take the format of
     an answer's first entry for all of it, and no answer goes beyond its segment.
     """
+    if not segment.written_size:
+        return False
     first = first_entry(segment.file, 0, segment.written_size)
     return first is not None and first.magic != magic
 

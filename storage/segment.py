@@ -55,7 +55,7 @@ UNKNOWN = -1
 """A moment that `storage.receive_times` has to be asked for."""
 
 NEW_FILES = (INDEX, TIME_INDEX, LOG)
-"""Suffixes of the files that a segment begins with; by the last one it is found."""
+"""Suffixes of the files that a log's next segment begins with; by the last one it is found."""
 
 LOOK_MAX = 2048
 """Headers looked at in one go for the sake of a reader: some 2 ms."""
@@ -99,6 +99,7 @@ class Segment:
         "first_timestamp",
         "indexed_position",
         "interval_bytes",
+        "is_new",
         "loaded",
         "max_timestamp",
         "max_timestamp_offset",
@@ -133,6 +134,8 @@ class Segment:
         self.opened_ms = opened_ms
         """Receive time of its first record by our clock; without one, the time it was made."""
         self.size = self.written_size = -1
+        self.is_new = False
+        """Whether nobody has written to the log file, which is made with the first batch."""
         self.loaded = False
         self.dated_by_log = False
         """Whether the largest timestamp has been compared with the log, and not only been read."""
@@ -173,6 +176,7 @@ class Segment:
             files.remove(segment.path(suffix))
         for suffix in NEW_FILES:
             files.open_file(segment.path(suffix), create=True).close()
+        segment.is_new = False
         return segment
 
     @classmethod
@@ -185,12 +189,13 @@ class Segment:
         interval_bytes: int,
         opened_ms: int,
     ) -> Segment:
-        """A new segment whose files have been made, or are being made."""
+        """A new segment without files: the log file comes with the first batch, the indexes with
+        their first entries or a clean stop."""
         segment = cls(
             files, folder, base_offset, interval_bytes=interval_bytes, opened_ms=opened_ms
         )
         segment.size = segment.written_size = 0
-        segment.loaded = segment._dated = segment.dated_by_log = True
+        segment.is_new = segment.loaded = segment._dated = segment.dated_by_log = True
         segment.verified.inherit(0, base_offset)
         segment.aborted = NOTHING
         return segment
@@ -200,7 +205,7 @@ class Segment:
         """The log file, opened when first asked for."""
         file = self._file
         if file is None:
-            file = self._file = self._files.open_file(self.path())
+            file = self._file = self._files.open_file(self.path(), create=self.is_new)
             if self.size < 0:
                 self.size = self.written_size = file.size()
             OPEN.opened(self)
@@ -225,8 +230,9 @@ class Segment:
         return self._files.now_ns()
 
     def modified_ms(self) -> int:
-        """Time of the last write to the log file. Raises OSError."""
-        return self._files.modified_ms(self.path())
+        """Time of the last write to the log file; before the first, when the segment was made or
+        found. Raises OSError."""
+        return self.opened_ms if self.is_new else self._files.modified_ms(self.path())
 
     def latest_ms(self) -> int:
         """The largest timestamp (ms, -1 for none) of a sealed segment, read once from the last

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tools.cluster import Cluster
+
+DONE, NOT_DONE = 0, 1
+INT64_MAX = (1 << 63) - 1
+NARROWEST, COLUMNS = 11, 80
+"""Columns that help is given at least, and those of what is no terminal."""
 
 
 def address(text: str) -> tuple[str, int]:
@@ -25,6 +38,36 @@ def seconds(text: str) -> float:
     return found
 
 
+def whole_number(text: str) -> int:
+    """A count, an offset or an id."""
+    if not text.isascii() or not text.isdecimal() or int(text) > INT64_MAX:
+        raise argparse.ArgumentTypeError(f"wanted a whole number from 0 on, found '{text}'")
+    return int(text)
+
+
+def _help_columns() -> int:
+    """Width of a line of help: the terminal's less two, as argparse has it."""
+    try:
+        columns = int(os.environ.get("COLUMNS", "0"))
+    except ValueError:
+        columns = 0
+    if columns <= 0:
+        try:
+            columns = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
+        except (OSError, ValueError):
+            columns = 0
+    return max((columns or COLUMNS) - 2, NARROWEST)
+
+
+class Parser(argparse.ArgumentParser):
+    """One that knows the terminal's width. argparse would ask `shutil`, with each argument that is
+    added, and that brings libraries of compression into the memory of a broker: 0.6 MiB."""
+
+    def __init__(self, *, formatter_class: Any = argparse.HelpFormatter, **arguments: Any) -> None:
+        wide = partial(formatter_class, width=_help_columns())
+        super().__init__(formatter_class=wide, **arguments)
+
+
 def add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
@@ -40,6 +83,61 @@ def add_action(
     )
     parser.add_argument("--json", action="store_true", help="JSON, for machines")
     return parser
+
+
+def add_cluster_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    line: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """The same for a question to a running broker."""
+    parser = add_action(actions, name, line, description)
+    parser.add_argument(
+        "--bootstrap",
+        type=address,
+        default=("127.0.0.1", 9092),
+        metavar="HOST:PORT",
+        help="a broker to ask; default 127.0.0.1:9092",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait for each answer; default 10",
+    )
+    return parser
+
+
+def run_on_cluster(
+    action: Callable[[Cluster, argparse.Namespace], None],
+    arguments: argparse.Namespace,
+    *,
+    client_id: bytes,
+) -> int:
+    """Run an action of `add_cluster_action`; what stops it becomes one sentence, or nothing if the
+    reader has gone. The exit code."""
+    from client.errors import Failure
+    from tools.cluster import Cluster
+    from tools.errors import NotDone
+    from tools.printing import discard_output, say
+
+    try:
+        host, port = arguments.bootstrap
+        timeout_s = arguments.timeout
+        with Cluster(host, port, timeout_s=timeout_s, client_id=client_id) as cluster:
+            action(cluster, arguments)
+    except BrokenPipeError:
+        discard_output()
+        return NOT_DONE
+    except (NotDone, Failure) as error:
+        say(f"triglot: {error}", sys.stderr)
+        return NOT_DONE
+    except KeyboardInterrupt:
+        say("triglot: interrupted", sys.stderr)
+        return NOT_DONE
+    return DONE
 
 
 def refuse(sentence: str, *, code: int) -> int:

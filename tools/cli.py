@@ -1,5 +1,5 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `metadata`, `check`,
-`dump`, `repair`, `pipeline`.
+"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `transactions`,
+`metadata`, `check`, `dump`, `repair`, `pipeline`.
 
 Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
 """
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from broker._version import VERSION
 from tools import health, inspection, serve
-from tools.arguments import refuse
+from tools.arguments import Parser, refuse
 from tools.groups import cli as groups
 from tools.metadata import cli as metadata
+from tools.transactions import cli as transactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "config": _config,
         "health": health.run_health,
         "groups": groups.run_groups,
+        "transactions": transactions.run_transactions,
         "metadata": metadata.run_metadata,
         "check": inspection.run_check,
         "dump": inspection.run_dump,
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="triglot", description="A single-node broker for Apache Kafka clients."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     config.add_argument("what", choices=("keys", "docs", "sample"))
     health.add_command(commands)
     groups.add_commands(commands)
+    transactions.add_commands(commands)
     metadata.add_commands(commands)
     inspection.add_commands(commands)
     commands.add_parser(

@@ -9,6 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from broker.clock import now_ms
 from tools.printing import BytesOfLogs, discard_output, print_json, say
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def _check(arguments: Arguments) -> int:
     try:
         line = BytesOfLogs(arguments.progress, bytes_of(files, path))
         counts = dict.fromkeys(("error", "warning", "note"), 0)
-        for finding in check(files, path, deep=arguments.deep, progress=line.more):
+        found = check(files, path, deep=arguments.deep, progress=line.more, now_ms=now_ms())
+        for finding in found:
             counts[finding.severity] += 1
             line.clear()
             _show(finding, arguments)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, TextIO
 from broker.clock import monotonic_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+NOTHING = "-"
+"""A cell of a table without content."""
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -25,11 +28,36 @@ def print_json(content: object) -> None:
     sys.stdout.write(json.dumps(content) + "\n")
 
 
+def counted(count: int, name: str) -> str:
+    """`1 offset`, `2 offsets`."""
+    return f"{count} {name}{'s'[: count != 1]}"
+
+
 def say(text: str, stream: TextIO) -> None:
     """One line. Names, ids and metadata may hold anything, also what a terminal would obey."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     encoding = stream.encoding or "utf-8"
     stream.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines with aligned columns, numbers to the right. A column without content is left out."""
+    cells = [[NOTHING if cell in (None, "") else str(cell) for cell in row] for row in rows]
+    columns = [
+        [name, *column]
+        for name, *column in zip(head, *cells, strict=True)
+        if not column or any(cell != NOTHING for cell in column)
+    ]
+    aligned = []
+    for column in columns:
+        width = max(map(len, column))
+        numbers = all(cell == NOTHING or _is_number(cell) for cell in column[1:])
+        aligned.append([cell.rjust(width) if numbers else cell.ljust(width) for cell in column])
+    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("+-").replace(".", "", 1).isdecimal()
 
 
 def discard_output() -> None:

@@ -86,6 +86,7 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     21: (_each(Operation.DELETE, _TOPIC),),
     22: (
         Check(Operation.WRITE, _ID, None, "if the request names one"),
+        Check(Operation.TWO_PHASE_COMMIT, _ID, None, "if it wants two-phase commits"),
         Check(
             Operation.IDEMPOTENT_WRITE,
             ResourceType.CLUSTER,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from broker.background.flushing import Flushing
     from broker.background.log_starts import LogStarts
     from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.needs import ProducerIds
     from broker.coordinator.offset_coordinator import OffsetCoordinator
-    from broker.coordinator.producer_ids import ProducerIds
     from broker.coordinator.transactions.coordinator import TransactionCoordinator
     from broker.current_settings import CurrentSettings
     from broker.fetching.conversion import Conversions

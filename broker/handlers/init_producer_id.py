@@ -6,6 +6,11 @@ An instance that comes while a transaction is open has it aborted, and is told t
 
 From version 3 on an instance that had an error says which id and epoch it has, and goes on if it
 still is the last (KIP-360).
+
+From version 6 on a producer may take part in a two-phase commit, where
+transaction.two.phase.commit.enable is true, and an instance may keep a transaction that it finds
+open, to end what the one before it had prepared: it is told that transaction's id and epoch besides
+its own (KIP-939). Apache Kafka 4.3 offers this version behind a switch, and keeps none yet.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
         raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
     if message.transactional_id is not None:
         try:
-            ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+            _require_right(message, message.transactional_id, ctx)
             return _transactional(request, message, message.transactional_id, ctx)
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
@@ -45,6 +50,12 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=ctx.producer_ids.new(), producer_epoch=0
     )
+
+
+def _require_right(message: InitProducerIdRequest, transactional_id: str, ctx: Context) -> None:
+    ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if message.enable2_pc:
+        ctx.require(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _transactional(
@@ -60,13 +71,19 @@ def _transactional(
         timeout_ms=message.transaction_timeout_ms,
         expected=_expected(message),
         aborted=aborted,
+        two_phase=message.enable2_pc,
+        keep=message.keep_prepared_txn,
     )
     if begun is None:
         return wait.result()
     partition, now = begun
+    producer_id, epoch = now.client
     response = InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=now.producer_id, producer_epoch=now.epoch
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch
     )
+    if now.is_kept:
+        response.ongoing_txn_producer_id = now.producer_id
+        response.ongoing_txn_producer_epoch = now.epoch
     if ctx.settings.current.log_flush_policy != "ack":
         return response
     return Durable(response, [partition], coordinator_not_available)

@@ -167,3 +167,9 @@ GROUP = Flag(
 RENAME = Flag("--rename", "rename", "what to call the copy, with {topic} in it", "NAME")
 SINCE = Flag("--since", "since_ms", "from this time on (record timestamps)", "TIME", time_ms)
 UNTIL = Flag("--until", "until_ms", "up to, and without, this time", "TIME", time_ms)
+TRANSACTIONAL_ID = Flag(
+    "--transactional-id",
+    "transactional_id",
+    "write in transactions whose ids begin with this, for readers of committed records",
+    "PREFIX",
+)

@@ -61,11 +61,15 @@ REPLAY = """\
   triglot pipeline replay --from lake/orders --to localhost:9092
   triglot pipeline replay --from lake/raw --to localhost:9092 --topic a --rename 'again.{topic}'
   triglot pipeline replay --from lake/raw --to localhost:9092 --since 2026-11-01 --until 2026-11-02
+  triglot pipeline replay --from lake/raw --to localhost:9092 --transactional-id nightly
 
 Writes an archive back to topics: all of it, or a stretch of time or of offsets. Each partition goes
 to the partition of the same number, in order, with its records' times; archived batches go back
 without being decompressed. Each record is written exactly once, also after a crash: the same
 command goes on, and does nothing once it is done, unless told to do it --again.
+
+With --transactional-id it writes in transactions: readers of committed records see nothing of what
+an attempt that was killed had begun, and nothing in the topic has to be compared.
 
 It never changes the archive, and never deletes anything from a topic: it writes behind what is
 there.
@@ -233,6 +237,7 @@ JOBS = {
                     switch=True,
                 ),
                 flags.ON_GAP._replace(help="offsets that the archive lacks; default fail"),
+                flags.TRANSACTIONAL_ID,
             ),
             _replay,
         ),
@@ -260,6 +265,7 @@ JOBS = {
                 ),
                 Flag("--append", "append", "write behind what is there already", switch=True),
                 flags.GROUP,
+                flags.TRANSACTIONAL_ID,
             ),
             _mirror,
         ),

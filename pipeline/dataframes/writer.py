@@ -12,6 +12,9 @@ Of stored batches only base offset and leader epoch change, 12 bytes that no che
 no broker would take them: `delivering.record_sets` has the list. They keep their producers' ids and
 sequences too, and a broker that still remembers a batch does not store it a second time. To have
 the same batches in a topic twice, or only some of a producer's, set `keepProducers` to false.
+
+With `transactionalId` each row is there once for readers of committed records
+(`pipeline.dataframes.shares`). Stored batches then have our producers' ids.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from pipeline.dataframes.placement import Placement
 from pipeline.dataframes.sending import Sending
+from pipeline.dataframes.shares import Run, Share, ShareSending, Written, abort, commit, new_run
 from pipeline.dataframes.sink_columns import check_columns, written_columns
 from pipeline.dataframes.writer_options import WriterOptions
 from pipeline.delivering.record_sets import SetMaker
@@ -60,13 +64,6 @@ OFFSET_END = 1 << 63
 """Beyond every offset: what has been read anywhere is written."""
 
 
-class Written(WriterCommitMessage):
-    """The number of rows that one task wrote; Spark keeps it until the write is over."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-
 def _any_turn() -> int:
     # The number of the task would do for one large write, but not for many small micro-batches.
     return random.getrandbits(16)
@@ -81,33 +78,85 @@ class Writer:
     clock: Callable[[], float] = time.time
     turn: Callable[[], int] = _any_turn
     """Where the rows of a task without a key and a partition begin."""
+    run: Run | None = None
+    """Of transactions; None for a stream, whose tasks are told."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> Writer:
+    def of(
+        cls, options: Mapping[str, str], schema: StructType, *, streaming: bool = False
+    ) -> Writer:
         """Raises WrongUse if the options or the data frame's columns will not do."""
         parsed = WriterOptions.parse(options)
-        return cls(parsed, check_columns(to_arrow_schema(schema, timezone="UTC"), parsed.topic))
+        if streaming and parsed.transactional_epoch is not None:
+            raise WrongUse("option 'transactionalEpoch': a stream numbers its writes by itself")
+        columns = check_columns(to_arrow_schema(schema, timezone="UTC"), parsed.topic)
+        run = None if streaming else new_run(parsed.transactional_epoch)
+        return cls(parsed, columns, run=run)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task. Raises Refused, Unreachable, NoSuchTopic, WrongUse,
-        CorruptData, CodecMissing."""
-        rows = 0
-        entries_of = self._stored if "batch" in self.columns else self._encoded
+        CorruptData, CodecMissing, ForeignState."""
+        gathered = _gathered(written_columns(batch, self.columns) for batch in batches)
         with Cluster(self.options.servers, patient=True) as cluster:
+            if self.options.transactional_id is not None:
+                return self._write_share(cluster, gathered, self.options.transactional_id)
             sending = Sending(cluster)
-            placement = Placement(
-                cluster, self.options.topic, turn=self.turn(), batch_bytes=self.options.batch_bytes
-            )
-            for some in _gathered(written_columns(batch, self.columns) for batch in batches):
-                rows += some.num_rows
-                for partition, of_partition in placement.split(some):
-                    magic = self.options.magic
-                    if magic is None:
-                        _, magic = cluster.formats(partition)
-                    for format_, entries in entries_of(partition, of_partition, magic):
-                        sending.send(partition, entries, format_)
+            rows = self._send(cluster, gathered, sending)
             sending.finish()
         return Written(rows)
+
+    def _write_share(
+        self, cluster: Cluster, gathered: Iterator[pa.RecordBatch], prefix: str
+    ) -> Written:
+        first = next(gathered, None)
+        if first is None:
+            return Written(0)
+        share, gathered = Share.of_task(prefix, self.run), chain([first], gathered)
+        timeout_ms = self.options.transaction_timeout_ms
+        with cluster.transactional_producer(
+            share.transactional_id, timeout_ms=timeout_ms
+        ) as producer:
+            sending = ShareSending(cluster, producer, share)
+            if sending.committed is not None:
+                rows = sum(int(some.num_rows) for some in gathered)
+                return Written(rows, share, committed=sending.committed)
+            rows = self._send(cluster, gathered, sending)
+            return Written(rows, share, prepared=sending.finish(rows))
+
+    def end(self, messages: Sequence[WriterCommitMessage | None], *, committed: bool) -> None:
+        """In the driver: commit or abort what tasks have written in transactions. A task that
+        failed has no message. Raises ForeignState, Refused, Unreachable."""
+        options = self.options
+        if options.transactional_id is None:
+            return
+        timeout_ms = options.transaction_timeout_ms
+        with Cluster(options.servers, patient=True) as cluster:
+            if committed:
+                commit(cluster, [one for one in messages if isinstance(one, Written)], timeout_ms)
+            else:
+                abort(cluster, options.transactional_id, len(messages), timeout_ms)
+
+    def _send(
+        self,
+        cluster: Cluster,
+        gathered: Iterable[pa.RecordBatch],
+        sending: Sending | ShareSending,
+    ) -> int:
+        """The number of rows that were sent."""
+        rows = 0
+        entries_of = self._stored if "batch" in self.columns else self._encoded
+        placement = Placement(
+            cluster, self.options.topic, turn=self.turn(), batch_bytes=self.options.batch_bytes
+        )
+        for some in gathered:
+            rows += int(some.num_rows)
+            for partition, of_partition in placement.split(some):
+                magic = self.options.magic
+                if magic is None:
+                    _, magic = cluster.formats(partition)
+                for format_, entries in entries_of(partition, of_partition, magic):
+                    sending.send(partition, entries, format_)
+        return rows
 
     def _encoded(
         self, partition: TopicPartition, rows: pa.RecordBatch, magic: int
@@ -157,9 +206,18 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self.writer.write(iterator)
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Without transactions the rows were there when their tasks ended."""
+        self.writer.end(messages, committed=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Without transactions a log takes nothing back."""
+        self.writer.end(messages, committed=False)
+
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`: each micro-batch is appended; a repeated one a second time."""
+    """`df.writeStream`: each micro-batch is appended; a repeated one a second time, unless it is
+    written in transactions."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -168,10 +226,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self.writer.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: the rows were there when their tasks ended."""
+        """As BatchWriter has it."""
+        self.writer.end(messages, committed=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: a log takes nothing back."""
+        """As BatchWriter has it."""
+        self.writer.end(messages, committed=False)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

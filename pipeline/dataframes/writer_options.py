@@ -7,6 +7,10 @@
     magic                     the format that is written, 0, 1 or 2; by default the newest that the
                               broker takes. Stored batches of older formats become batches of 2
     keepProducers             true (default): stored batches keep producers' ids and sequences
+    transactionalId           write each row once, in transactions whose ids begin with this
+    transactionalEpoch        the number of a write that is no stream: what is written again with
+                              the same number is not written a second time
+    kafka.transaction.timeout.ms   how long a write, or a micro-batch, may take
 
 Those that have `kafka.` in front are the producer's. Others of the producer that would change
 nothing here are taken, so that a query for the connector runs unchanged; so is `includeHeaders`,
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from pipeline.delivering.transactional import check_prefix
 from pipeline.errors import WrongUse
 from pipeline.reading.options import OF_EVERY_CLIENT, asks_for_plaintext
 from protocol.records.compression import NAMES, ZSTD
@@ -29,6 +34,11 @@ if TYPE_CHECKING:
 BATCH_BYTES = 512 << 10
 """Half of what a broker takes by default: long batches compress well and cost little each."""
 BATCH_BYTES_MAX = 64 << 20
+EPOCH_MAX = (1 << 53) - 1
+INT32_MAX = (1 << 31) - 1
+TRANSACTION_TIMEOUT_MS = 600_000
+"""A micro-batch has to be over within it, and readers of committed records wait no longer for what
+was killed for good. A broker grants 900 s at most by default."""
 
 OPTIONS = (
     "kafka.bootstrap.servers",
@@ -37,6 +47,9 @@ OPTIONS = (
     "kafka.batch.size",
     "magic",
     "keepProducers",
+    "transactionalId",
+    "transactionalEpoch",
+    "kafka.transaction.timeout.ms",
 )
 WITHOUT_MEANING = frozenset({
     "includeheaders",
@@ -67,6 +80,9 @@ class WriterOptions:
     batch_bytes: int = BATCH_BYTES
     magic: int | None = None
     keep_producers: bool = True
+    transactional_id: str | None = None
+    transactional_epoch: int | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
@@ -89,13 +105,23 @@ class WriterOptions:
             raise WrongUse(
                 f"option 'magic' is '{magic}', and zstd needs format 2: use another codec"
             )
+        _check_transactions(given, magic)
         return cls(
             servers=given["kafka.bootstrap.servers"],
             topic=given.get("topic"),
             codec=codec,
-            batch_bytes=_batch_bytes(given),
+            batch_bytes=_number(given, "kafka.batch.size", BATCH_BYTES, 1, BATCH_BYTES_MAX),
             magic=magic,
             keep_producers=bool(_one_of(given, "keepProducers", ("false", "true"), "true")),
+            transactional_id=given.get("transactionalId"),
+            transactional_epoch=(
+                _number(given, "transactionalEpoch", 0, 0, EPOCH_MAX)
+                if "transactionalEpoch" in given
+                else None
+            ),
+            transaction_timeout_ms=_number(
+                given, "kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS, 1000, INT32_MAX
+            ),
         )
 
 
@@ -113,12 +139,19 @@ def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...], defaul
     return values.index(value)
 
 
-def _batch_bytes(given: Mapping[str, str]) -> int:
-    value = given.get("kafka.batch.size", str(BATCH_BYTES))
+def _check_transactions(given: Mapping[str, str], magic: int | None) -> None:
+    prefix = given.get("transactionalId")
+    check_prefix(prefix, "option 'transactionalId'")
+    if prefix is not None and magic in (0, 1):
+        raise WrongUse(f"option 'magic' is '{magic}', and transactions need format 2")
+    if prefix is None and "transactionalEpoch" in given:
+        raise WrongUse("option 'transactionalEpoch' is of transactions: give a 'transactionalId'")
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    value = given.get(name, str(default))
     # No number that is longer than the largest is ever made of what was given.
-    is_short = value.isdecimal() and len(value) <= len(str(BATCH_BYTES_MAX))
-    if not is_short or not 1 <= int(value) <= BATCH_BYTES_MAX:
-        raise WrongUse(
-            f"option 'kafka.batch.size' is '{value[:40]}': want 1 to {BATCH_BYTES_MAX} bytes"
-        )
+    is_short = value.isascii() and value.isdecimal() and len(value) <= len(str(most))
+    if not is_short or not least <= int(value) <= most:
+        raise WrongUse(f"option '{name}' is '{value[:40]}': want {least} to {most}")
     return int(value)

@@ -2,7 +2,8 @@
 
 A task has to know at which offset of the destination its first record is to land: where the
 micro-batch before ended. The driver notes that in the state, before Spark counts the micro-batch as
-done, and so a task that is repeated begins to compare where the first attempt began to write.
+done, and so a task that is repeated begins to compare where the first attempt began to write. In
+transactions the destination itself knows how far the source has been copied.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from client.cluster import Cluster, TopicPartition
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, make_like, renamed, terms
 from pipeline.delivering.record_sets import SetMaker
+from pipeline.delivering.transactional import transactional_delivery
 from pipeline.errors import ForeignState, NoSuchTopic
 from pipeline.left_out import LeftOut
 from pipeline.reading.ranges import read_range
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from pipeline.delivering.record_sets import RecordSet
+    from pipeline.delivering.transactional import Transactions
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range, Source
     from pipeline.reading.ranges import Chunk
@@ -86,6 +90,7 @@ class MirrorTask:
     delivered: Delivered
     doubtful: bool
     """Another run may have ended just now, with requests still on their way."""
+    transactions: Transactions | None = None
 
     def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, and what reading raises."""
@@ -112,25 +117,48 @@ class MirrorTask:
                 # A topic that the pattern has met since the job began.
                 make_like(source, range_.topic, cluster, place.topic)
                 asked = terms(cluster, place)
-            delivery = Delivery(
-                ClusterPartition(cluster, place),
-                # Of a partition that has been met since the mirror began nothing is noted before
-                # its first micro-batch is done: an attempt at that may have written all there is.
-                self.delivered.before(batch_id).get(str(place), 0),
-                doubtful=self.doubtful or tried_before(),
-                pacing=Pacing(wary=asked.wary),
-            )
-            maker = self._maker(range_, asked, left_out)
-            with contextlib.closing(self._chunks(source, range_, left_out)) as chunks:
-                for chunk in chunks:
-                    delivery.deliver(metered(maker.sets(chunk.entries, chunk.aborted), facts))
-            delivery.deliver(metered(maker.rest(), facts))
-            facts["landed"] = delivery.finish()
-        return {
-            **facts,
-            **left_out.as_json(),
-            "counts": dict(delivery.counts + maker.counts),
-        }
+            counts: Counter[str] = Counter()
+            if self.transactions is not None:
+                with transactional_delivery(
+                    cluster, self.transactions, place, asked
+                ) as in_transactions:
+                    begin = in_transactions.start(range_.start, range_.end)
+                    rest = range_._replace(start=begin)
+                    if begin < range_.end:
+                        sets = self._sets(source, rest, asked, left_out, counts)
+                        in_transactions.deliver(metered(sets, facts))
+                    in_transactions.finish(range_.end)
+                counts += in_transactions.counts
+            else:
+                delivery = Delivery(
+                    ClusterPartition(cluster, place),
+                    # Of a partition that has been met since the mirror began nothing is noted
+                    # before its first micro-batch is done: an attempt at that may have written all
+                    # there is.
+                    self.delivered.before(batch_id).get(str(place), 0),
+                    doubtful=self.doubtful or tried_before(),
+                    pacing=Pacing(wary=asked.wary),
+                )
+                sets = self._sets(source, range_, asked, left_out, counts)
+                delivery.deliver(metered(sets, facts))
+                facts["landed"] = delivery.finish()
+                counts += delivery.counts
+        return {**facts, **left_out.as_json(), "counts": dict(counts)}
+
+    def _sets(
+        self,
+        source: Source,
+        range_: Range,
+        asked: Terms,
+        left_out: LeftOut,
+        counts: Counter[str],
+    ) -> Iterator[RecordSet]:
+        maker = self._maker(range_, asked, left_out)
+        with contextlib.closing(self._chunks(source, range_, left_out)) as chunks:
+            for chunk in chunks:
+                yield from maker.sets(chunk.entries, chunk.aborted)
+        yield from maker.rest()
+        counts.update(maker.counts)
 
     def _maker(self, range_: Range, asked: Terms, left_out: LeftOut) -> SetMaker:
         def corrupt(first: int, last: int, reason: str) -> None:

@@ -1,7 +1,8 @@
 """The task of a replay with files of an archive: record sets of what is in them.
 
 Batches go back as they were stored, without being decompressed; records are encoded, in the same
-batches each time. Either way a task that is repeated recognises what it has written.
+batches each time. Either way a task that is repeated recognises what it has written. In
+transactions it does not have to: the destination knows how far it has got.
 
 An archive of batches has those of aborted transactions too. Their markers are among the batches,
 perhaps files later and behind all that is wanted, so that they are looked for first; without any
@@ -26,6 +27,7 @@ from pipeline.delivering.destination import ClusterPartition, Terms, terms
 from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Selection
+from pipeline.delivering.transactional import transactional_delivery
 from pipeline.errors import CorruptData
 from protocol.records.markers import decode_marker
 from protocol.records.record import INT64_MAX
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pipeline.delivering.record_sets import RecordSet
+    from pipeline.delivering.transactional import Transactions as InTransactions
 
 ROWS_AT_ONCE = 65_536
 """Of records. Batches are encoded of no more, so that it decides what they hold."""
@@ -64,6 +67,7 @@ class ReplayTask:
     landing: int
     """The destination's offset at which the first record is to land."""
     doubtful: bool
+    transactions: InTransactions | None = None
 
     def work(self) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, NoSuchTopic, CorruptData."""
@@ -80,31 +84,51 @@ class ReplayTask:
         }
         with Cluster(self.to, patient=True) as cluster:
             asked = terms(cluster, self.place)
+            counts: Counter[str] = Counter()
+            if self.transactions is not None:
+                self._deliver_in_transactions(self.transactions, cluster, asked, facts, counts)
+                return {**facts, "landed": self.landing, "counts": dict(counts)}
             delivery = Delivery(
                 ClusterPartition(cluster, self.place),
                 self.landing,
                 doubtful=self.doubtful or tried_before(),
                 pacing=Pacing(wary=asked.wary),
             )
-            counts: Counter[str] = Counter()
-            for file in self.files:
-                if not self.wanted.may_have(file.earliest_ms, file.latest_ms):
-                    continue
-                sets = (
-                    self._batches(file, asked, counts)
-                    if file.shape == "batches"
-                    else self._records(file, asked)
-                )
-                delivery.deliver(metered(sets, facts))
+            delivery.deliver(metered(self._sets(first.start, asked, counts), facts))
             facts["landed"] = delivery.finish()
         return {**facts, "counts": dict(delivery.counts + counts)}
 
+    def _deliver_in_transactions(
+        self,
+        transactions: InTransactions,
+        cluster: Cluster,
+        asked: Terms,
+        facts: dict[str, Any],
+        counts: Counter[str],
+    ) -> None:
+        end = self.files[-1].end
+        with transactional_delivery(cluster, transactions, self.place, asked) as delivery:
+            begin = delivery.start(self.files[0].start, end)
+            delivery.deliver(metered(self._sets(begin, asked, counts), facts))
+            delivery.finish(end)
+        counts += delivery.counts
+
+    def _sets(self, begin: int, asked: Terms, counts: Counter[str]) -> Iterator[RecordSet]:
+        """Those of all files, from the entry on that ends at `begin` or later."""
+        for file in self.files:
+            if file.end <= begin or not self.wanted.may_have(file.earliest_ms, file.latest_ms):
+                continue
+            if file.shape == "batches":
+                yield from self._batches(file, begin, asked, counts)
+            else:
+                yield from self._records(file, begin, asked)
+
     def _batches(
-        self, file: ArchiveFile, asked: Terms, counts: Counter[str]
+        self, file: ArchiveFile, begin: int, asked: Terms, counts: Counter[str]
     ) -> Iterator[RecordSet]:
         maker = SetMaker(
             f"{file.location.path}: {file.topic}-{file.partition}",
-            file.start,
+            max(begin, file.start),
             file.end,
             magic=asked.magic,
             largest=asked.largest,
@@ -122,21 +146,22 @@ class ReplayTask:
         yield from maker.rest()
         counts.update(maker.counts)
 
-    def _records(self, file: ArchiveFile, asked: Terms) -> Iterator[RecordSet]:
+    def _records(self, file: ArchiveFile, begin: int, asked: Terms) -> Iterator[RecordSet]:
         largest = min(DEFAULT_MAX_BYTES, asked.largest)
         columns = ["key", "value", "offset", "timestamp", "headers"]
         for rows in _rows(file, columns, ROWS_AT_ONCE):
-            chosen = self._chosen(rows)
+            chosen = self._chosen(rows, begin)
             if not chosen.num_rows:
                 continue
             last = chosen["offset"][-1].as_py()
             for entry in encode_records(chosen, codec=self.codec, max_bytes=largest):
                 yield set_of_batch(entry, last)
 
-    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _chosen(self, rows: pa.RecordBatch, begin: int) -> pa.RecordBatch:
         wanted = self.wanted
         mask = pc.and_(
-            pc.greater_equal(rows["offset"], wanted.first), pc.less(rows["offset"], wanted.end)
+            pc.greater_equal(rows["offset"], max(begin, wanted.first)),
+            pc.less(rows["offset"], wanted.end),
         )
         times = rows["timestamp"].cast(pa.int64())
         if wanted.since_ms is not None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from client.cluster import LATEST, Cluster
 from pipeline.delivering.destination import check_rename, make_like, renamed
 from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
+from pipeline.delivering.transactional import Transactions, check_prefix
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval
@@ -52,6 +53,8 @@ REPORTED = {
     "converted": "entries converted from older formats",
     "aborted": "batches of aborted transactions left out",
     "out_of_order": "batches that the destination took before an earlier one",
+    "transactions": "transactions committed",
+    "committed_before": "offsets committed by an earlier attempt",
 }
 """The counts that people are told of, if they are not 0."""
 
@@ -85,6 +88,8 @@ class Mirror:
     """Begin a new mirror at the ends of topics that have records already."""
     group: str | None = None
     """A consumer group at the source that the progress is committed to, for tools that show lag."""
+    transactional_id: str | None = None
+    """Write in transactions, whose ids begin with this. Batches then have our producers' ids."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -165,6 +170,11 @@ class Mirror:
             keep_producers=self.keep_producers,
             delivered=delivered,
             doubtful=doubtful,
+            transactions=(
+                None
+                if self.transactional_id is None
+                else Transactions.of_state(self.transactional_id, state)
+            ),
         )
         return MirrorJob(task, state)
 
@@ -193,6 +203,7 @@ class Mirror:
         if not self.state:
             raise WrongUse("a mirror needs a folder for its state (--state)")
         check_interval(self.every_s)
+        check_prefix(self.transactional_id, "transactional-id")
         self._parsed()
         check_rename(self.rename, None if self.pattern is not None else len(self.topics))
 
@@ -232,12 +243,14 @@ class Mirror:
 
     def identity(self, source: Cluster, cluster: Cluster) -> dict[str, str]:
         """The identity of the job, as its state names it."""
+        named = self.transactional_id
         return {
             "job": "mirror",
             "cluster": str(source.cluster_id() or self.servers),
             "to": str(cluster.cluster_id() or self.to),
             "topics": ",".join(sorted(self.topics)) or f"pattern {self.pattern}",
             "rename": self.rename or "{topic}",
+            **({} if named is None else {"transactional id": named}),
         }
 
 

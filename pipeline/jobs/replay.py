@@ -20,6 +20,9 @@ from pipeline.archiving.archive_files import ArchiveFile, list_files
 from pipeline.delivering.destination import check_rename, renamed
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions
+from pipeline.delivering.transactional import NOTE as RUN
+from pipeline.delivering.transactional import Transactions as InTransactions
+from pipeline.delivering.transactional import check_prefix
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
@@ -84,6 +87,9 @@ class Replay:
     on_gap: str = "fail"
     """Or `skip`, where the archive lacks offsets between those that it has, which are counted, or
     the end of a transaction, which is left out."""
+    transactional_id: str | None = None
+    """Write in transactions, whose ids begin with this: the destination then has each record once
+    by their means, for readers of committed records."""
 
     @property
     def wanted(self) -> Selection:
@@ -123,6 +129,12 @@ class Replay:
             try:
                 if self.again:
                     state.remove(NOTE)
+                    state.remove(RUN)
+                transactions = (
+                    None
+                    if self.transactional_id is None
+                    else InTransactions.of_state(self.transactional_id, state)
+                )
                 doubtful = state.read(NOTE) is not None
                 reached = self._begin(state, cluster, files)
                 pieces = self._pieces(files, reached)
@@ -148,6 +160,7 @@ class Replay:
                             reached,
                             aborted[partition],
                             doubtful and not number,
+                            transactions,
                         )
                         for partition, some in pieces.items()
                         if number < len(some)
@@ -287,6 +300,7 @@ class Replay:
         reached: dict[TopicPartition, Reached],
         aborted: Transactions,
         doubtful: bool,
+        transactions: InTransactions | None,
     ) -> ReplayTask:
         return ReplayTask(
             to=self.to,
@@ -303,6 +317,7 @@ class Replay:
             keep_producers=self.keep_producers,
             landing=reached[partition].landing,
             doubtful=doubtful,
+            transactions=transactions,
         )
 
     @property
@@ -326,11 +341,16 @@ class Replay:
     def _identity(self, cluster: Cluster) -> dict[str, str]:
         rest = {key: value for key, value in self._selection().items() if key != "servers"}
         to = cluster.cluster_id() or self.to
+        if self.transactional_id is not None:
+            # Not in the name of a state: to write all of it once more, be it in another way, is
+            # something to ask for.
+            rest["transactional id"] = self.transactional_id
         return {**rest, "archive": locate(self.archive).uri, "to": str(to)}
 
     def _check_arguments(self) -> None:
         if self.on_gap not in ("fail", "skip"):
             raise WrongUse(f"on-gap is {self.on_gap!r}, wanted fail or skip")
+        check_prefix(self.transactional_id, "transactional-id")
         if self.codec not in NAMES:
             raise WrongUse(f"codec {self.codec!r}, known are {', '.join(NAMES)}")
         if self.from_offset < 0 or (

@@ -68,7 +68,8 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
     `transaction_partitions` is null in state Empty and an empty list in Complete states.
     `previous_producer_id` is that of the state before, `next_producer_id` the one that takes over
     at the end of a transaction whose epochs are used up, `client_transaction_version` what the
-    client spoke, 0 or 2.
+    client spoke, 0 or 2. With `next_producer_epoch` (KIP-939; Kafka 4.3 has it in its schema and
+    never writes it) the two are what the last instance has, which has kept the transaction.
     """
 
     class PartitionsSchema(Struct):
@@ -85,6 +86,7 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16("1+", default=0, tag=2)
+    next_producer_epoch: int = int16("1+", default=-1, tag=3)
 
 
 def encode_key(transactional_id: str) -> bytes:

@@ -6,7 +6,7 @@
 3  the producer says which id and epoch it has, to have the epoch raised
 4  PRODUCER_FENCED may be answered
 5  TRANSACTION_ABORTABLE may be answered
-6  two-phase commit (KIP-939); off by default in Kafka, declared here but not offered
+6  two-phase commit (KIP-939); Kafka 4.3 offers it where unstable.api.versions.enable is set
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class InitProducerIdRequest(Message, key=22, versions="0-6", flexible="2+"):
     transaction_timeout_ms: int = int32()
     producer_id: int = int64("3+", default=-1)
     producer_epoch: int = int16("3+", default=-1)
+    # The transactions of this producer have no time-out.
     enable2_pc: bool = boolean("6+", default=False)
+    # A transaction that is open stays open, for this instance to end.
     keep_prepared_txn: bool = boolean("6+", default=False)
 
 
@@ -29,6 +31,7 @@ class InitProducerIdResponse(Message, key=22, versions="0-6", flexible="2+"):
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
+    # Those of the transaction that was kept, -1 where none is open.
     ongoing_txn_producer_id: int = int64("6+", default=-1)
     ongoing_txn_producer_epoch: int = int16("6+", default=-1)
 

@@ -16,6 +16,7 @@ from storage.inspection.folder_names import METADATA_SNAPSHOT
 from storage.inspection.metadata_rows import check_snapshot
 from storage.inspection.partition_check import PartitionCheck
 from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
+from storage.inspection.transactions_check import TransactionsCheck
 from storage.layout import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
@@ -134,25 +135,37 @@ def partition_folder(name: str) -> bool:
 
 
 def check(
-    files: Filesystem, path: str, *, deep: bool = False, progress: Progress = no_progress
+    files: Filesystem,
+    path: str,
+    *,
+    deep: bool = False,
+    progress: Progress = no_progress,
+    now_ms: int | None = None,
 ) -> Iterator[Finding]:
-    """The findings about a path of any kind. Raises NotCheckable, OSError."""
+    """The findings about a path of any kind. `now_ms` tells which transactions have been open for
+    too long. Raises NotCheckable, OSError."""
     kind = kind_of(files, path)
     if kind == "directory":
-        return check_directory(files, path, deep=deep, progress=progress)
+        return check_directory(files, path, deep=deep, progress=progress, now_ms=now_ms)
     if kind == "partition":
         return check_partition(files, path, deep=deep, progress=progress)
     return check_file(files, path, deep=deep, progress=progress)
 
 
 def check_directory(
-    files: Filesystem, path: str, *, deep: bool = False, progress: Progress = no_progress
+    files: Filesystem,
+    path: str,
+    *,
+    deep: bool = False,
+    progress: Progress = no_progress,
+    now_ms: int | None = None,
 ) -> Iterator[Finding]:
     """Every file of a data directory. Raises OSError if the folder cannot be read."""
     report = Report()
     names = sorted(files.list_dir(path))
     top = TopFiles(files, path, frozenset(names), report)
     top.check()
+    transactions = TransactionsCheck(now_ms)
     report.end_file()
     yield from report.taken()
     for name in names:
@@ -181,10 +194,12 @@ def check_directory(
             yield from partition.run()
             if name != METADATA_LOG and not name.endswith(OTHER_SUFFIXES):
                 top.compare(partition)
+                transactions.take(partition)
         yield from report.taken()
     top.finish()
     report.end_file()
     yield from report.taken()
+    yield from transactions.finish(top.metadata)
 
 
 def tell_suffix(name: str, report: Report) -> None:

@@ -30,6 +30,7 @@ from storage.inspection.producer_watch import (
     read_snapshot,
 )
 from storage.inspection.segment_check import SegmentCheck
+from storage.inspection.transaction_states import STATE_TOPIC, TransactionStates
 from storage.layout import (
     LOG,
     METADATA_LOG,
@@ -52,7 +53,7 @@ SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
 DAMAGES_MAX = 10_000
 """Damaged places of one segment that are remembered; a repair of more is not tried."""
 
-COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
+COMPACTED_TOPICS = ("__consumer_offsets", STATE_TOPIC)
 
 
 class PartitionCheck:
@@ -62,7 +63,7 @@ class PartitionCheck:
     no segment). `damages` has the damaged places by the base offset of their segment, and `aborted`
     the transactions that belong into its `.txnindex`; `gap_end` is where the last segment begins
     that does not follow the one before it, `overlaps` are the bases of those that begin before the
-    end of it.
+    end of it. `states` has the records of a partition of `__transaction_state`, None of others.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class PartitionCheck:
         self.log_start = max(self.first_base, self.context.log_start)
         self.watch = ProducerWatch(self.log_start, gaps_below=self.context.gaps_below)
         topic = partition_of(self.name)
+        of_transactions = topic is not None and topic[0] == STATE_TOPIC
+        self.states = TransactionStates() if of_transactions else None
         self.of_metadata = topic is not None and topic[0] == METADATA_TOPIC
         self.compacted = self.context.compacted or (
             topic is not None and topic[0] in COMPACTED_TOPICS
@@ -287,10 +290,22 @@ class PartitionCheck:
         if self.of_metadata and entry.size <= OPENED_BYTES_MAX:
             for wrong, reason in metadata_faults(walk.bytes_of(entry)):
                 self._fact(entry, file, reason, wrong=wrong)
+        if self.states is not None and entry.header is not None:
+            self._feed(self.states, entry, walk, file)
         if entry.header is None:
             self.epochs.legacy()
             return
         self.epochs.batch(entry, self._base)
+
+    def _feed(self, states: TransactionStates, entry: Entry, walk: LogWalk, file: str) -> None:
+        if entry.size > OPENED_BYTES_MAX:
+            states.complete = False
+            return
+        for offset, fault in states.feed(walk.bytes_of(entry)):
+            reason = f"{fault}; a start passes over it, Apache Kafka 3.9 may load for ever"
+            self.report.warn(
+                "transaction-state", reason, file=file, position=entry.position, offset=offset
+            )
 
     def _open_wrapper(self, entry: Entry, walk: LogWalk, file: str) -> int:
         """The first offset inside, -1 if it cannot be told. A wrapper states only its last one, and

@@ -77,7 +77,9 @@ class SegmentCheck:
         name = file_name(self._base, suffix)
         if name not in partition.names.present:
             before_time = partition.context.old and not partition.names.has_time_indexes
-            if suffix == INDEX or (suffix == TIME_INDEX and not before_time):
+            # A log's first segment is given them with the first entries that are stored.
+            not_yet = self.active and not self._clean
+            if not not_yet and (suffix == INDEX or (suffix == TIME_INDEX and not before_time)):
                 partition.report.warn(
                     "index-missing", "the file is missing; a start makes it again", file=name
                 )

@@ -42,7 +42,7 @@ def micro_batch(mirror: Mirror, *, commit: bool = True) -> list[dict[str, Any]]:
             partitions = source.partitions(names)
             planned = state.read(PLANNED) or {"batch": -1, "done": True, "ends": {}, "begins": {}}
             if planned["done"]:
-                ends = source.offsets(partitions, LATEST)
+                ends = source.offsets(partitions, LATEST, committed_only=True)
                 planned = {
                     "batch": planned["batch"] + 1,
                     "done": False,
@@ -91,22 +91,29 @@ def records(entries: list[bytes]) -> list[Record]:
 
 
 def archive(
-    servers: str, topic: str, folder: Path, *, shape: str, step: int = 12, partitions: int = 2
+    servers: str,
+    topic: str,
+    folder: Path,
+    *,
+    shape: str,
+    step: int = 12,
+    partitions: int = 2,
+    committed_only: bool = False,
 ) -> str:
     """As `archive` would leave it: a file for every `step` offsets."""
     where = locate(str(folder))
     with Cluster(servers) as cluster:
         for partition in range(partitions):
             place = TopicPartition(topic, partition)
-            end = cluster.offsets([place], LATEST)[place]
+            end = cluster.offsets([place], LATEST, committed_only=committed_only)[place]
             for start in range(0, end, step):
                 range_ = Range(topic, partition, start, min(start + step, end))
                 name = archive_files.name_of(*range_)
                 with StagedFile(where, name, shape, Compression()) as file:
                     found = (
-                        records_of(cluster, range_, headers=True)
+                        records_of(cluster, range_, headers=True, committed_only=committed_only)
                         if shape == "records"
-                        else batches_of(cluster, range_)
+                        else batches_of(cluster, range_, committed_only=committed_only)
                     )
                     for rows in found:
                         file.add(rows)

@@ -1,23 +1,25 @@
-"""Records of transactions are read from Apache Kafka as its own consumers read them, and from its
-data directory."""
+"""Records of transactions are read from triglot and from Apache Kafka as consumers read them, and
+from the data directories of both."""
 
 from __future__ import annotations
 
 import shutil
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_BEGINNING
 
 from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.errors import WrongUse
+from pipeline.jobs.audit import Audit, audit_range
+from pipeline.jobs.audit_facts import of_json
 from pipeline.reading.data_directory import DataDirectory
 from pipeline.reading.plan import Range, ending_offsets
 from pipeline.reading.ranges import read_range, records_of
 from tests.clients.available import end_of_test
-from tests.clients.drivers.driver import CALL_TIMEOUT_S, KEEP_FOR_EVER
+from tests.clients.drivers.driver import KEEP_FOR_EVER
+from tests.pipeline.transactional_history import Row, consume, write_history
+from tests.support.broker_process import BrokerProcess
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.reading.plan import Source
 
 # Inside the first test that wants them, jars may have to be fetched.
-pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
+OF_KAFKA = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]
 
 PAYMENTS = TopicPartition("payments", 0)
 CONFIGS = {**KEEP_FOR_EVER, "segment.bytes": "16384"}
@@ -36,92 +38,42 @@ FETCH_BYTES = 1500
 """A few batches: every transaction below spans several fetches."""
 ISOLATIONS = {False: "read_uncommitted", True: "read_committed"}
 
-Row = tuple[int, bytes]
-
 
 class History(NamedTuple):
-    kafka: KafkaProcess
+    server: BrokerProcess | KafkaProcess
     #: By `committed_only`: what a consumer of that isolation level is shown.
     consumed: dict[bool, list[Row]]
 
 
-def producer(bootstrap: str, name: str | None = None) -> confluent_kafka.Producer:
-    settings: dict[str, str | int] = {"bootstrap.servers": bootstrap, "linger.ms": 0}
-    if name is None:
-        return confluent_kafka.Producer(settings)
-    made = confluent_kafka.Producer(settings | {"transactional.id": name})
-    made.init_transactions(CALL_TIMEOUT_S)
-    made.begin_transaction()
-    return made
-
-
-def write(to: confluent_kafka.Producer, name: str, batches: int) -> None:
-    for number in range(batches):
-        value = b"%s %d " % (name.encode(), number) + b"x" * 300
-        to.produce(PAYMENTS.topic, value, partition=0)
-        # Each is a batch of its own.
-        assert to.flush(CALL_TIMEOUT_S) == 0
-
-
-def write_history(bootstrap: str) -> None:
-    """Interleaved: transactions of 12 batches that are committed, aborted, and aborted again by the
-    same producer; then one that stays open, and a committed one above it."""
-    plain = producer(bootstrap)
-    committed, aborted = producer(bootstrap, "c"), producer(bootstrap, "a")
-    for part in range(4):
-        write(plain, f"plain {part}", 2)
-        write(committed, f"committed {part}", 3)
-        write(aborted, f"aborted {part}", 3)
-    committed.commit_transaction(CALL_TIMEOUT_S)
-    aborted.abort_transaction(CALL_TIMEOUT_S)
-    write(plain, "between", 2)
-    aborted.begin_transaction()
-    committed.begin_transaction()
-    write(aborted, "again", 12)
-    write(committed, "while the other aborts", 2)
-    aborted.abort_transaction(CALL_TIMEOUT_S)
-    committed.commit_transaction(CALL_TIMEOUT_S)
-    write(plain, "before the open one", 2)
-    opened = producer(bootstrap, "o")
-    write(opened, "open", 6)
-    committed.begin_transaction()
-    write(committed, "above the open one", 2)
-    committed.commit_transaction(CALL_TIMEOUT_S)
-    write(plain, "last", 2)
-
-
-def consume(bootstrap: str, isolation: str) -> list[Row]:
-    consumer = confluent_kafka.Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
-        "enable.partition.eof": True, "isolation.level": isolation,
-    })  # fmt: skip
-    consumer.assign([confluent_kafka.TopicPartition(*PAYMENTS, OFFSET_BEGINNING)])
-    rows: list[Row] = []
-    while True:
-        message = consumer.poll(CALL_TIMEOUT_S)
-        assert message is not None, f"{isolation}: nothing after {rows[-1:]}"
-        error = message.error()
-        if error is None:
-            rows.append((message.offset() or 0, message.value() or b""))
-        elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-            break
-    consumer.close()
-    return rows
-
-
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    try:
-        kafka = KafkaProcess(tmp_path_factory.mktemp("kafka") / "data")
-    except NotAvailable as reason:
-        end_of_test("java", f"Apache Kafka: {reason}")
-    with kafka:
-        with Cluster(kafka.bootstrap) as cluster:
+@pytest.fixture(scope="module", params=["triglot", pytest.param("kafka", marks=OF_KAFKA)], ids=str)
+def history(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[History]:
+    data = tmp_path_factory.mktemp(request.param) / "data"
+    server: BrokerProcess | KafkaProcess
+    if request.param == "triglot":
+        server = BrokerProcess(data)
+    else:
+        try:
+            server = KafkaProcess(data)
+        except NotAvailable as reason:
+            end_of_test("java", f"Apache Kafka: {reason}")
+    with server:
+        with Cluster(server.bootstrap) as cluster:
             cluster.create_topic(PAYMENTS.topic, 1, CONFIGS)
-        write_history(kafka.bootstrap)
-        yield History(
-            kafka, {only: consume(kafka.bootstrap, name) for only, name in ISOLATIONS.items()}
-        )
+        # Whoever loses it ends its transaction.
+        opened = write_history(server.bootstrap, PAYMENTS.topic)
+        consumed = {
+            only: consume(server.bootstrap, PAYMENTS.topic, name)
+            for only, name in ISOLATIONS.items()
+        }
+        yield History(server, consumed)
+        del opened
+
+
+def logs_of(history: History) -> Path:
+    server = history.server
+    return server.data if isinstance(server, BrokerProcess) else server.logs
 
 
 def read(source: Source, start: int = 0, *, committed_only: bool) -> list[Row]:
@@ -159,12 +111,12 @@ def test_the_history_has_all_kinds_of_transactions(history: History) -> None:
 
 
 def test_a_cluster_is_read_as_consumers_read_it(history: History) -> None:
-    with Cluster(history.kafka.bootstrap) as cluster:
+    with Cluster(history.server.bootstrap) as cluster:
         check(cluster, history)
 
 
 def test_aborted_transactions_span_fetches(history: History) -> None:
-    with Cluster(history.kafka.bootstrap) as cluster:
+    with Cluster(history.server.bootstrap) as cluster:
         end = cluster.offsets([PAYMENTS], LATEST, committed_only=True)[PAYMENTS]
         wanted = Range(*PAYMENTS, 0, end)
         chunks = list(read_range(cluster, wanted, committed_only=True, fetch_bytes=FETCH_BYTES))
@@ -179,21 +131,59 @@ def test_the_end_of_committed_records_is_where_the_open_transaction_begins(
 ) -> None:
     first_open = next(offset for offset, value in history.consumed[False] if value[:5] == b"open ")
     place = [PAYMENTS]
-    with Cluster(history.kafka.bootstrap) as cluster:
+    with Cluster(history.server.bootstrap) as cluster:
         assert cluster.offsets(place, LATEST, committed_only=True) == {PAYMENTS: first_open}
         assert cluster.offsets(place, LATEST)[PAYMENTS] > history.consumed[False][-1][0]
         # Nothing is as late as that: the end.
         assert cluster.offsets(place, 2**50, committed_only=True) == {PAYMENTS: first_open}
 
 
-def test_a_directory_that_kafka_holds_is_refused(history: History) -> None:
-    with pytest.raises(WrongUse, match=f"is in use by process {history.kafka.pid}: stop that"):
-        DataDirectory(str(history.kafka.logs))
+def test_a_stream_of_committed_records_goes_up_to_the_open_transaction(history: History) -> None:
+    pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from pipeline.source import TriglotSource
+
+    def read_by(isolation: str) -> list[Row]:
+        source = TriglotSource({
+            "kafka.bootstrap.servers": history.server.bootstrap, "subscribe": PAYMENTS.topic,
+            "startingOffsets": "earliest", "kafka.isolation.level": isolation,
+        })  # fmt: skip
+        reader: Any = source.streamReader(source.schema())
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        return [
+            (row["offset"], row["value"])
+            for part in reader.partitions(start, end)
+            for batch in reader.read(part)
+            for row in batch.to_pylist()
+        ]
+
+    for only, isolation in ISOLATIONS.items():
+        assert read_by(isolation) == history.consumed[only]
+
+
+def test_an_audit_counts_what_is_stored_of_transactions_and_finds_no_holes(
+    history: History,
+) -> None:
+    with Cluster(history.server.bootstrap) as cluster:
+        end = cluster.offsets([PAYMENTS], LATEST)[PAYMENTS]
+    job = Audit(servers=history.server.bootstrap)
+    found = of_json(audit_range(job.options, {PAYMENTS.topic: None}, Range(*PAYMENTS, 0, end)))
+    # Markers are entries of one record, too.
+    assert (found.records, found.control, found.transactional) == (60 + 5, 5, 46 + 5)
+    assert (found.first_offset, found.last_offset, found.holes) == (0, end - 1, 0)
+
+
+def test_a_directory_that_a_broker_holds_is_refused(history: History) -> None:
+    with pytest.raises(WrongUse, match=f"is in use by process {history.server.pid}: stop that"):
+        DataDirectory(str(logs_of(history)))
 
 
 def test_its_directory_is_read_as_consumers_read_it(history: History, tmp_path: Path) -> None:
     """A copy that is made while nobody writes is what `kill -9` would leave."""
-    copy = shutil.copytree(history.kafka.logs, tmp_path / "copy")
+    copy = shutil.copytree(logs_of(history), tmp_path / "copy")
     with DataDirectory(str(copy)) as directory:
         check(directory, history)
         assert directory.topic_configs(PAYMENTS.topic) == CONFIGS

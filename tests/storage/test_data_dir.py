@@ -16,7 +16,12 @@ from storage.data_dir import DataDirectory
 from storage.epochs import LeaderEpochs
 from storage.errors import DataDirectoryError, LockHeld, OffsetOutOfRange
 from storage.identity import encode_partition_metadata
-from storage.layout import CLEAN_SHUTDOWN, CLEAN_STATE, is_deleted_directory
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    PARTITION_METADATA,
+    is_deleted_directory,
+)
 from storage.reports import RecoveryReport
 from storage.topics import Topic
 from tests.storage.logs import NOW_MS, Settings, batches_in, everything, produce
@@ -141,8 +146,9 @@ def test_a_clean_stop_leaves_what_kafka_expects() -> None:
         == encode_offsets({("orders", 0): 12, ("orders", 1): 0})
     )
     assert files.read_bytes("/data/log-start-offset-checkpoint") == encode_offsets({})
-    path = "/data/orders-1/leader-epoch-checkpoint"
+    path = "/data/orders-0/leader-epoch-checkpoint"
     assert LeaderEpochs.decode(files.read_bytes(path), path).entries() == [(0, 0)]
+    assert files.list_dir("/data/orders-1") == [PARTITION_METADATA]  # it was never written to
     assert not files.exists("/data/.lock")
     assert files.calls.index("sync /data/orders-0/00000000000000000012.snapshot") < (
         files.calls.index(f"create /data/{CLEAN_SHUTDOWN}.tmp")

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from broker.network.dispatch import HANDLERS
 from protocol.registry import APIS
 from tests.style.sources import CHECKOUT, FLOORS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LATER = (
     *("cramjam", "crcmod", "lz4", "snappy", "zstandard", "gzip"),
@@ -23,7 +27,7 @@ LATER = (
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
 
-MODULES_MAX = 302
+MODULES_MAX = 303
 """Modules of ours that a start imports."""
 
 
@@ -43,7 +47,29 @@ def test_the_command_line_imports_no_client_and_no_broker_before_they_are_needed
         [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
     loaded = run.stdout.splitlines()[-1].split()
-    assert not {"client", "broker.server", "asyncio", "socket", "json"} & set(loaded)
+    assert not {"client", "broker.server", "asyncio", "socket", "json", "shutil"} & set(loaded)
+
+
+def test_a_start_loads_neither_compressors_nor_tables_of_characters(tmp_path: Path) -> None:
+    """argparse and the look-up of a host's address would: a MiB together."""
+    told = tmp_path / "imports"
+    words = ["-X", "importtime", "-m", "tools", "serve", "--data", str(tmp_path / "data")]
+    with told.open("w") as imports:
+        broker = subprocess.Popen(
+            [sys.executable, *words, "--listen", "127.0.0.1:0"],
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=imports,
+        )
+        assert broker.stdout is not None
+        try:
+            assert b"ready" in broker.stdout.readline()
+        finally:
+            broker.terminate()
+            broker.communicate(timeout=60)
+    loaded = {line.rpartition("|")[2].strip() for line in told.read_text().splitlines()}
+    assert "broker.server" in loaded
+    assert not {"shutil", "bz2", "lzma", "encodings.idna", "unicodedata"} & loaded
 
 
 @pytest.mark.parametrize("module", LATER)

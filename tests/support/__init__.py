@@ -31,6 +31,7 @@ Stand-ins
 Records and files
     old_sets            sets of formats 0 and 1 made field by field, and sets taken apart
     compacted           keyed records to be compacted, and a look at what the cleaner does
+    transaction_ends    the ends of transactions, waited for
     disk_usage          how much a folder holds, while a broker changes it
     capture             frames of real clients, captured for tests/protocol/corpus
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from client.routing import Topic
 from protocol.errors import ErrorCode
 from protocol.records.walk import last_offset, walk
-from tools.groups.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tools.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

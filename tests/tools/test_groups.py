@@ -24,9 +24,10 @@ from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.legacy import build_messages
 from tests.support.scripted_broker import RawServer, ScriptedBroker
 from tools.cli import main
-from tools.groups.cluster import TopicPartition
-from tools.groups.show import partitions_text, table
+from tools.cluster import TopicPartition
+from tools.groups.show import partitions_text
 from tools.groups.times import duration_ms, moment_ms
+from tools.printing import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,8 +18,8 @@ from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
 from tests.tools.stored_cluster import StoredCluster, StoredLog
+from tools.cluster import TopicPartition
 from tools.errors import NotDone
-from tools.groups.cluster import TopicPartition
 from tools.groups.history import Change, History, Transaction, Unreadable
 from tools.groups.records import GroupEvent
 from tools.groups.show import event_text, history_rows

@@ -10,7 +10,7 @@ from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages, wrap_messages
 from protocol.records.markers import Marker, encode_marker
 from tests.tools.stored_cluster import StoredCluster, StoredLog
-from tools.groups.cluster import TopicPartition
+from tools.cluster import TopicPartition
 from tools.groups.committed import Committed
 from tools.groups.lag import PartitionLag, lag_of_group
 from tools.groups.reset import Move, Target, plan

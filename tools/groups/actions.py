@@ -13,7 +13,6 @@ from tools.groups.lag import lag_of_group
 from tools.groups.membership import group_of, list_groups
 from tools.groups.reset import Target, places_of, plan
 from tools.groups.show import (
-    counted,
     description_json,
     description_rows,
     event_json,
@@ -25,13 +24,13 @@ from tools.groups.show import (
     move_json,
     move_rows,
 )
-from tools.printing import OffsetsOfLog, print_json, print_lines
+from tools.printing import OffsetsOfLog, counted, print_json, print_lines
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable
 
-    from tools.groups.cluster import Cluster, TopicPartition
+    from tools.cluster import Cluster, TopicPartition
     from tools.groups.history import Event
     from tools.groups.membership import Group
     from tools.groups.reset import TopicSelection

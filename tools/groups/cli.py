@@ -6,23 +6,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from tools.arguments import add_action, address, seconds
+from tools.arguments import add_cluster_action, run_on_cluster, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.groups.cluster import Cluster
+    from tools.cluster import Cluster
     from tools.groups.reset import TopicSelection
 
     Arguments = argparse.Namespace
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-DONE, NOT_DONE = 0, 1
+CLIENT_ID = b"triglot-groups"
 DEFAULT_LIMIT = 100
-INT64_MAX = (1 << 63) - 1
 
 GROUPS_HELP = """\
 Look at consumer groups and change their offsets. The broker is a running one, triglot or Apache
@@ -95,23 +93,29 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = groups.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listed = _action(actions, "list", "list the groups", LIST_HELP)
+    listed = add_cluster_action(actions, "list", "list the groups", LIST_HELP)
     listed.add_argument("--state", metavar="S", help="only those in this state, as in Stable")
     listed.add_argument("--type", choices=("classic", "consumer"), dest="kind")
-    described = _action(actions, "describe", "members, offsets and lag of a group", DESCRIBE_HELP)
+    described = add_cluster_action(
+        actions, "describe", "members, offsets and lag of a group", DESCRIBE_HELP
+    )
     described.add_argument("group", metavar="GROUP")
-    _add_reset(_action(actions, "reset", "set the offsets of a group", RESET_HELP))
-    deleted = _action(actions, "delete", "delete a group, or offsets of it", DELETE_HELP)
+    _add_reset(add_cluster_action(actions, "reset", "set the offsets of a group", RESET_HELP))
+    deleted = add_cluster_action(actions, "delete", "delete a group, or offsets of it", DELETE_HELP)
     deleted.add_argument("group", metavar="GROUP")
     _add_topics(deleted)
     _add_execute(deleted)
-    history = _action(actions, "history", "which commits set which offset when", HISTORY_HELP)
+    history = add_cluster_action(
+        actions, "history", "which commits set which offset when", HISTORY_HELP
+    )
     history.add_argument("group", metavar="GROUP")
     history.add_argument("--topic", metavar="T", help="only commits of this topic")
-    history.add_argument("--partition", type=_count, metavar="N", help="only of this partition")
+    history.add_argument(
+        "--partition", type=whole_number, metavar="N", help="only of this partition"
+    )
     history.add_argument(
         "--limit",
-        type=_count,
+        type=whole_number,
         default=DEFAULT_LIMIT,
         metavar="N",
         help=f"the newest so many lines; 0 for all; default {DEFAULT_LIMIT}",
@@ -123,25 +127,6 @@ def add_commands(commands: Commands) -> None:
     )
 
 
-def _action(actions: Commands, name: str, line: str, description: str) -> argparse.ArgumentParser:
-    parser = add_action(actions, name, line, description)
-    parser.add_argument(
-        "--bootstrap",
-        type=address,
-        default=("127.0.0.1", 9092),
-        metavar="HOST:PORT",
-        help="a broker to ask; default 127.0.0.1:9092",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long to wait for each answer; default 10",
-    )
-    return parser
-
-
 def _add_reset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP")
     topics = parser.add_mutually_exclusive_group(required=True)
@@ -150,7 +135,7 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
         "--all-topics", action="store_true", help="all partitions that the group has committed"
     )
     to = parser.add_mutually_exclusive_group(required=True)
-    to.add_argument("--to-offset", type=_count, metavar="N")
+    to.add_argument("--to-offset", type=whole_number, metavar="N")
     to.add_argument("--to-earliest", action="store_true", help="the start of the log")
     to.add_argument("--to-latest", action="store_true", help="the end of the log")
     to.add_argument(
@@ -187,12 +172,8 @@ def _add_execute(parser: argparse.ArgumentParser) -> None:
 
 
 def run_groups(arguments: Arguments) -> int:
-    """`triglot groups`: what stops it becomes one sentence, or nothing if the reader has gone."""
-    from client.errors import Failure
-    from tools.errors import NotDone
+    """`triglot groups`. The exit code."""
     from tools.groups import actions
-    from tools.groups.cluster import Cluster
-    from tools.printing import discard_output, say
 
     action: Callable[[Cluster, Arguments], None] = {
         "list": actions.run_list,
@@ -201,26 +182,7 @@ def run_groups(arguments: Arguments) -> int:
         "delete": actions.run_delete,
         "history": actions.run_history,
     }[arguments.action]
-    try:
-        host, port = arguments.bootstrap
-        with Cluster(host, port, timeout_s=arguments.timeout) as cluster:
-            action(cluster, arguments)
-    except BrokenPipeError:
-        discard_output()
-        return NOT_DONE
-    except (NotDone, Failure) as error:
-        say(f"triglot: {error}", sys.stderr)
-        return NOT_DONE
-    except KeyboardInterrupt:
-        say("triglot: interrupted", sys.stderr)
-        return NOT_DONE
-    return DONE
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > INT64_MAX:
-        raise argparse.ArgumentTypeError(f"wanted a whole number from 0 on, found '{text}'")
-    return int(text)
+    return run_on_cluster(action, arguments, client_id=CLIENT_ID)
 
 
 def _topic(text: str) -> TopicSelection:

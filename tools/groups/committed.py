@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from client.connection import Connection
-    from tools.groups.cluster import Cluster
+    from tools.cluster import Cluster
 
 # Null topics are all; after 9 topics go by id only, and an answer for all has none to name.
 FETCH_ALL, FETCH_BY_NAME = 2, 9

@@ -22,8 +22,8 @@ from protocol.logdata.offsets import (
 )
 from protocol.records.batch import Batch
 from protocol.records.markers import decode_marker
+from tools.cluster import EARLIEST, LATEST, TopicPartition
 from tools.errors import NotDone
-from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
 from tools.groups.fetched import entries_in
 from tools.groups.records import GroupEvent, group_event
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from protocol.records.record import Record
-    from tools.groups.cluster import Cluster
+    from tools.cluster import Cluster
     from tools.groups.fetched import FetchedEntry
 
 OFFSETS_TOPIC = "__consumer_offsets"

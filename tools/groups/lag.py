@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
-from tools.groups.cluster import EARLIEST, LATEST
+from tools.cluster import EARLIEST, LATEST
 from tools.groups.fetched import first_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tools.groups.cluster import Cluster, TopicPartition
+    from tools.cluster import Cluster, TopicPartition
     from tools.groups.committed import Committed
     from tools.groups.membership import Member
 

@@ -13,11 +13,11 @@ from protocol.messages.consumer_group_describe import (
 )
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tools.cluster import TopicPartition
 from tools.errors import NotDone
-from tools.groups.cluster import TopicPartition
 
 if TYPE_CHECKING:
-    from tools.groups.cluster import Cluster
+    from tools.cluster import Cluster
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of classic groups of consumers: what their members are given can be read."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
+from tools.cluster import EARLIEST, LATEST, TopicPartition
 from tools.errors import NotDone
-from tools.groups.cluster import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tools.groups.cluster import Cluster
+    from tools.cluster import Cluster
     from tools.groups.committed import Committed
 
 

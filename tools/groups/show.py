@@ -6,35 +6,18 @@ from typing import TYPE_CHECKING
 
 from broker.clock import utc_text
 from tools.groups.history import ABORTED, COMMITTED, Change, Unreadable
+from tools.printing import counted, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tools.groups.cluster import TopicPartition
+    from tools.cluster import TopicPartition
     from tools.groups.history import Event, History
     from tools.groups.lag import PartitionLag
     from tools.groups.membership import Group, ListedGroup, Member
     from tools.groups.reset import Move
 
     Json = dict[str, object]
-
-NOTHING = "-"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines with aligned columns, numbers to the right. A column without content is left out."""
-    cells = [[NOTHING if cell in (None, "") else str(cell) for cell in row] for row in rows]
-    columns = [
-        [name, *column]
-        for name, *column in zip(head, *cells, strict=True)
-        if not column or any(cell != NOTHING for cell in column)
-    ]
-    aligned = []
-    for column in columns:
-        width = max(map(len, column))
-        numbers = all(cell == NOTHING or _is_number(cell) for cell in column[1:])
-        aligned.append([cell.rjust(width) if numbers else cell.ljust(width) for cell in column])
-    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
 
 
 def group_rows(groups: Sequence[ListedGroup]) -> list[str]:
@@ -336,12 +319,3 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def _place(place: TopicPartition) -> Json:
     return {"topic": place.topic, "partition": place.partition}
-
-
-def counted(count: int, name: str) -> str:
-    """`1 offset`, `2 offsets`."""
-    return f"{count} {name}{'s'[: count != 1]}"
-
-
-def _is_number(text: str) -> bool:
-    return text.lstrip("+-").replace(".", "", 1).isdecimal()

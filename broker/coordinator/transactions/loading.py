@@ -54,11 +54,12 @@ class LastEnd(NamedTuple):
     ends: tuple[int, ...] | None
 
     def reaches(self, place: tuple[str, int], offset: int) -> bool:
-        """Whether what is open in this partition since this offset was ended by it."""
-        if place not in self.decided.partitions:
+        """Whether what is open in this partition since this offset was ended by it.
+
+        An end of Apache Kafka that is complete had all its markers: what is open came after it.
+        """
+        if self.ends is None or place not in self.decided.partitions:
             return False
-        if self.ends is None:
-            return self.decided.state in PREPARED
         return offset < self.ends[list(self.decided.partitions).index(place)]
 
 

@@ -28,12 +28,13 @@ from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.slicing import Slicer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.offsets import shard_of
+from protocol.logdata.transactions import FLEXIBLE_VALUE
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Sequence
 
-    from broker.coordinator.producer_ids import ProducerIds
+    from broker.coordinator.needs import ProducerIds
     from broker.coordinator.transactions.ends import Done
     from broker.coordinator.transactions.loading import Loaded, RawEnd
     from broker.coordinator.transactions.participants import Participants
@@ -194,22 +195,23 @@ class TransactionRuntime:
         timeout_ms: int,
         expected: tuple[int, int] | None,
         aborted: Callable[[ErrorCode], None],
+        two_phase: bool = False,
+        keep: bool = False,
     ) -> tuple[Partition, Transaction] | None:
-        """An instance of a producer begins: its id and epoch, to be told when the partition is on
-        the disk. None where a transaction is open: it is aborted, `aborted` is called with the code
-        for the answer then, and the instance has to come again.
+        """An instance of a producer begins: its id and epoch are those of `Transaction.client`, to
+        be told when the partition is on the disk. None where a transaction is open: it is aborted,
+        `aborted` is called with the code for the answer then, and the instance has to come again.
 
-        Raises NeededFirst; KafkaError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and those of `shard`.
+        KIP-939: transactions of a `two_phase` producer have no time-out; with `keep` one that is
+        open stays so, for this instance to end.
+
+        Raises NeededFirst; KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        UNSUPPORTED_VERSION, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        and those of `shard`.
         """
         if not transactional_id:
             raise KafkaError("an empty transactional id", code=ErrorCode.INVALID_REQUEST)
-        most_ms = self._settings.current.transaction_max_timeout_ms
-        if not 0 < timeout_ms <= most_ms:
-            raise KafkaError(
-                f"a transaction timeout of {timeout_ms} ms, wanted 1 to {most_ms}",
-                code=ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-            )
+        timeout_ms = self._allowed(timeout_ms, two_phase=two_phase, keep=keep)
         self.require_topic()
         shard, now_ms = self.shard(transactional_id), self._wall_ms()
         now = shard.get(transactional_id)
@@ -224,6 +226,7 @@ class TransactionRuntime:
             new_producer_id=self._producer_ids.new,
             transaction_version=self._transaction_version(),
             now_ms=now_ms,
+            keep=keep,
         )
         if after.state in machine.PREPARED:
 
@@ -233,7 +236,33 @@ class TransactionRuntime:
             self._decide(shard, transactional_id, after, done)
             return None
         self.ends.write(shard, transactional_id, after)
+        if after.state is machine.ONGOING:
+            self._watch(transactional_id, after)
         return shard.partition, after
+
+    def _allowed(self, timeout_ms: int, *, two_phase: bool, keep: bool) -> int:
+        """The time-out that a producer gets which asks for this, in ms. Raises KafkaError."""
+        settings = self._settings.current
+        if two_phase and not settings.transaction_two_phase_commit_enable:
+            raise KafkaError(
+                "a two-phase commit, and transaction.two.phase.commit.enable is false",
+                code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            )
+        level = self._transaction_version()
+        if keep and level < FLEXIBLE_VALUE:
+            raise KafkaError(
+                f"a transaction is kept at transaction.version {FLEXIBLE_VALUE}, this is {level}",
+                code=ErrorCode.UNSUPPORTED_VERSION,
+            )
+        if two_phase:
+            return machine.NO_TIMEOUT_MS
+        most_ms = settings.transaction_max_timeout_ms
+        if not 0 < timeout_ms <= most_ms:
+            raise KafkaError(
+                f"a transaction timeout of {timeout_ms} ms, wanted 1 to {most_ms}",
+                code=ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            )
+        return timeout_ms
 
     # Partitions
 
@@ -350,14 +379,8 @@ class TransactionRuntime:
     ) -> None:
         """Take these partitions, in which its producer has something open, for part of the
         transaction of this id. Raises KafkaError."""
-        after = machine.added(
-            now,
-            now.producer_id,
-            now.epoch,
-            partitions,
-            pending=False,
-            client_version=now.client_version,
-            now_ms=self._wall_ms(),
+        after = machine.joined(
+            now, partitions, client_version=now.client_version, now_ms=self._wall_ms()
         )
         if after is not None:
             self.ends.write(shard, transactional_id, after)
@@ -366,7 +389,10 @@ class TransactionRuntime:
     # Time
 
     def _watch(self, transactional_id: str, now: Transaction) -> None:
-        """A transaction is open: note when its time is up."""
+        """A transaction is open: note when its time is up, if it has one."""
+        if now.timeout_ms == machine.NO_TIMEOUT_MS:
+            self._deadlines_ms.pop(transactional_id, None)
+            return
         left_ms = now.start_ms + now.timeout_ms - self._wall_ms()
         self._deadlines_ms[transactional_id] = self.now_ms() + min(max(left_ms, 0), now.timeout_ms)
 

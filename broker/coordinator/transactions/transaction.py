@@ -10,6 +10,11 @@ be the state when that has come about. Two generations share these states.
     TV2  the epoch grows with every end (KIP-890), so that nothing of the last transaction can be
          taken for part of the next. Who has written nothing may abort all the same.
 
+A producer that takes part in a two-phase commit (KIP-939) has no time-out, and the next instance
+may keep the transaction that it finds open, to commit or abort it by what the other parties say.
+That instance has an id and epoch of its own, the open transaction those with which it was begun:
+`client` tells the one, `producer_id` and `epoch` the other.
+
 An end goes by the version of the client's request. Where no client asks (another instance has come,
 the time is up) it goes by the cluster's `transaction.version`.
 """
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 NO_PRODUCER_ID = NO_EPOCH = NO_TIME = -1
 LAST_EPOCH = 2**15 - 1
 """Never a producer's own: so that one with the epoch before can still be fenced."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""Of a producer that takes part in a two-phase commit: time never aborts its transactions."""
 TV1, TV2 = 0, 2
 """The generation as `client_transaction_version` tells it."""
 
@@ -40,6 +47,10 @@ COMPLETED = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLE
 
 class Transaction(NamedTuple):
     """A transactional id at one moment. Times in ms, moments since 1970.
+
+    `producer_id` and `epoch` are those of its batches and markers. `next_producer_id` and
+    `next_epoch` are what an instance was given that has kept a transaction, while that is open or
+    being ended. Without `next_epoch`, `next_producer_id` takes over at the end.
 
     `last_epoch` is the one that the producer had before it asked for this one, and is not stored.
     The other fields are those of `TransactionLogValue`.
@@ -56,6 +67,19 @@ class Transaction(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_EPOCH
     client_version: int = TV1
+    next_epoch: int = NO_EPOCH
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the transaction was begun by another instance than the one that may end it."""
+        return self.next_epoch != NO_EPOCH
+
+    @property
+    def client(self) -> tuple[int, int]:
+        """The producer id and epoch of the last instance, which it has in its requests."""
+        if self.is_kept:
+            return self.next_producer_id, self.next_epoch
+        return self.producer_id, self.epoch
 
     @property
     def is_commit(self) -> bool:
@@ -64,12 +88,12 @@ class Transaction(NamedTuple):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left for another producer with this id."""
-        return is_exhausted(self.epoch)
+        """Whether no epoch is left for another instance with this id."""
+        return is_exhausted(self.client[1])
 
     def becoming(self, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
         """The same in another state. The time of the update only grows, whatever the clock says."""
-        changes.setdefault("previous_producer_id", self.producer_id)
+        changes.setdefault("previous_producer_id", self.client[0])
         return self._replace(state=state, update_ms=max(now_ms, self.update_ms), **changes)
 
 
@@ -101,30 +125,42 @@ def initialized(
     new_producer_id: Callable[[], int],
     transaction_version: int,
     now_ms: int,
+    keep: bool = False,
 ) -> Transaction:
-    """An instance begins, or goes on after an error: its id and epoch.
+    """An instance begins, or goes on after an error: its id and epoch are those of `client`.
 
     Where a transaction is open the result is its abort, in an epoch that fences whoever opened it;
-    the instance has to come again. Raises KafkaError: PRODUCER_FENCED for an instance that is not
-    the last, CONCURRENT_TRANSACTIONS while an end is under way.
+    the instance has to come again. With `keep` it stays open, for this instance to end. Raises
+    KafkaError: PRODUCER_FENCED for an instance that is not the last, CONCURRENT_TRANSACTIONS while
+    an end is under way.
     """
     if expected is not None and not _may_be_last(now, expected):
         raise _fenced(now, expected.producer_id, expected.epoch)
     if now.state in PREPARED:
         raise _concurrent()
-    if now.state is ONGOING:
+    if now.state is ONGOING and not keep:
         return fenced(
             now,
             new_producer_id=new_producer_id,
             transaction_version=transaction_version,
             now_ms=now_ms,
         )
-    if now.is_exhausted and (expected is None or expected.epoch == now.epoch):
+    producer_id, epoch = now.client
+    if now.is_exhausted and (expected is None or expected.epoch == epoch):
+        last_epoch = NO_EPOCH if expected is None else epoch
         producer_id, epoch = new_producer_id(), 0
-        last_epoch = NO_EPOCH if expected is None else now.epoch
     else:
-        producer_id = now.producer_id
         epoch, last_epoch = _next_epoch(now, expected)
+    if now.state is ONGOING:
+        return now.becoming(
+            ONGOING,
+            now_ms,
+            next_producer_id=producer_id,
+            next_epoch=epoch,
+            last_epoch=last_epoch,
+            # What was prepared is not aborted because who comes for it has less time.
+            timeout_ms=max(now.timeout_ms, timeout_ms),
+        )
     return now.becoming(
         EMPTY,
         now_ms,
@@ -142,21 +178,23 @@ def _may_be_last(now: Transaction, expected: Expected) -> bool:
     used up: the answer with the new one may have been lost."""
     return (
         now.epoch == NO_EPOCH
-        or expected.producer_id == now.producer_id
+        or expected.producer_id == now.client[0]
         or (expected.producer_id == now.previous_producer_id and is_exhausted(expected.epoch))
     )
 
 
 def _next_epoch(now: Transaction, expected: Expected | None) -> tuple[int, int]:
     """The epoch of who begins, and the one it had. Raises KafkaError: PRODUCER_FENCED."""
+    _, epoch = now.client
     if expected is None:
-        return now.epoch + 1, NO_EPOCH
-    if not now.is_exhausted and expected.epoch == now.epoch:
-        return now.epoch + 1, now.epoch
-    if now.epoch == NO_EPOCH:
+        return epoch + 1, NO_EPOCH
+    if not now.is_exhausted and expected.epoch == epoch:
+        return epoch + 1, epoch
+    if epoch == NO_EPOCH:
         return 0, NO_EPOCH
-    if expected.epoch == now.last_epoch and now.epoch < LAST_EPOCH:
-        return now.epoch, now.last_epoch  # it asks again, for its answer was lost
+    begun = now.state is ONGOING and not now.is_kept  # so the answer with the epoch has come
+    if expected.epoch == now.last_epoch and epoch < LAST_EPOCH and not begun:
+        return epoch, now.last_epoch  # it asks again, for its answer was lost
     raise _fenced(now, expected.producer_id, expected.epoch)
 
 
@@ -169,17 +207,16 @@ def fenced(
 ) -> Transaction:
     """The abort of an open transaction that its producer has not asked for. The epoch is one that
     no producer has. Where `new_producer_id` gives none (-1), the next instance is given one."""
-    next_producer_id = NO_PRODUCER_ID
     if transaction_version < TV2:
         now = now._replace(epoch=min(now.epoch + 1, LAST_EPOCH), last_epoch=NO_EPOCH)
-    elif now.is_exhausted:
-        next_producer_id = new_producer_id()
+        if now.is_kept:
+            now = now._replace(next_epoch=min(now.next_epoch + 1, LAST_EPOCH))
     return _prepared(
         now,
         commit=False,
         version=transaction_version,
         now_ms=now_ms,
-        next_producer_id=next_producer_id,
+        new_producer_id=new_producer_id,
     )
 
 
@@ -198,12 +235,20 @@ def added(
 ) -> Transaction | None:
     """Partitions become part of the transaction, which begins with the first; None if they are.
 
-    `pending` is whether an end is on its way to the disk. Raises KafkaError:
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    `pending` is whether an end is on its way to the disk. Raises KafkaError as `verify`.
     """
-    _check_producer(now, producer_id, epoch)
-    if pending or now.state in PREPARED:
-        raise _concurrent()
+    verify(now, producer_id, epoch, pending=pending)
+    return joined(now, partitions, client_version=client_version, now_ms=now_ms)
+
+
+def joined(
+    now: Transaction,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    client_version: int,
+    now_ms: int,
+) -> Transaction | None:
+    """The same without a question who asks for it."""
     new = dict.fromkeys(partitions)
     if now.state is ONGOING and new.keys() <= now.partitions.keys():
         return None
@@ -219,11 +264,17 @@ def added(
 def verify(now: Transaction, producer_id: int, epoch: int, *, pending: bool) -> Partitions:
     """The partitions of the open transaction of this producer; none if none is open.
 
-    Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+    INVALID_TXN_STATE for one that was kept, to which nothing is added.
     """
     _check_producer(now, producer_id, epoch)
     if pending or now.state in PREPARED:
         raise _concurrent()
+    if now.is_kept:
+        raise KafkaError(
+            "the transaction was prepared by another instance, and can only be ended",
+            code=ErrorCode.INVALID_TXN_STATE,
+        )
     return now.partitions
 
 
@@ -264,11 +315,8 @@ def ended(
             raise KafkaError(
                 f"a {what} in state {now.state.title}", code=ErrorCode.INVALID_TXN_STATE
             )
-    next_producer_id = NO_PRODUCER_ID
-    if client_version >= TV2 and now.is_exhausted:
-        next_producer_id = new_producer_id()
     return _prepared(
-        now, commit=commit, version=client_version, now_ms=now_ms, next_producer_id=next_producer_id
+        now, commit=commit, version=client_version, now_ms=now_ms, new_producer_id=new_producer_id
     )
 
 
@@ -277,19 +325,20 @@ def _check_producer_of_tv2(now: Transaction, producer_id: int, epoch: int) -> bo
 
     Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
-    same_id = producer_id == now.producer_id
+    client_id, client_epoch = now.client
+    same_id = producer_id == client_id
     after_overflow = (
-        producer_id == now.previous_producer_id and epoch == LAST_EPOCH - 1 and now.epoch == 0
+        producer_id == now.previous_producer_id and epoch == LAST_EPOCH - 1 and client_epoch == 0
     )
     if not same_id and not after_overflow:
         raise _other_producer(now, producer_id)
-    after_growth = now.epoch == epoch + 1
+    after_growth = client_epoch == epoch + 1
     if now.state in PREPARED:
-        fits = after_growth
+        fits = after_growth or (after_overflow and now.is_kept)
     elif now.state in COMPLETED:
-        fits = after_growth or after_overflow or epoch == now.epoch
+        fits = after_growth or after_overflow or epoch == client_epoch
     else:
-        fits = epoch == now.epoch
+        fits = epoch == client_epoch
     if not fits:
         raise _fenced(now, producer_id, epoch)
     return after_growth or after_overflow
@@ -301,16 +350,26 @@ def _prepared(
     commit: bool,
     version: int,
     now_ms: int,
-    next_producer_id: int = NO_PRODUCER_ID,
+    new_producer_id: Callable[[], int],
 ) -> Transaction:
+    """The decision. In TV2 the epoch of the markers grows, and that of the client: its own, too, if
+    it is another."""
     grows = version >= TV2
+    next_producer_id, next_epoch = now.next_producer_id, now.next_epoch
+    if grows:
+        next_producer_id = new_producer_id() if now.is_exhausted else NO_PRODUCER_ID
+        if now.is_kept and next_producer_id != NO_PRODUCER_ID:
+            next_epoch = 0
+        elif now.is_kept:
+            next_producer_id, next_epoch = now.next_producer_id, min(next_epoch + 1, LAST_EPOCH)
     return now.becoming(
         TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         now_ms,
         epoch=min(now.epoch + 1, LAST_EPOCH) if grows else now.epoch,
-        last_epoch=now.epoch if grows else now.last_epoch,
+        last_epoch=now.client[1] if grows else now.last_epoch,
         start_ms=now.start_ms if now.state is ONGOING else now_ms,
         next_producer_id=next_producer_id,
+        next_epoch=next_epoch,
         client_version=TV2 if grows else TV1,
     )
 
@@ -318,13 +377,18 @@ def _prepared(
 def completed(now: Transaction, *, now_ms: int) -> Transaction:
     """All partitions have the marker of the end that was prepared."""
     assert now.state in PREPARED
-    changed = now.client_version >= TV2 and now.next_producer_id != NO_PRODUCER_ID
+    producer_id, epoch = now.client
+    previous_producer_id = now.previous_producer_id if now.is_kept else producer_id
+    if not now.is_kept and now.client_version >= TV2 and now.next_producer_id != NO_PRODUCER_ID:
+        producer_id, epoch = now.next_producer_id, 0
     return now.becoming(
         TransactionState.COMPLETE_COMMIT if now.is_commit else TransactionState.COMPLETE_ABORT,
         now_ms,
-        producer_id=now.next_producer_id if changed else now.producer_id,
-        epoch=0 if changed else now.epoch,
+        producer_id=producer_id,
+        epoch=epoch,
+        previous_producer_id=previous_producer_id,
         next_producer_id=NO_PRODUCER_ID,
+        next_epoch=NO_EPOCH,
         partitions={},
     )
 
@@ -338,23 +402,25 @@ def is_expired(now: Transaction, *, now_ms: int, after_ms: int) -> bool:
 
 
 def _check_producer(now: Transaction, producer_id: int, epoch: int) -> None:
-    if producer_id != now.producer_id:
+    client_id, client_epoch = now.client
+    if producer_id != client_id:
         raise _other_producer(now, producer_id)
-    if epoch != now.epoch:
+    if epoch != client_epoch:
         raise _fenced(now, producer_id, epoch)
 
 
 def _other_producer(now: Transaction, producer_id: int) -> KafkaError:
     return KafkaError(
-        f"the producer id is {now.producer_id}, not {producer_id}",
+        f"the producer id is {now.client[0]}, not {producer_id}",
         code=ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     )
 
 
 def _fenced(now: Transaction, producer_id: int, epoch: int) -> KafkaError:
+    client_id, client_epoch = now.client
     return KafkaError(
-        f"producer {producer_id} has epoch {epoch}, another instance has {now.epoch} "
-        f"of producer {now.producer_id}",
+        f"producer {producer_id} has epoch {epoch}, another instance has {client_epoch} "
+        f"of producer {client_id}",
         code=ErrorCode.PRODUCER_FENCED,
     )
 
@@ -388,6 +454,7 @@ def to_value(now: Transaction) -> TransactionLogValue:
         transaction_last_update_timestamp_ms=now.update_ms,
         transaction_start_timestamp_ms=now.start_ms,
         client_transaction_version=now.client_version,
+        next_producer_epoch=now.next_epoch,
     )
 
 
@@ -409,4 +476,5 @@ def from_value(value: TransactionLogValue) -> Transaction:
         value.next_producer_id,
         NO_EPOCH,
         value.client_transaction_version,
+        value.next_producer_epoch,
     )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import time
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
-from tools.cli import main
+from tests.support import typed_command
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its own files by a function that Python calls outdated.
@@ -32,28 +31,9 @@ JOIN_TIMEOUT_S = 30.0
 POLL_MS = 5000
 
 
-def run(bootstrap: str, *arguments: str) -> tuple[int, str, str]:
-    """The exit code and what was printed, on standard output and on standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(["groups", *arguments, "--bootstrap", bootstrap])
-    return code, out.getvalue(), err.getvalue()
-
-
-def asked(bootstrap: str, *arguments: str) -> Any:
-    """What a command that must succeed says to machines."""
-    code, out, err = run(bootstrap, *arguments, "--json")
-    assert (code, err) == (0, "")
-    return json.loads(out)
-
-
-def refused(bootstrap: str, *arguments: str) -> str:
-    """The sentence of a command that must fail, and do nothing else."""
-    code, out, err = run(bootstrap, *arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith("triglot: ")
-    assert err.count("\n") == 1
-    return err
+run = partial(typed_command.run, "groups")
+asked = partial(typed_command.asked, "groups")
+refused = partial(typed_command.refused, "groups")
 
 
 def moves_of(bootstrap: str, *arguments: str) -> dict[int, tuple[int | None, int | None]]:

@@ -13,7 +13,7 @@ Commands, which the program in Java takes as lines and the others as calls:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.clients.drivers.program_driver import CLIENTS, JAVA_VERSIONS, Program
 from tests.support import fetched
@@ -80,6 +80,30 @@ class JavaHost:
 
     def end(self) -> None:
         self._program.close()
+
+    # Two-phase commits, which it alone has.
+
+    def open_two_phase(self, name: str, transactional_id: str) -> None:
+        """A producer that takes part in two-phase commits."""
+        self._two_phase("open", name, transactional_id)
+
+    def prepare(self, name: str) -> str:
+        """Producer id and epoch, as 7:0, of the transaction, which can only be ended now."""
+        found: str = self._program.call("prepare", producer=name)
+        return found
+
+    def recover(self, name: str, transactional_id: str) -> str:
+        """A producer that keeps the transaction that is open, whose id and epoch this returns."""
+        found: str = self._two_phase("recover", name, transactional_id)
+        return found
+
+    def _two_phase(self, command: str, name: str, transactional_id: str) -> Any:
+        words = {"id": transactional_id, "timeout-ms": TIMEOUT_MS, "two-phase": 1}
+        return self._program.call(command, producer=name, bootstrap=self._bootstrap, **words)
+
+    def kill(self) -> None:
+        """The process is gone, with all its producers."""
+        self._program.kill()
 
 
 def _java_command(version: str) -> list[str]:

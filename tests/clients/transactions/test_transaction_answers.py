@@ -16,7 +16,6 @@ from tests.clients.transactions import answers
 from tests.clients.transactions.brokers import (
     ON_KAFKA,
     REFERENCES,
-    STABLE,
     apache_kafka,
     scripts_for,
     triglot,
@@ -37,6 +36,7 @@ RECORDED = answers.read(answers.FILE.read_text(encoding="utf-8"), [*SCRIPTS.valu
 NO_MARKER = "no marker goes where the transaction has no batch"
 STRICTER = "3.9 takes a newer epoch than it has given, once the transaction is under way"
 NO_START = "3.9 goes on telling when the last transaction began, 4.3 does not"
+KEPT = "4.3.1 refuses to keep a transaction, whatever is configured"
 GENERATION = "of a group that is not there, the generation is refused before the member"
 DIFFERENCES = {
     ("", "a transaction with partitions and no records"): NO_MARKER,
@@ -52,6 +52,10 @@ DIFFERENCES = {
     ("3.9.1", "a new instance after a commit"): NO_START,
     ("3.9.1", "a new instance after an abort"): NO_START,
     ("3.9.1", "transactions are described in each state"): NO_START,
+    ("4.3.1-two-phase", "two-phase commit: an open transaction is kept"): KEPT,
+    ("", "two-phase commit: a prepared transaction without it, and none at all"): KEPT,
+    ("4.3.1-two-phase", "two-phase commit: with a producer id and epoch given"): KEPT,
+    ("", "two-phase commit where it is off"): KEPT,
 }
 """What is answered otherwise and why, by reference ("" for every one) and script."""
 
@@ -117,7 +121,7 @@ def test_every_script_was_told_to_a_reference_and_has_an_answer_to_every_step() 
     ("reference", "title"),
     [
         (name, script.title)
-        for name in STABLE  # two-phase commits are not offered
+        for name in REFERENCES
         for script in scripts_for(name, SCRIPTS.values())
         if any((script.title, version) in RECORDED.get(name, {}) for version in script.versions)
     ],

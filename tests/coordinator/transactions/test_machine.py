@@ -35,7 +35,11 @@ def begun(epoch: int = 0, *, timeout_ms: int = 5000) -> Transaction:
 
 
 def init(
-    before: Transaction, expected: tuple[int, int] | None = None, *, version: int = TV1
+    before: Transaction,
+    expected: tuple[int, int] | None = None,
+    *,
+    version: int = TV1,
+    keep: bool = False,
 ) -> Transaction:
     return machine.initialized(
         before,
@@ -44,6 +48,7 @@ def init(
         new_producer_id=new_ids(),
         transaction_version=version,
         now_ms=NOW,
+        keep=keep,
     )
 
 
@@ -75,7 +80,7 @@ def end(
     version: int = TV1,
     pending: bool = False,
 ) -> Transaction | None:
-    producer_id, epoch = producer or (before.producer_id, before.epoch)
+    producer_id, epoch = producer or before.client
     return machine.ended(
         before,
         producer_id,

@@ -59,3 +59,33 @@ def test_kafka_finishes_an_end_that_was_decided_here_and_gives_the_ids_back(
         assert (world.state("half"), world.state("x")) == ("CompleteCommit", "Ongoing")
         world.end((producer[0], 1))
         assert world.begin() == (producer[0], 2)
+
+
+def test_kafka_has_a_transaction_that_was_kept_here_as_the_open_one_that_it_is(
+    tmp_path: Path,
+) -> None:
+    two_phase = {"transaction.two.phase.commit.enable": "true"}
+    with World(tmp_path / "data", version=2, **two_phase) as world:
+        producer = world.begin(two_phase=True)
+        world.write(producer, 0)
+        assert world.begin(two_phase=True, keep=True) == (producer[0], 1)
+    kafka = KafkaProcess(
+        tmp_path / "kafka", logs=tmp_path / "data", settings=SETTINGS, release=KAFKA_4
+    )
+
+    kafka.start()
+    with Caller(kafka.host, kafka.port) as caller:
+        script = Script(caller.call)
+        script.number(producer[0])
+        script.state()
+        script.init()
+        script.state()
+    complaints = kafka.complaints()
+    kafka.stop()
+
+    assert script.lines == [
+        "state: NONE Ongoing 2147483647 started 0 0 [('t', [0])]",
+        "init v4: NONE 0 2",
+        "state: NONE Empty 60000 - 0 2 []",
+    ]
+    assert complaints == []

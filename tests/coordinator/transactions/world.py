@@ -10,7 +10,7 @@ with World(tmp_path / "data") as world:
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from broker.coordinator.needs import NeededFirst
@@ -86,6 +86,7 @@ class World:
     def __init__(self, data: Path, *, version: int = 0, **settings: str) -> None:
         self.data = data
         self.version = version
+        self._settings = settings
         self._broker = InProcessBroker(data, **{**SETTINGS, **settings})
 
     def __enter__(self) -> Self:
@@ -129,7 +130,14 @@ class World:
 
     # What clients ask
 
-    def begin(self, transactional_id: str = "x", expected: Producer | None = None) -> Producer:
+    def begin(
+        self,
+        transactional_id: str = "x",
+        expected: Producer | None = None,
+        *,
+        two_phase: bool = False,
+        keep: bool = False,
+    ) -> Producer:
         """The id and epoch of an instance that begins."""
 
         def initialize() -> Any:
@@ -138,6 +146,8 @@ class World:
                 timeout_ms=TIMEOUT_MS,
                 expected=expected,
                 aborted=codes.append,
+                two_phase=two_phase,
+                keep=keep,
             )
 
         codes: list[ErrorCode] = []
@@ -148,8 +158,8 @@ class World:
         if found is None:
             self.turn_until(lambda: bool(codes))
             assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
-            return self.begin(transactional_id, expected)
-        return found[1].producer_id, found[1].epoch
+            return self.begin(transactional_id, expected, two_phase=two_phase, keep=keep)
+        return cast("Producer", found[1].client)
 
     def add(self, producer: Producer, *indexes: int, transactional_id: str = "x") -> None:
         places = [(TOPIC, index) for index in indexes]
@@ -230,13 +240,14 @@ class World:
     ) -> World:
         """A world as after a crash now, begun with `start`. Of the partitions in `kept` only so
         many batches are left, of the state topic only so many records."""
-        shutil.copytree(self.data, path)
+        # A checkpoint may be on its way under another name.
+        shutil.copytree(self.data, path, ignore=shutil.ignore_patterns("*.tmp"))
         (path / ".lock").unlink(missing_ok=True)
         for index, count in (kept or {}).items():
             cut(path / f"{TOPIC}-{index}" / SEGMENT, count)
         if states is not None:
             cut(path / f"{STATE_TOPIC}-0" / SEGMENT, states)
-        return World(path, version=self.version)
+        return World(path, version=self.version, **self._settings)
 
     def start(self) -> None:
         """Load what is there, and settle it."""

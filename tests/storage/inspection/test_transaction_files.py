@@ -7,6 +7,7 @@ import random
 import pytest
 
 from storage.data_dir import DataDirectory
+from storage.inspection.transaction_states import STATE_TOPIC
 from storage.layout import SNAPSHOT, TRANSACTION_INDEX
 from storage.transaction_index import ENTRY_SIZE, AbortedTransaction, decode, encode
 from tests.storage.inspection.directories import (
@@ -22,6 +23,7 @@ from tests.storage.inspection.directories import (
     repaired,
     spoilt,
 )
+from tests.storage.inspection.transactional import state, state_batch
 from tests.storage.logs import NOW_MS, Settings, append, batch
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
@@ -60,13 +62,22 @@ def contents() -> Contents:
             append(log, sent)
         log.write()
     assert log.last_stable_offset < log.next_offset
+    state_topic = topics.create(STATE_TOPIC, ids(600)(), 1, {})
+    states = directory.create_partition(state_topic, 0, settings, now_ms=NOW_MS)
+    append(states, state_batch(*(state(f"id-{one}", one) for one in range(PRODUCERS))))
+    states.write()
     assert directory.close()
     files.sync_all()
     return contents_in(files)
 
 
 def names_of(contents: Contents, suffix: str) -> list[str]:
-    return sorted(name for name in contents if name.endswith(suffix) and contents[name])
+    """Files of the partition that have content."""
+    return sorted(
+        name
+        for name in contents
+        if name.startswith("orders") and name.endswith(suffix) and contents[name]
+    )
 
 
 def test_the_fixture_is_flawless(contents: Contents) -> None:

@@ -40,8 +40,17 @@ public final class TransactionHost {
         if (command.name.equals("open")) {
             Producer<String, String> opened = open(command);
             PRODUCERS.put(command.text("producer"), opened);
-            opened.initTransactions();
+            if (command.number("two-phase", 0) == 1) {
+                TwoPhase.init(opened, false);
+            } else {
+                opened.initTransactions();
+            }
             return null;
+        }
+        if (command.name.equals("recover")) {
+            Producer<String, String> opened = open(command);
+            PRODUCERS.put(command.text("producer"), opened);
+            return TwoPhase.recover(opened);
         }
         if (command.name.equals("read")) {
             return read(command);
@@ -63,6 +72,8 @@ public final class TransactionHost {
                     .offset();
             case "copy":
                 return copy(command, producer);
+            case "prepare":
+                return TwoPhase.prepare(producer);
             case "commit":
                 producer.commitTransaction();
                 return null;

@@ -1,4 +1,5 @@
-"""A cluster as `triglot groups` asks it: groups of their coordinators, partitions of their leaders.
+"""A cluster as commands ask it: groups and transactional ids of their coordinators, partitions of
+their leaders.
 
 Connections, versions and repeated attempts are the client's. A command is for somebody who waits:
 what is not ready yet is asked again until the timeout, but a connection that is lost ends it.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from client.committing import coordinator
+from client.committing import GROUP, KINDS, coordinator
 from client.errors import Unreachable
 from client.fetching import EARLIEST as EARLIEST
 from client.fetching import LATEST as LATEST
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from protocol.schema import Message
 
 Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
-CLIENT_ID = b"triglot-groups"
 SOON = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -51,14 +52,15 @@ class Cluster:
     ErrorCode in the place of its result.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, timeout_s: float, client_id: bytes) -> None:
         self._router = Router(
-            written(host, port), timeout_s=timeout_s, client_id=CLIENT_ID, reconnects=False
+            written(host, port), timeout_s=timeout_s, client_id=client_id, reconnects=False
         )
 
-    def offers(self, kind: type[Message]) -> bool:
-        """Whether such a request can be sent to the broker that is asked first."""
-        return self._router.patiently(self._router.any).offers(kind)
+    def offers(self, kind: type[Message], *, oldest: int = 0) -> bool:
+        """Whether such a request can be sent to the broker that is asked first, in this version or
+        a newer one."""
+        return self._router.patiently(self._router.any).offers(kind, oldest)
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics of these names that exist."""
@@ -73,10 +75,10 @@ class Cluster:
     def on_each_broker(
         self, ask: Callable[[Connection], Answer], code_of: Callable[[Answer], int]
     ) -> list[tuple[Connection, Answer]]:
-        """The answer of each broker that the cluster has now, asked again while its groups load."""
+        """The answer of each broker that the cluster has now, asked again while it loads."""
 
         def attempt(connection: Connection) -> Answer:
-            return _ready(ask(connection), code_of, f"{connection.address}: ListGroups")
+            return _ready(ask(connection), code_of, connection.address)
 
         patiently = self._router.patiently
         return [
@@ -85,15 +87,56 @@ class Cluster:
         ]
 
     def coordinated(
-        self, group: str, ask: Callable[[Connection], Answer], code_of: Callable[[Answer], int]
+        self,
+        key: str,
+        ask: Callable[[Connection], Answer],
+        code_of: Callable[[Answer], int],
+        *,
+        kind: int = GROUP,
+        soon: frozenset[ErrorCode] = SOON,
     ) -> Answer:
-        """The answer of the group's coordinator, which is looked for and asked again while it is
-        only about to be it. Its other errors are the caller's."""
+        """The answer of the coordinator of a group, or of a transactional id. It is looked for, and
+        asked again while it is only about to be it, or says another of `soon`. Its other errors are
+        the caller's."""
 
         def attempt() -> Answer:
-            return _ready(ask(coordinator(self._router, group)), code_of, f"group '{group}'")
+            connection = coordinator(self._router, key, kind)
+            return _ready(ask(connection), code_of, f"{KINDS[kind]} '{key}'", soon)
 
         return self._router.patiently(attempt)
+
+    def all_partitions(self) -> dict[TopicPartition, int]:
+        """Every partition of every topic with the id of its leader, -1 for none."""
+        topics = self._router.patiently(lambda: self._router.learn(None))
+        return {
+            TopicPartition(name, index): leader
+            for name, topic in topics.items()
+            for index, leader in topic.leaders.items()
+        }
+
+    def patiently(self, attempt: Callable[[], Answer]) -> Answer:
+        """See `Router.patiently`."""
+        return self._router.patiently(attempt)
+
+    def by_leader(
+        self, places: Iterable[TopicPartition], results: dict[TopicPartition, Found | ErrorCode]
+    ) -> Iterator[tuple[Connection, list[TopicPartition]]]:
+        """Partitions by the broker to ask; one without such a broker gets its code in `results`."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        wanted = sorted(places)
+        topics = self.topics(place.topic for place in wanted)
+        for place in wanted:
+            topic = topics.get(place.topic)
+            leader = topic.leaders.get(place.partition) if topic else None
+            if leader is None:
+                results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                by_leader.setdefault(leader, []).append(place)
+        for leader, of_leader in by_leader.items():
+            try:
+                yield self._router.node(leader), of_leader
+            except Again:
+                results.update(dict.fromkeys(of_leader, ErrorCode.LEADER_NOT_AVAILABLE))
 
     def offsets(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -106,7 +149,7 @@ class Cluster:
         """
         places = list(partitions)
         results: dict[TopicPartition, int | ErrorCode] = {}
-        for connection, of_leader in self._by_leader(places, results):
+        for connection, of_leader in self.by_leader(places, results):
             attempt = partial(list_offsets, connection, of_leader, timestamp_ms, newest=None)
             found = self._router.patiently(attempt)
             for place, (code, offset) in found.items():
@@ -122,7 +165,7 @@ class Cluster:
         whole entry whatever the sizes are (KIP-74), the others may get nothing.
         """
         results: dict[TopicPartition, bytes | ErrorCode] = {}
-        for connection, places in self._by_leader(wanted, results):
+        for connection, places in self.by_leader(wanted, results):
             request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, topics=[])
             for topic, partitions in by_topic(places).items():
                 entries = [
@@ -144,28 +187,6 @@ class Cluster:
     def close(self) -> None:
         """Close all connections."""
         self._router.close()
-
-    def _by_leader(
-        self,
-        places: Iterable[TopicPartition],
-        results: dict[TopicPartition, int | ErrorCode] | dict[TopicPartition, bytes | ErrorCode],
-    ) -> Iterator[tuple[Connection, list[TopicPartition]]]:
-        """Partitions by the broker to ask; one without such a broker gets its code in `results`."""
-        by_leader: dict[int, list[TopicPartition]] = {}
-        wanted = sorted(places)
-        topics = self.topics(place.topic for place in wanted)
-        for place in wanted:
-            topic = topics.get(place.topic)
-            leader = topic.leaders.get(place.partition) if topic else None
-            if leader is None:
-                results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                by_leader.setdefault(leader, []).append(place)
-        for leader, of_leader in by_leader.items():
-            try:
-                yield self._router.node(leader), of_leader
-            except Again:
-                results.update(dict.fromkeys(of_leader, ErrorCode.LEADER_NOT_AVAILABLE))
 
     def _fetched(self, connection: Connection, request: FetchRequest) -> FetchResponse:
         def attempt() -> FetchResponse:
@@ -195,10 +216,15 @@ class Cluster:
         self.close()
 
 
-def _ready(answer: Answer, code_of: Callable[[Answer], int], who: str) -> Answer:
+def _ready(
+    answer: Answer,
+    code_of: Callable[[Answer], int],
+    who: str,
+    soon: frozenset[ErrorCode] = SOON,
+) -> Answer:
     """The answer, unless its code says that it is to be asked for again. Raises Again."""
     code = code_of(answer)
-    if code in SOON:
+    if code in soon:
         raise Again(Unreachable(f"{who}: {said(code)}"))
     return answer
 
