@@ -24,10 +24,11 @@ LATER = (
     *("client", "structlog", "rich", "numpy", "pyarrow", "pyspark"),
     *("importlib.metadata", "argparse", "dataclasses", "difflib", "json", "tomllib", "unittest"),
     "uuid",
+    *("cryptography", "hashlib", "hmac", "ipaddress", "jwt"),
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
 
-MODULES_MAX = 303
+MODULES_MAX = 304
 """Modules of ours that a start imports."""
 
 
