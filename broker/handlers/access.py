@@ -5,7 +5,8 @@ made for each topic, group or transactional id of a request is in the handler, w
 others all the same; it stands here so that nobody has to look for it (docs/access.md is made of
 this table).
 
-An API that is not in the table is answered to nobody while there is an authorizer.
+An API that is not in the table is answered to nobody while there is an authorizer. What is asked on
+the listeners of the controller alone is checked by its handlers (`ON_CONTROLLERS`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     2: (_each(Operation.DESCRIBE, _TOPIC),),
     3: (
         _each(Operation.DESCRIBE, _TOPIC, "without it a topic is not there"),
-        _each(Operation.CREATE, _TOPIC, "of the topic or the cluster, to create what is missing"),
+        _each(Operation.CREATE, _TOPIC, "to create what is missing; or the next"),
+        Check(Operation.CREATE, ResourceType.CLUSTER),
     ),
     8: (_group(Operation.READ), _each(Operation.READ, _TOPIC)),
     9: (_each(Operation.DESCRIBE, _GROUP), _each(Operation.DESCRIBE, _TOPIC)),
@@ -72,16 +74,21 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     13: (_group(Operation.READ),),
     14: (_group(Operation.READ),),
     15: (_each(Operation.DESCRIBE, _GROUP),),
-    16: (_each(Operation.DESCRIBE, _GROUP, "or of the cluster, which shows all"),),
+    16: (
+        _each(Operation.DESCRIBE, _GROUP, "without it a group is not there"),
+        Check(Operation.DESCRIBE, ResourceType.CLUSTER, None, "instead, for every group"),
+    ),
     17: (),
     18: (),
     19: (
-        _each(Operation.CREATE, _TOPIC, "or of the cluster"),
+        _each(Operation.CREATE, _TOPIC, "or the next"),
+        Check(Operation.CREATE, ResourceType.CLUSTER),
         _each(Operation.DESCRIBE_CONFIGS, _TOPIC, "to be told the settings of the new topic"),
     ),
     20: (
         _each(Operation.DESCRIBE, _TOPIC, "else it is not there"),
         _each(Operation.DELETE, _TOPIC),
+        Check(Operation.DELETE, ResourceType.CLUSTER, None, "instead of both, for every topic"),
     ),
     21: (_each(Operation.DELETE, _TOPIC),),
     22: (
@@ -94,11 +101,21 @@ CHECKS: dict[int, tuple[Check, ...]] = {
             "if it names none; the right to write to any topic will do",
         ),
     ),
-    23: (_each(Operation.DESCRIBE, _TOPIC),),
-    24: (_each(Operation.WRITE, _ID), _each(Operation.WRITE, _TOPIC)),
+    23: (
+        _each(Operation.DESCRIBE, _TOPIC),
+        Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, None, "instead, for every topic"),
+    ),
+    24: (
+        _each(Operation.WRITE, _ID, "up to version 3"),
+        _each(Operation.WRITE, _TOPIC, "up to version 3"),
+        Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, None, "from version 4 on, alone"),
+    ),
     25: (_transactional_id(Operation.WRITE), _group(Operation.READ)),
     26: (_transactional_id(Operation.WRITE),),
-    27: (Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, None, "or ALTER"),),
+    27: (
+        Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, None, "or the next"),
+        Check(Operation.ALTER, ResourceType.CLUSTER),
+    ),
     28: (
         _transactional_id(Operation.WRITE),
         _group(Operation.READ),
@@ -141,13 +158,18 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     51: (_cluster(Operation.ALTER),),
     55: (_cluster(Operation.DESCRIBE),),
     57: (_cluster(Operation.ALTER),),
-    60: (),
+    60: (
+        Check(Operation.DESCRIBE, ResourceType.CLUSTER, None, "to be told what one may do to it"),
+    ),
     61: (_each(Operation.READ, _TOPIC),),
     64: (_cluster(Operation.ALTER),),
     65: (_each(Operation.DESCRIBE, _ID),),
     66: (_each(Operation.DESCRIBE, _ID, "without it an id is not there"),),
-    68: (_group(Operation.READ),),
-    69: (_each(Operation.DESCRIBE, _GROUP), _each(Operation.DESCRIBE, _TOPIC)),
+    68: (_group(Operation.READ), _each(Operation.DESCRIBE, _TOPIC, "those of a subscription")),
+    69: (
+        _each(Operation.DESCRIBE, _GROUP),
+        _each(Operation.DESCRIBE, _TOPIC, "all that the members read"),
+    ),
     71: (),
     72: (),
     74: (_cluster(Operation.DESCRIBE_CONFIGS),),
@@ -156,9 +178,16 @@ CHECKS: dict[int, tuple[Check, ...]] = {
 """By the key of the API; none where everybody may ask."""
 
 
+ON_CONTROLLERS: dict[int, tuple[Check, ...]] = {
+    1: (Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+    59: (Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+    60: (Check(Operation.ALTER, ResourceType.CLUSTER),),
+}
+"""What is asked otherwise, or only, on the listeners of the controller; by the handlers."""
+
 WHOLE = {
     key: tuple((check, check.name) for check in checks if check.name is not None)
-    for key, checks in CHECKS.items()
+    for key, checks in (ON_CONTROLLERS | CHECKS).items()
 }
 """The checks that are made here."""
 

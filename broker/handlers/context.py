@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
     from broker.security.authorizer import Authorizer
+    from broker.security.principal import Principal
     from broker.workers import Worker
     from protocol.connection import Request, Routes
     from storage.data_dir import DataDirectory
@@ -108,6 +109,7 @@ class Context(Parts):
     __slots__ = (
         "_decided_in",
         "_decisions",
+        "_principal",
         "authenticator",
         "client_id",
         "listener",
@@ -117,7 +119,6 @@ class Context(Parts):
         "now_ms",
         "peer_host",
         "peer_port",
-        "principal",
         "routes",
         "security_protocol",
         "software_name",
@@ -140,8 +141,7 @@ class Context(Parts):
         self._decisions: dict[tuple[int, int, str], bool] = {}
         self._decided_in = -1
         """The generation of rules that the decisions are of."""
-        self.principal = ANONYMOUS
-        """In whose name the client acts."""
+        self._principal = ANONYMOUS
         self.authenticator: Authenticator | None = None
         """Where the listener asks for authentication by SASL."""
         self.client_id: str | None = None
@@ -150,6 +150,16 @@ class Context(Parts):
         self.misreads_old_entries = False
         """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
         self.now_ms = 0
+
+    @property
+    def principal(self) -> Principal:
+        """In whose name the client acts."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        self._principal = principal
+        self._decisions.clear()
 
     def allows(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether this client may do this to the resource (`protocol.acls`)."""
@@ -164,7 +174,7 @@ class Context(Parts):
         allowed = decisions.get(question)
         if allowed is None:
             allowed = decisions[question] = authorizer.allows(
-                self.principal, self.peer_host, operation, resource_type, name
+                self._principal, self.peer_host, operation, resource_type, name
             )
         return allowed
 

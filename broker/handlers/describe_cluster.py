@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -26,6 +27,7 @@ def describe_cluster(request: Request, ctx: Context) -> DescribeClusterResponse:
 
 def describe_controllers(request: Request, ctx: Context) -> DescribeClusterResponse:
     """On a listener of the controller."""
+    ctx.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.version < ENDPOINT_TYPE_SINCE:
         raise KafkaError(code=ErrorCode.INVALID_REQUEST)  # 114 is newer than version 0
     return _described(request.message, ctx, CONTROLLERS)

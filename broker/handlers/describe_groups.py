@@ -21,9 +21,13 @@ GroupResult = DescribeGroupsResponse.Group
 
 def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
     message: DescribeGroupsRequest = request.message
-    return DescribeGroupsResponse(
-        groups=[_describe(group_id, request.version, ctx) for group_id in message.groups]
-    )
+    entries = [_describe(group_id, request.version, ctx) for group_id in message.groups]
+    if message.include_authorized_operations:
+        for entry in entries:
+            if entry.error_code == ErrorCode.NONE:
+                operations = ctx.operations(ResourceType.GROUP, entry.group_id)
+                entry.authorized_operations = operations
+    return DescribeGroupsResponse(groups=entries)
 
 
 def _describe(group_id: str, version: int, ctx: Context) -> GroupResult:

@@ -47,18 +47,14 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
                 continue
             if name == cursor.topic_name:
                 first = cursor.partition_index
-        topic = topics.by_name.get(name) if ctx.may_describe(name) else None
+        if not ctx.may_describe(name):
+            response.topics.append(_missing(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        topic = topics.by_name.get(name)
         if topic is None:
-            response.topics.append(
-                TopicResult(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if ctx.may_describe(name)
-                    else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    name=name,
-                    topic_id=ZERO_UUID,
-                    partitions=[],
-                )
-            )
+            entry = _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            entry.topic_authorized_operations = ctx.operations(ResourceType.TOPIC, name)
+            response.topics.append(entry)
             continue
         last = min(len(topic.partitions), first + left)
         if left > 0:
@@ -70,6 +66,10 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
             )
             break
     return response
+
+
+def _missing(name: str, code: ErrorCode) -> TopicResult:
+    return TopicResult(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[])
 
 
 def _describe(topic: Topic, first: int, end: int, ctx: Context) -> TopicResult:

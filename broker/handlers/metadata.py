@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_SINCE = 12
 
+SHOWN = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Codes of topics of which a client is told what it may do; it may describe them."""
+
 TopicResult = MetadataResponse.Topic
 
 
@@ -66,8 +69,7 @@ def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) 
     host, port = ctx.advertised()
     if message.include_topic_authorized_operations:
         for entry in entries:
-            if entry.error_code == ErrorCode.NONE:
-                assert entry.name is not None
+            if entry.name is not None and entry.error_code in SHOWN:
                 entry.topic_authorized_operations = ctx.operations(ResourceType.TOPIC, entry.name)
     response = MetadataResponse(
         brokers=[

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from protocol.connection import Request
 
+WHOLE_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NOTHING = -1
@@ -38,7 +39,12 @@ def offset_fetch(request: Request, ctx: Context) -> Any:
             groups=[_group(asked, message, version, ctx, unsynced) for asked in message.groups]
         )
     else:
-        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, message.group_id)
+        allowed = ctx.allows(Operation.DESCRIBE, ResourceType.GROUP, message.group_id)
+        if not allowed and version >= WHOLE_ERROR_SINCE:
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return OffsetFetchResponse(error_code=code, topics=[])
+        if not allowed:
+            raise KafkaError(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         shard = _shard(message.group_id, ctx, unsynced)
         response = OffsetFetchResponse(topics=_old_topics(shard, message, version, ctx))
     if not unsynced:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.acls import Operation, ResourceType
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -24,11 +24,17 @@ PartitionResult = OffsetForLeaderEpochResponse.Topic.Partition
 
 def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEpochResponse:
     message: OffsetForLeaderEpochRequest = request.message
+    all_shown = ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
-                partitions=[_find(topic.topic, asked, ctx) for asked in topic.partitions],
+                partitions=[
+                    _find(topic.topic, asked, ctx)
+                    if all_shown or ctx.may_describe(topic.topic)
+                    else _refused(asked)
+                    for asked in topic.partitions
+                ],
             )
             for topic in message.topics
         ]
@@ -39,9 +45,7 @@ def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
     partition = ctx.topics.partition(name, asked.partition)
     code = ErrorCode.NONE
     epoch, end_offset = -1, -1
-    if not ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif partition is None:
+    if partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif asked.current_leader_epoch not in (-1, partition.log.leader_epoch):
         code = (
@@ -53,4 +57,13 @@ def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
         epoch, end_offset = partition.log.end_offset_for(asked.leader_epoch)
     return PartitionResult(
         error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+    )
+
+
+def _refused(asked: Asked) -> PartitionResult:
+    return PartitionResult(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        partition=asked.partition,
+        leader_epoch=-1,
+        end_offset=-1,
     )

@@ -155,8 +155,10 @@ def _answered_single(version: int, named: bytes, entry: PartitionResult) -> Answ
 
 
 def _name_of(topic: Topic | None, named: bytes | str) -> str:
-    """The name in the log of a topic that may not exist."""
-    return str(named) if topic is None else topic.name
+    """The name of a topic that may not exist."""
+    if topic is not None:
+        return topic.name
+    return named if isinstance(named, str) else named.decode("utf-8", "surrogateescape")
 
 
 def _produce_all(

@@ -47,6 +47,7 @@ COORDINATOR_CODES = {
 def txn_offset_commit(request: Request, ctx: Context) -> Any:
     message: TxnOffsetCommitRequest = request.message
     accepted: list[Entry] = []
+    answered: list[Answered] = []
     try:
         if not message.group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
@@ -66,7 +67,7 @@ def txn_offset_commit(request: Request, ctx: Context) -> Any:
             )
     except KafkaError as error:
         ctx.refused_commit(message.group_id, error, client_id=request.client_id)
-        return _refused(request, error.code)
+        return _refused_but_closed(request, error.code, answered)
     response = TxnOffsetCommitResponse(topics=answered)
     if shard.is_durable:
         return response
@@ -137,6 +138,18 @@ def _sort_out(
 
 def _refused(request: Request, code: int) -> TxnOffsetCommitResponse:
     return refused(request.message, code_for(TXN_OFFSET_COMMIT, request.version, code))
+
+
+def _refused_but_closed(
+    request: Request, code: int, answered: list[Answered]
+) -> TxnOffsetCommitResponse:
+    """Topics that the client may not read keep their own code."""
+    response = _refused(request, code)
+    for told, found in zip(response.topics, answered, strict=False):
+        for entry, own in zip(told.partitions, found.partitions, strict=True):
+            if own.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                entry.error_code = own.error_code
+    return response
 
 
 def _not_synced(
