@@ -161,8 +161,11 @@ class Context(Parts):
         self._principal = principal
         self._decisions.clear()
 
-    def allows(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether this client may do this to the resource (`protocol.acls`)."""
+    def allows(
+        self, operation: int, resource_type: int, name: str, *, silent: bool = False
+    ) -> bool:
+        """Whether this client may do this to the resource (`protocol.acls`). A denial is said in
+        the log unless it is to be `silent`: nothing was asked for that it keeps from the client."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
@@ -176,6 +179,8 @@ class Context(Parts):
             allowed = decisions[question] = authorizer.allows(
                 self._principal, self.peer_host, operation, resource_type, name
             )
+        if not allowed and not silent:
+            authorizer.denied(self._principal, self.peer_host, operation, resource_type, name)
         return allowed
 
     def require(self, operation: int, resource_type: int, name: str) -> None:
@@ -190,23 +195,23 @@ class Context(Parts):
         return sum(
             1 << operation
             for operation in OPERATIONS[resource_type]
-            if self.allows(operation, resource_type, name)
+            if self.allows(operation, resource_type, name, silent=True)
         )
 
     def may_read(self, topic: str) -> bool:
         """Whether this client may read the records of a topic."""
         return self.allows(Operation.READ, ResourceType.TOPIC, topic)
 
-    def may_describe(self, topic: str) -> bool:
+    def may_describe(self, topic: str, *, silent: bool = False) -> bool:
         """Whether a topic of this name is there for this client."""
-        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic, silent=silent)
 
     def may_create(self, topic: str) -> bool:
         """Whether this client may create a topic of this name: a right of the cluster, or of the
         topic."""
-        return self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self.allows(
-            Operation.CREATE, ResourceType.TOPIC, topic
-        )
+        return self.allows(
+            Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, silent=True
+        ) or self.allows(Operation.CREATE, ResourceType.TOPIC, topic)
 
     def may_write_idempotently(self) -> bool:
         """Whether this client may have a producer id: whoever may write to some topic may
@@ -214,15 +219,15 @@ class Context(Parts):
         authorizer = self.authorizer
         return (
             authorizer is None
-            or self.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
             or authorizer.allows_some(
-                self.principal, self.peer_host, Operation.WRITE, ResourceType.TOPIC
+                self._principal, self.peer_host, Operation.WRITE, ResourceType.TOPIC
             )
+            or self.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
         )
 
     def cluster_operations(self) -> int:
         """What it may do to the cluster; nothing is told to one who may not describe it."""
-        if not self.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        if not self.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, silent=True):
             return 0
         return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 

@@ -117,7 +117,9 @@ class _Plans:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         self.wanted.append(NewTopic(asked.name, partition_count, overrides))
         self._metric_names.add(asked.name)
-        if not self._ctx.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
+        if not self._ctx.allows(
+            Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name, silent=True
+        ):
             return TopicResult(
                 name=asked.name,
                 topic_id=ZERO_UUID,

@@ -94,7 +94,7 @@ def _meant(name: str | None, topic_id: bytes, ctx: Context) -> object:
 
 def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
     topics = ctx.topics
-    any_topic = ctx.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
+    any_topic = ctx.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, silent=True)
     if not ctx.settings.current.delete_topic_enable:
         raise KafkaError(code=ErrorCode.TOPIC_DELETION_DISABLED)
     if (name is None) == (topic_id == ZERO_UUID):

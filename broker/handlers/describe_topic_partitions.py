@@ -35,7 +35,9 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
             f"cursor at partition {cursor.partition_index}", code=ErrorCode.INVALID_REQUEST
         )
     named = {asked.name for asked in message.topics}
-    names = sorted(named or (name for name in topics.by_name if ctx.may_describe(name)))
+    names = sorted(
+        named or (name for name in topics.by_name if ctx.may_describe(name, silent=True))
+    )
     left = MAX_PARTITIONS_PER_PAGE
     if message.response_partition_limit > 0:
         left = min(left, message.response_partition_limit)

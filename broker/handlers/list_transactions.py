@@ -48,7 +48,9 @@ def list_transactions(request: Request, ctx: Context) -> ListTransactionsRespons
             transactional_id: now
             for transactional_id, now in transactions.runtime.all()
             if _is_wanted(now, message, ctx.now_ms)
-            and ctx.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            and ctx.allows(
+                Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id, silent=True
+            )
         }
     names = frozenset(found)
     if message.transactional_id_pattern:

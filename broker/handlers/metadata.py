@@ -39,7 +39,11 @@ def metadata(request: Request, ctx: Context) -> Any:
         request.version < NULL_MEANS_ALL_SINCE and not message.topics
     )
     if wants_all:
-        entries = [_describe(topic, ctx) for topic in ctx.topics if ctx.may_describe(topic.name)]
+        entries = [
+            _describe(topic, ctx)
+            for topic in ctx.topics
+            if ctx.may_describe(topic.name, silent=True)
+        ]
     else:
         assert message.topics is not None
         if request.version < TOPIC_IDS_SINCE and any(

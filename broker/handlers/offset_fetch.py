@@ -83,7 +83,7 @@ def _group(
             topic = by_name.get(name)
             if topic is None and version >= TOPIC_IDS_SINCE:
                 continue  # which has no id any more
-            if not ctx.may_describe(name):
+            if not ctx.may_describe(name, silent=True):
                 continue
             entries = _partitions(shard, group_id, name, indexes, stable, new_partition)
             topics.append(
@@ -123,7 +123,7 @@ def _old_topics(
         wanted = [
             (name, indexes)
             for name, indexes in _everything(shard, group_id).items()
-            if ctx.may_describe(name)
+            if ctx.may_describe(name, silent=True)
         ]
     else:
         wanted = [(one.name, one.partition_indexes) for one in message.topics]

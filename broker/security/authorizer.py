@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.security.audit import Audit
 from protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -52,6 +53,7 @@ class Authorizer:
         self, acls: AclTable, *, super_users: Collection[str], open_without_rules: bool
     ) -> None:
         self._acls = acls
+        self._audit = Audit()
         self._super_users = frozenset(super_users)
         self._open_without_rules = open_without_rules
 
@@ -70,6 +72,13 @@ class Authorizer:
     ) -> bool:
         """Whether this principal may do this from this address."""
         return self.decide(principal, host, operation, resource_type, name).allowed
+
+    def denied(
+        self, principal: Principal, host: str, operation: int, resource_type: int, name: str
+    ) -> None:
+        """Say in the log that something that was asked for was not allowed."""
+        decision = self.decide(principal, host, operation, resource_type, name)
+        self._audit.denied(principal, host, operation, resource_type, name, decision)
 
     def decide(
         self,

@@ -122,7 +122,7 @@ def _prepare(administrator: Caller) -> None:
         _wait_until(administrator, name, there=True)
     offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
     for group in GROUPS:
-        fields = {
+        fields: dict[str, Any] = {
             "group_id": group,
             "topics": [{"name": name, "partitions": [offset]} for name in ("t", "u")],
         }
