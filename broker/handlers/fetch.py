@@ -259,10 +259,19 @@ class _Reading:
             return None
         return topic.partitions[wanted.index]
 
+    def _may_read(self, wanted: FetchPartition) -> bool:
+        """Whether this client may; what has an unknown id is not there for anybody."""
+        name = wanted.topic
+        if isinstance(name, bytes):
+            topic = self._ctx.topics.by_id.get(name)
+            if topic is None:
+                return True
+            name = topic.name
+        return self._ctx.may_read(name)
+
     def _read(self, wanted: FetchPartition) -> PartitionResult:
         partition = self._partition(wanted)
-        name = wanted.topic if partition is None else partition.topic.name
-        if isinstance(name, str) and not self._ctx.may_read(name):
+        if self._ctx.authorizer is not None and not self._may_read(wanted):
             return self._error(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
             return self._error(

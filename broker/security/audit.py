@@ -18,8 +18,8 @@ from protocol.acls import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.security.authorizer import Decision
     from broker.security.principal import Principal
+    from protocol.logdata.metadata import AccessControlEntryRecord
 
 LINES_MAX = 60
 """Lines about one principal in a minute."""
@@ -43,24 +43,24 @@ class Audit:
         operation: int,
         resource_type: int,
         name: str,
-        decision: Decision,
+        rule: AccessControlEntryRecord | None,
+        reason: str,
     ) -> None:
-        """Something was not allowed."""
+        """Something was not allowed, by a rule or for want of one."""
         who = str(principal)
         if not self._is_due(who, (operation, resource_type, name)):
             say = logs.debug
         else:
             say = logs.warning
-        rule = decision.rule
         say(
             "access denied",
             principal=who,
             address=host,
             operation=OPERATION_NAMES[operation],
             resource=f"{RESOURCE_TYPE_NAMES[resource_type]} {name!r}",
-            reason=decision.reason
+            reason=reason
             if rule is None
-            else f"{decision.reason}: {PATTERN_TYPE_NAMES[rule.pattern_type]} "
+            else f"{reason}: {PATTERN_TYPE_NAMES[rule.pattern_type]} "
             f"{rule.resource_name!r} of {rule.principal} from {rule.host}",
         )
 

@@ -77,8 +77,8 @@ class Authorizer:
         self, principal: Principal, host: str, operation: int, resource_type: int, name: str
     ) -> None:
         """Say in the log that something that was asked for was not allowed."""
-        decision = self.decide(principal, host, operation, resource_type, name)
-        self._audit.denied(principal, host, operation, resource_type, name, decision)
+        _, rule, reason = self.decide(principal, host, operation, resource_type, name)
+        self._audit.denied(principal, host, operation, resource_type, name, rule, reason)
 
     def decide(
         self,

@@ -49,8 +49,8 @@ class Log:
         self, name: str, principal: Principal = ALICE, operation: int = Operation.READ
     ) -> None:
         kind = ResourceType.TOPIC
-        decision = AUTHORIZER.decide(principal, "10.0.0.1", operation, kind, name)
-        self.audit.denied(principal, "10.0.0.1", operation, kind, name, decision)
+        _, rule, reason = AUTHORIZER.decide(principal, "10.0.0.1", operation, kind, name)
+        self.audit.denied(principal, "10.0.0.1", operation, kind, name, rule, reason)
 
 
 @pytest.fixture
