@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,6 @@ from broker.security.principal import Principal
 from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.logdata.metadata import AccessControlEntryRecord
 from storage.metadata.acl_table import AclTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 TABLE = AclTable()
@@ -54,7 +51,7 @@ class Log:
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(monkeypatch)
 
 

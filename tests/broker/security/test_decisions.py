@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.handlers.context import DECISIONS_MAX, PARTS, Context, Parts
@@ -13,6 +15,7 @@ from storage.metadata.acl_table import AclTable
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 TOPIC = ResourceType.TOPIC
+NO_ROUTES: Any = {}
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def context(table: AclTable) -> Context:
     for name in PARTS:
         setattr(parts, name, None)
     parts.authorizer = Authorizer(table, super_users=(), open_without_rules=False)
-    made = Context(parts, "PLAINTEXT", {}, peer=("10.0.0.1", 1), local=("10.0.0.2", 2))
+    made = Context(parts, "PLAINTEXT", NO_ROUTES, peer=("10.0.0.1", 1), local=("10.0.0.2", 2))
     made.principal = ALICE
     return made
 
