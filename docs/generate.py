@@ -1,7 +1,8 @@
 """Writes the pages that are made from declarations: `python -m docs.generate`, or `make docs`.
 
 docs/config.md comes from the declarations of the settings, docs/apis.md from the registry of APIs,
-the table of handlers and the sentence at the head of each, docs/clients.md from what real clients
+the table of handlers and the sentence at the head of each, docs/access.md from the table of what
+each asks of the authorizer, docs/clients.md from what real clients
 did when they were last tried.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from broker.network.controller_handlers import CONTROLLER_HANDLERS
 from broker.network.dispatch import served
 from config.documentation import page as config_page
+from docs.access_page import access_page
 from docs.clients_page import clients_page
 from protocol.registry import APIS
 
@@ -115,6 +117,7 @@ def first_sentence(handler: Any) -> str:
 def pages() -> dict[str, str]:
     """Path below the checkout, and what that page says."""
     return {
+        "docs/access.md": access_page(),
         "docs/apis.md": apis_page(),
         "docs/clients.md": clients_page(),
         "docs/config.md": config_page(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinator.transactions.transaction import TV1, TV2
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.eras import ADD_PARTITIONS_TO_TXN, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -37,6 +38,8 @@ def add_partitions_to_txn(request: Request, ctx: Context) -> AddPartitionsToTxnR
     message: AddPartitionsToTxnRequest = request.message
     version = request.version
     if version >= SEVERAL_SINCE:
+        if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
             error_code=ErrorCode.NONE,
             results_by_transaction=[
@@ -82,12 +85,20 @@ def _results(asked: Asked, version: int, ctx: Context) -> list[TopicResult]:
 
 def _codes(asked: Asked, version: int, ctx: Context) -> Mapping[Place, int]:
     """The errors of partitions. Raises KafkaError for one of all of them."""
+    of_brokers = version >= SEVERAL_SINCE
+    if not of_brokers:
+        ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
     places = _places(asked.topics)
-    of_state = {place for place in places if place[0] == TRANSACTION_TOPIC}
-    if of_state:
+    closed = {
+        place
+        for place in places
+        if place[0] == TRANSACTION_TOPIC
+        or not (of_brokers or ctx.allows(Operation.WRITE, ResourceType.TOPIC, place[0]))
+    }
+    if closed:
         return {
             place: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if place in of_state
+            if place in closed
             else ErrorCode.OPERATION_NOT_ATTEMPTED
             for place in places
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.consumer.group import ConsumerGroup
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -20,9 +21,13 @@ GroupResult = ConsumerGroupDescribeResponse.Group
 
 def consumer_group_describe(request: Request, ctx: Context) -> ConsumerGroupDescribeResponse:
     message: ConsumerGroupDescribeRequest = request.message
-    return ConsumerGroupDescribeResponse(
-        groups=[_describe(group_id, ctx) for group_id in message.group_ids]
-    )
+    entries = [_describe(group_id, ctx) for group_id in message.group_ids]
+    if message.include_authorized_operations:
+        for entry in entries:
+            if entry.error_code == ErrorCode.NONE:
+                operations = ctx.operations(ResourceType.GROUP, entry.group_id)
+                entry.authorized_operations = operations
+    return ConsumerGroupDescribeResponse(groups=entries)
 
 
 def _describe(group_id: str, ctx: Context) -> GroupResult:
@@ -30,10 +35,17 @@ def _describe(group_id: str, ctx: Context) -> GroupResult:
     try:
         if not group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = groups.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return group.describe(groups.topics)
+            described = group.describe(groups.topics)
+            if not all(map(ctx.may_describe, _topics(described))):
+                raise KafkaError(
+                    "the group reads topics that this client may not describe",
+                    code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                )
+            return described
         known = group is not None or (shard is not None and group_id in shard.state.offsets)
         raise KafkaError(
             f"Group {group_id} {'is not a consumer group' if known else 'not found'}.",
@@ -50,3 +62,16 @@ def _describe(group_id: str, ctx: Context) -> GroupResult:
             assignor_name="",
             members=[],
         )
+
+
+def _topics(group: GroupResult) -> set[str]:
+    """What the members of a group read, or are to read."""
+    return {
+        name
+        for member in group.members
+        for name in (
+            *member.subscribed_topic_names,
+            *(one.topic_name for one in member.assignment.topic_partitions),
+            *(one.topic_name for one in member.target_assignment.topic_partitions),
+        )
+    }

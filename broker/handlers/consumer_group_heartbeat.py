@@ -24,6 +24,9 @@ def consumer_group_heartbeat(request: Request, ctx: Context) -> Any:
             ErrorCode.UNSUPPORTED_VERSION,
             "group.coordinator.rebalance.protocols does not name the consumer protocol",
         )
+    names = message.subscribed_topic_names or ()
+    if ctx.authorizer is not None and not all(map(ctx.may_describe, names)):
+        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
     try:
         shard, response = groups.consumer.heartbeat(message, ctx.caller(request))
     except KafkaError as error:

@@ -18,6 +18,7 @@ from broker.partitions.topic_names import MetricNames, check_name
 from broker.partitions.topics import MAX_PARTITIONS, NewTopic
 from config import ConfigError, TopicSettings
 from config.describe import topic_rows
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -103,6 +104,8 @@ class _Plans:
     def add(self, asked: Asked) -> TopicResult:
         """Its entry, without an id yet. Raises KafkaError."""
         settings = self._ctx.settings.current
+        if not self._ctx.may_create(asked.name):
+            raise KafkaError("Authorization failed.", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         self._check_name(asked.name)
         partition_count = _partition_count(asked, self._ctx)
         overrides = {one.name: one.value for one in asked.configs if one.value is not None}
@@ -115,6 +118,15 @@ class _Plans:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         self.wanted.append(NewTopic(asked.name, partition_count, overrides))
         self._metric_names.add(asked.name)
+        if not self._ctx.allows(
+            Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name, silent=True
+        ):
+            return TopicResult(
+                name=asked.name,
+                topic_id=ZERO_UUID,
+                error_code=ErrorCode.NONE,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
         return TopicResult(
             name=asked.name,
             topic_id=ZERO_UUID,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
 from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -52,6 +53,9 @@ def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
         except KafkaError as error:
             entry.error_code = code_for(DELETE_TOPICS, request.version, error.code)
             entry.error_message = str(error)
+            known = ctx.topics.by_id.get(topic_id) if name is None else None
+            if known is not None and ctx.may_describe(known.name):
+                entry.name = known.name
         else:
             found.append(topic)
     if found:
@@ -90,6 +94,7 @@ def _meant(name: str | None, topic_id: bytes, ctx: Context) -> object:
 
 def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
     topics = ctx.topics
+    any_topic = ctx.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, silent=True)
     if not ctx.settings.current.delete_topic_enable:
         raise KafkaError(code=ErrorCode.TOPIC_DELETION_DISABLED)
     if (name is None) == (topic_id == ZERO_UUID):
@@ -100,12 +105,18 @@ def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
         topic = topics.by_id.get(topic_id)
         if topic is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_ID)
+        if not any_topic and not ctx.may_describe(topic.name):
+            raise KafkaError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     else:
+        if not any_topic:
+            ctx.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
         topic = topics.by_name.get(name)
         if topic is None:
             raise KafkaError(
                 f"there is no topic '{name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
+    if not any_topic:
+        ctx.require(Operation.DELETE, ResourceType.TOPIC, topic.name)
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(
             f"'{topic.name}' holds the offsets of all groups; delete groups instead",

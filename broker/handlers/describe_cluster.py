@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata import CLUSTER_OPERATIONS
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -27,6 +27,7 @@ def describe_cluster(request: Request, ctx: Context) -> DescribeClusterResponse:
 
 def describe_controllers(request: Request, ctx: Context) -> DescribeClusterResponse:
     """On a listener of the controller."""
+    ctx.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.version < ENDPOINT_TYPE_SINCE:
         raise KafkaError(code=ErrorCode.INVALID_REQUEST)  # 114 is newer than version 0
     return _described(request.message, ctx, CONTROLLERS)
@@ -55,5 +56,5 @@ def _described(
         ],
     )
     if message.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.cluster_operations()
     return response

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.group import ClassicGroup
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -20,13 +21,18 @@ GroupResult = DescribeGroupsResponse.Group
 
 def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
     message: DescribeGroupsRequest = request.message
-    return DescribeGroupsResponse(
-        groups=[_describe(group_id, request.version, ctx) for group_id in message.groups]
-    )
+    entries = [_describe(group_id, request.version, ctx) for group_id in message.groups]
+    if message.include_authorized_operations:
+        for entry in entries:
+            if entry.error_code == ErrorCode.NONE:
+                operations = ctx.operations(ResourceType.GROUP, entry.group_id)
+                entry.authorized_operations = operations
+    return DescribeGroupsResponse(groups=entries)
 
 
 def _describe(group_id: str, version: int, ctx: Context) -> GroupResult:
     try:
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = ctx.groups.existing_shard(group_id)
     except KafkaError as error:
         return _entry(group_id, "", code=error.code)

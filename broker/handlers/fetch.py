@@ -67,7 +67,9 @@ Aborted = PartitionResult.AbortedTransaction
 def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | FetchWait:
     if request.message.__class__ is SingleFetch and not ctx.misreads_old_entries:
         most = ctx.settings.current.fetch_max_bytes
-        answer = find_records(request.message, request.version, ctx.topics, max_bytes=most)
+        answer = find_records(
+            request.message, request.version, ctx.topics, max_bytes=most, may_read=ctx.may_read
+        )
         if answer is not None:
             return answer
     message: FetchRequest = request.general_message()
@@ -260,8 +262,20 @@ class _Reading:
             return None
         return topic.partitions[wanted.index]
 
+    def _may_read(self, wanted: FetchPartition) -> bool:
+        """Whether this client may; what has an unknown id is not there for anybody."""
+        name = wanted.topic
+        if isinstance(name, bytes):
+            topic = self._ctx.topics.by_id.get(name)
+            if topic is None:
+                return True
+            name = topic.name
+        return self._ctx.may_read(name)
+
     def _read(self, wanted: FetchPartition) -> PartitionResult:
         partition = self._partition(wanted)
+        if self._ctx.authorizer is not None and not self._may_read(wanted):
+            return self._error(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
             return self._error(
                 wanted,

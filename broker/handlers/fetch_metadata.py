@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from broker.fetching.waiting import FetchProgress, FetchWait
 from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -43,6 +44,7 @@ Asked = FetchRequest.Topic.Partition
 
 def fetch_metadata(request: Request, ctx: Context) -> FetchResponse | FetchWait:
     message: FetchRequest = request.general_message()
+    ctx.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_other_cluster(ctx, message.cluster_id):
         raise KafkaError(code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if not _is_of_metadata(request):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -36,6 +37,7 @@ Asked = FetchSnapshotRequest.Topic.Partition
 
 def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
     message: FetchSnapshotRequest = request.message
+    ctx.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_other_cluster(ctx, message.cluster_id):
         raise KafkaError(code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:

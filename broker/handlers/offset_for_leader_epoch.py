@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -23,11 +24,19 @@ PartitionResult = OffsetForLeaderEpochResponse.Topic.Partition
 
 def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEpochResponse:
     message: OffsetForLeaderEpochRequest = request.message
+    all_shown = ctx.allows(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, silent=True
+    )
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
-                partitions=[_find(topic.topic, asked, ctx) for asked in topic.partitions],
+                partitions=[
+                    _find(topic.topic, asked, ctx)
+                    if all_shown or ctx.may_describe(topic.topic)
+                    else _refused(asked)
+                    for asked in topic.partitions
+                ],
             )
             for topic in message.topics
         ]
@@ -50,4 +59,13 @@ def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
         epoch, end_offset = partition.log.end_offset_for(asked.leader_epoch)
     return PartitionResult(
         error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+    )
+
+
+def _refused(asked: Asked) -> PartitionResult:
+    return PartitionResult(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        partition=asked.partition,
+        leader_epoch=-1,
+        end_offset=-1,
     )

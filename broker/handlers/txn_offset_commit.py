@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from broker.handlers.offset_commit import metadata_length
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from broker.pending import Durable
+from protocol.acls import Operation, ResourceType
 from protocol.eras import TXN_OFFSET_COMMIT, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
@@ -46,6 +47,7 @@ COORDINATOR_CODES = {
 def txn_offset_commit(request: Request, ctx: Context) -> Any:
     message: TxnOffsetCommitRequest = request.message
     accepted: list[Entry] = []
+    answered: list[Answered] = []
     try:
         if not message.group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
@@ -65,7 +67,7 @@ def txn_offset_commit(request: Request, ctx: Context) -> Any:
             )
     except KafkaError as error:
         ctx.refused_commit(message.group_id, error, client_id=request.client_id)
-        return _refused(request, error.code)
+        return _refused_but_closed(request, error.code, answered)
     response = TxnOffsetCommitResponse(topics=answered)
     if shard.is_durable:
         return response
@@ -73,7 +75,11 @@ def txn_offset_commit(request: Request, ctx: Context) -> Any:
 
 
 def _is_known(code: int) -> bool:
-    return code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return code not in (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
 
 
 def _join(message: TxnOffsetCommitRequest, version: int, shard: Shard, ctx: Context) -> None:
@@ -104,11 +110,15 @@ def _sort_out(
     for asked in message.topics:
         topic = topics.by_id.get(asked.topic_id) if by_id else topics.by_name.get(asked.name)
         count = 0 if topic is None else len(topic.partitions)
+        name = topic.name if topic is not None else asked.name
+        allowed = not name or ctx.allows(Operation.READ, ResourceType.TOPIC, name)
         entries = []
         for one in asked.partitions:
             index, metadata = one.partition_index, one.committed_metadata
             code = ErrorCode.NONE
-            if topic is None or not 0 <= index < count:
+            if not allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or not 0 <= index < count:
                 code = (
                     ErrorCode.UNKNOWN_TOPIC_ID
                     if by_id and topic is None
@@ -128,6 +138,18 @@ def _sort_out(
 
 def _refused(request: Request, code: int) -> TxnOffsetCommitResponse:
     return refused(request.message, code_for(TXN_OFFSET_COMMIT, request.version, code))
+
+
+def _refused_but_closed(
+    request: Request, code: int, answered: list[Answered]
+) -> TxnOffsetCommitResponse:
+    """Topics that the client may not read keep their own code."""
+    response = _refused(request, code)
+    for told, found in zip(response.topics, answered, strict=False):
+        for entry, own in zip(told.partitions, found.partitions, strict=True):
+            if own.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                entry.error_code = own.error_code
+    return response
 
 
 def _not_synced(

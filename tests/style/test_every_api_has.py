@@ -61,6 +61,7 @@ def test_the_handler_of_an_api_for_clients_has_its_name() -> None:
 
 
 SHARED_BY_HANDLERS = {
+    "access",
     "config_resources",
     "context",
     "metadata_changes",
