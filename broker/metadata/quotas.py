@@ -1,4 +1,4 @@
-"""Client quotas: who they are for, and which there are. They are kept and have no effect yet.
+"""Client quotas: who they are for, and which there are. What they do is in `client_quotas`.
 
 An entity is a user, a client id, both, or an IP address; the name None is the default of its type.
 What is refused is what Kafka 3.9 refuses, and a few things besides that it should (said below).
