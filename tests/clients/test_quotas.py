@@ -204,7 +204,7 @@ def _per_second(seconds: float, step: Callable[[], int]) -> float:
 def test_librdkafka_produces_and_consumes_at_its_quota(
     new_server: Callable[..., ServerProcess], name: str
 ) -> None:
-    server, rate, record = new_server(quota_window_num="3"), 200_000.0, 2_000
+    server, rate, record = new_server(quota_window_num="2"), 200_000.0, 2_000
     with Caller(server.host, server.port, client_id="admin") as admin:
         admin.create_topic(name)
         quotas = {"producer_byte_rate": rate, "consumer_byte_rate": rate}
@@ -232,7 +232,7 @@ def test_librdkafka_produces_and_consumes_at_its_quota(
         producer.poll(0.05)
         return delivered - before
 
-    _per_second(4, produce)
+    _per_second(2, produce)
     assert _per_second(8, produce) == pytest.approx(rate, rel=0.15)
     producer.flush()
 
