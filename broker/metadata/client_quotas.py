@@ -16,18 +16,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.metadata.quotas import CLIENT_ID, IP, USER
-from broker.metadata.rates import Rate, TokenBucket, Windows
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from broker.metadata.rates import Rate, TokenBucket
     from config import BrokerSettings
     from storage.metadata.image import QuotaEntity
 
     Client = tuple[str, str]
     """User and client id."""
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""What entities are made of."""
 
 PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS, MUTATIONS = "request_percentage", "controller_mutation_rate"
@@ -44,7 +46,7 @@ EXPIRE_EVERY_S = 600.0
 
 UNLIMITED_BYTES = 2**31 - 1
 
-Counted = TypeVar("Counted", Rate, TokenBucket)
+Counted = TypeVar("Counted", "Rate", "TokenBucket")
 
 
 class _Sensors(Generic[Counted]):
@@ -141,18 +143,11 @@ class ClientQuotas:
     be called, which give the time (ms) that the client has to wait."""
 
     def __init__(self, settings: BrokerSettings, monotonic_s: Callable[[], float]) -> None:
-        windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
-        of_changes = Windows(
-            settings.controller_quota_window_num,
-            settings.controller_quota_window_size_seconds * 1000,
-        )
-        self._windows = windows
+        self._settings = settings
+        self._window_ms = settings.quota_window_size_seconds * 1000
         self._monotonic_s = monotonic_s
-        self._rates = {
-            key: _Sensors(lambda: Rate(windows))
-            for key in (PRODUCED, FETCHED, REQUESTS, CONNECTIONS)
-        }
-        self._buckets = _Sensors(lambda: TokenBucket(of_changes))
+        self._rates: dict[str, _Sensors[Rate]] = {}
+        self._buckets: _Sensors[TokenBucket]
         self._table = QuotaTable({})
         self.active = False
 
@@ -160,6 +155,22 @@ class ClientQuotas:
         """These are the quotas from now on. What has been counted stays."""
         self._table = QuotaTable(quotas)
         self.active = bool(self._table)
+        if self.active and not self._rates:
+            self._begin()
+
+    def _begin(self) -> None:
+        from broker.metadata.rates import Rate, TokenBucket, Windows  # most brokers have no quotas
+
+        settings = self._settings
+        windows = Windows(settings.quota_window_num, self._window_ms)
+        of_changes = Windows(
+            settings.controller_quota_window_num,
+            settings.controller_quota_window_size_seconds * 1000,
+        )
+        for key in (PRODUCED, FETCHED, REQUESTS, CONNECTIONS):
+            self._rates[key] = _Sensors(lambda: Rate(windows))
+        self._buckets = _Sensors(lambda: TokenBucket(of_changes))
+        self._full_s = windows.full_s or self._window_ms / 1000
 
     def produced(self, client: Client, size: int) -> int:
         """A Produce request of so many bytes has come."""
@@ -174,14 +185,14 @@ class ClientQuotas:
 
     def handled(self, client: Client, seconds: float) -> int:
         """The loop has worked so long for a request. No wait is longer than a window."""
-        return min(self._record(REQUESTS, client, seconds * 100), self._windows.size_ms)
+        return min(self._record(REQUESTS, client, seconds * 100), self._window_ms)
 
     def fetch_max_bytes(self, client: Client) -> int:
         """The most that one fetch may ask for and ever get."""
         limit = self._table.find(FETCHED, client)
         if limit is None:
             return UNLIMITED_BYTES
-        return min(int(limit.quota * (self._windows.full_s or 1)), UNLIMITED_BYTES)
+        return min(int(limit.quota * self._full_s), UNLIMITED_BYTES)
 
     def connected(self, address: str) -> int:
         """There is a new connection. One that has to wait is to be closed, and is not counted. No
@@ -190,7 +201,7 @@ class ClientQuotas:
         if limit is None:
             return 0
         throttle_ms = self._count_unless_throttled(CONNECTIONS, limit, 1)
-        return min(throttle_ms, self._windows.size_ms)
+        return min(throttle_ms, self._window_ms)
 
     def mutations(self, client: Client, *, strict: bool) -> Mutations:
         """The quota on changes, for one request."""
@@ -202,6 +213,8 @@ class ClientQuotas:
 
     def expire(self) -> None:
         """Forget the rates of clients that have been idle for long."""
+        if not self._rates:
+            return
         now_ms = self._monotonic_s() * 1000
         for sensors in self._rates.values():
             sensors.expire(now_ms)

@@ -24,7 +24,6 @@ from broker.handlers.describe_log_dirs import LogDirsWait
 from broker.metadata.changes import ChangeWait
 from broker.network.dispatch import CloseConnection, answer
 from broker.network.sender import Sender
-from broker.network.throttling import charge, with_throttle_time
 from broker.pending import Durable, Silent, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
@@ -385,6 +384,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _throttled(self, request: Request, response: Any) -> Any:
         """The answer with the time that its client has to wait, which begins now."""
+        from broker.network.throttling import with_throttle_time  # most brokers have no quotas
+
         response, throttle_ms = with_throttle_time(request, response)
         if throttle_ms:
             self._mute(throttle_ms)
@@ -393,6 +394,8 @@ class Connection(asyncio.BufferedProtocol):
     def _charge(self, request: Request, buffered: int, began_s: float) -> bool:
         """Count a request that has been handled: how much was buffered before it, and when it was
         begun with. Whether its client has to wait."""
+        from broker.network.throttling import charge
+
         throttle_ms = charge(
             request,
             self._quotas,

@@ -79,11 +79,12 @@ def test_quotas_of_others_apply_to_nobody_else() -> None:
 
 
 def test_nothing_is_active_before_there_is_a_quota_nor_after(quotas: ClientQuotas) -> None:
-    assert not quotas.active
-    quotas.configure({(("user", None),): {PRODUCED: 1.0}})
-    assert quotas.active
-    quotas.configure({})
-    assert not quotas.active
+    seen = [quotas.active]
+    for now in ({(("user", None),): {PRODUCED: 1.0}}, {}):
+        quotas.configure(now)
+        seen.append(quotas.active)
+
+    assert seen == [False, True, False]
 
 
 def test_a_quota_of_a_user_counts_all_client_ids_together(quotas: ClientQuotas) -> None:
