@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill flips power-cuts kafka-tester fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions flips power-cuts kafka-tester fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -34,11 +34,12 @@ help:
 	echo "make test-groups   groups of every client, killed, paused and restarted for minutes"
 	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
 	echo "make test-kill     kill -9 under load, 20 rounds"
+	echo "make test-kill-transactions  kill -9 under transactional copiers, and zombies, 100 rounds"
 	echo "make flips         flipped bits in data directories, 200 of them; what clients then get"
 	echo "make power-cuts    power cuts under load, 20 rounds, on a disk of our own (FUSE)"
 	echo "make kafka-tester  the stages of the Go kafka-tester that TEST_KAFKA_TESTER names"
 	echo "make fuzz          the fuzz tests, longer"
-	echo "make simulate      storage against a model: a million operations, ten thousand crashes"
+	echo "make simulate      storage against a model: a million operations, ten thousand crashes; transactions, too"
 	echo "make bench         measure; results go to bench/results"
 	echo "make docs          write the generated pages again"
 	echo "make format        format the code and apply safe fixes"
@@ -69,7 +70,7 @@ help:
 	$(PIP) install -r requirements.lock -r requirements-pipeline.lock
 	touch $@
 
-.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements.lock | .venv/bin/python
+.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements-security.lock requirements.lock | .venv/bin/python
 	echo "== installing what checks and most tests need"
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@
@@ -170,6 +171,10 @@ test-moving: .venv/.test-stamp
 test-kill: .venv/.test-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-20}" $(PYTEST) -s --timeout=3600 tests/clients/test_kill.py $(PYTEST_ARGS)
 
+test-kill-transactions: .venv/.test-stamp
+	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-100}" TEST_ZOMBIE_ROUNDS="$${TEST_ZOMBIE_ROUNDS:-100}" \
+		$(PYTEST) -s --timeout=3600 tests/clients/test_kill_transactions.py tests/clients/test_zombies.py $(PYTEST_ARGS)
+
 flips: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m tests.damage.run
 
@@ -184,6 +189,7 @@ fuzz: .venv/.dev-stamp .venv/.loops-stamp
 
 simulate: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m tests.simulation.run
+	$(BIN)/python -m tests.simulation.transactions.run
 
 bench: .venv/.test-stamp .venv/.loops-stamp
 	$(BIN)/python -m bench

@@ -42,7 +42,7 @@ from broker.metadata.changes import Changes
 from broker.metadata.client_quotas import ClientQuotas
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
-from broker.network import descriptors
+from broker.network import descriptors, secured
 from broker.network.backlog import Backlog
 from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
@@ -50,6 +50,7 @@ from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
 from broker.network.descriptors import Descriptors
 from broker.network.dispatch import served
 from broker.network.listening import CannotListen, Listening
+from broker.network.secured import SecureListeners, warn_of_open_listeners
 from broker.network.turn import Turn
 from broker.notify import notify
 from broker.partitions import disk_state
@@ -72,15 +73,17 @@ from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
 from storage.segment import OPEN
+from storage.steps import run_here
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from broker import metrics
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.security.credentials import NewCredential
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
     from storage.trusted_time import ClockState
@@ -210,8 +213,20 @@ class Broker:
             new_uuid=_random_uuid,
             now_ms=self.now_ms,
         )
+        self.secure_listeners = SecureListeners(
+            self.loop,
+            self.settings,
+            DiskFilesystem(),
+            self.readers,
+            served=self.routes.served,
+            credentials=lambda: self.controller.image.scram_credentials,
+        )
         self.dynamic_settings = DynamicSettings(
-            self.settings, self.controller, self.topics, self.listening
+            self.settings,
+            self.controller,
+            self.topics,
+            self.listening,
+            check_security=self.secure_listeners.check,
         )
 
     def _make_groups(self) -> None:
@@ -328,6 +343,7 @@ class Broker:
             (IDLE_CHECK_EVERY_S, self.connections.close_idle),
             (deletion_clock.LOOK_EVERY_S, self.deletion_clock.look),
             (scrubber.LOOK_EVERY_S, self.scrubber.look),
+            (secured.LOOK_EVERY_S, self.secure_listeners.look),
             (controller.LOOK_EVERY_S, self.controller.look),
             (client_quotas.EXPIRE_EVERY_S, self.quotas.expire),
             (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
@@ -336,6 +352,18 @@ class Broker:
             (settings.producer_id_expiration_check_interval_ms / 1000, self.producer_expiry.run),
             (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
         ]
+
+    def add_credentials(self, credentials: Sequence[NewCredential]) -> None:
+        """Store those of users that have none of their kind; what is stored already holds."""
+        known = self.controller.image.scram_credentials
+        records = [
+            one.record(os.urandom)
+            for one in credentials
+            if (one.user, one.algorithm.number) not in known
+        ]
+        if records:
+            run_here(self.controller.append(records))
+            logs.info("users were added", users=", ".join(one.name for one in records))
 
     def start_background(self) -> None:
         """Begin with what nobody waits for."""
@@ -381,10 +409,24 @@ class Broker:
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""
         of_controller = {one.name for one in self.settings.current.controller_listeners}
+        routes = self.controller_routes if listener in of_controller else self.routes
+        secure = self.secure_listeners.get(listener)
+        if secure is not None:
+            from broker.network.secure_connection import SecureConnection  # few listeners are
+
+            return SecureConnection(
+                self.parts,
+                secure,
+                routes,
+                backlog=self.backlog,
+                turn=self.turn,
+                admit=self.connections.admit,
+                lost=self.connections.lost,
+            )
         return Connection(
             self.parts,
             listener,
-            self.controller_routes if listener in of_controller else self.routes,
+            routes,
             backlog=self.backlog,
             turn=self.turn,
             admit=self.connections.admit,
@@ -454,22 +496,32 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
+def serve(
+    settings: BrokerSettings,
+    *,
+    as_json: bool = False,
+    credentials: Sequence[NewCredential] = (),
+) -> None:
+    """Run a broker until SIGTERM or SIGINT. `credentials` are for users that have none. Raises
+    StartRefused."""
     descriptors.raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(settings, loop, as_json=as_json))
+        loop.run_until_complete(_serve(settings, loop, credentials, as_json=as_json))
     finally:
         loop.close()
 
 
 async def _serve(
-    settings: BrokerSettings, loop: asyncio.AbstractEventLoop, *, as_json: bool
+    settings: BrokerSettings,
+    loop: asyncio.AbstractEventLoop,
+    credentials: Sequence[NewCredential],
+    *,
+    as_json: bool,
 ) -> None:
-    running = await start(settings, loop)
+    running = await start(settings, loop, credentials=credentials)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
@@ -486,6 +538,8 @@ async def start(
     settings: BrokerSettings,
     loop: asyncio.AbstractEventLoop,
     now_ms: Callable[[], int] = clock.now_ms,
+    *,
+    credentials: Sequence[NewCredential] = (),
 ) -> Running:
     """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
     files = DiskFilesystem()
@@ -516,6 +570,7 @@ async def start(
         broker = Broker(settings, loop, directory, store, clock_state, now_ms)
         broker.dynamic_settings.apply()
         broker.controller.register()
+        broker.add_credentials(credentials)
         reports += broker.topics.load(now_ms=now_ms())
         broker.groups.start(broker.controller.image.configs)
         broker.transactions.start()
@@ -549,6 +604,7 @@ async def _listen(broker: Broker) -> None:
             listeners=", ".join(str(one) for one in settings.listeners),
         )
     wanted = settings.served_listeners
+    broker.secure_listeners.open()
     try:
         broker.listening.take(wanted, broker.listening.bind(wanted))
     except CannotListen as error:
@@ -559,6 +615,7 @@ async def _listen(broker: Broker) -> None:
         )
         raise StartRefused(f"{error} ({help_})") from error
     await broker.listening.begun()
+    warn_of_open_listeners(settings, wanted)
 
 
 async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:

@@ -23,9 +23,11 @@ BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.EST
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether this error, or one that it came from, says that there is no room."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # an error can be its own cause
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             return True
+        seen.add(id(error))
         error = error.__cause__
     return False
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from storage.cleaning.plan import CleaningLag, CleaningRules, plan_cleaning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.partitions.topic import Partition
     from config import BrokerSettings, TopicSettings
     from storage.cleaning.plan import CleaningPlan
     from storage.log import Log
@@ -60,6 +64,19 @@ def plan_of(
         settings.min_cleanable_dirty_ratio,
     )
     return plan_cleaning(log, rules, lag, now_ms=now_ms)
+
+
+def to_sync_first(partition: Partition, logs: Iterable[Log]) -> list[Log]:
+    """The logs, of all that there are, that must be on the disk before this one is compacted.
+
+    With that of transactional ids all others: a start makes up for markers that were lost by the
+    records of their ends, and compaction takes those away.
+    """
+    log = partition.log
+    if partition.topic.name != TRANSACTION_TOPIC:
+        return [log]
+    behind = (one for one in logs if one.recovery_point < one.written_offset and not one.failed)
+    return [log, *(one for one in behind if one is not log)]
 
 
 def bytes_wanted(plan: CleaningPlan) -> int:

@@ -276,6 +276,7 @@ class Cleaner:
     def _cover(self, cleaning: _Cleaning) -> None:
         """Have the sources, and a checkpoint that says so, on the disk before they are replaced."""
         from broker.background.child_process import spawn
+        from broker.background.cleanable import to_sync_first
         from storage.replacing import cover_sealed, discard_all
 
         self._current = cleaning
@@ -295,15 +296,16 @@ class Cleaner:
         def synced(failed: dict[Log, str]) -> None:
             if not self._is_current(cleaning):
                 return
-            if log in failed:
-                self._give_up(cleaning, failed[log])
+            if failed:
+                self._give_up(cleaning, "; ".join(failed.values()))
                 return
             steps.extend(self._directory.checkpoint_gaps(log, cleaning.plan.end))
             self._on_thread(cleaning, prepare, lambda: self._send(cleaning, spawned))
 
         steps: list[SyncStep] = []
         spawned: list[Popen[bytes] | OSError] = []
-        self._group_commit.wait([log], synced)
+        first = to_sync_first(cleaning.partition, self._directory.logs.values())
+        self._group_commit.wait(first, synced)
 
     def _on_thread(
         self, cleaning: _Cleaning, job: Callable[[], None], done: Callable[[], None]

@@ -92,6 +92,7 @@ def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Contex
         else:
             ctx.created(topic)
             entries[one.name].topic_id = topic.topic_id
+        yield None  # each is told of in the log
 
 
 def _refused(name: str, code: ErrorCode, text: str) -> TopicResult:

@@ -1,5 +1,5 @@
 """DescribeProducers: which producers a partition remembers, and since where their transactions are
-open (KIP-664)."""
+open (KIP-664). A partition that is named again is told of once: producers may be many."""
 
 from __future__ import annotations
 
@@ -24,14 +24,20 @@ def describe_producers(request: Request, ctx: Context) -> DescribeProducersRespo
     return DescribeProducersResponse(
         topics=[
             Answered(
-                name=asked.name,
-                partitions=[
-                    _described(asked.name, index, ctx) for index in asked.partition_indexes
-                ],
+                name=name,
+                partitions=[_described(name, index, ctx) for index in dict.fromkeys(indexes)],
             )
-            for asked in message.topics
+            for name, indexes in _asked(message).items()
         ]
     )
+
+
+def _asked(message: DescribeProducersRequest) -> dict[str, list[int]]:
+    """The partitions by topic."""
+    found: dict[str, list[int]] = {}
+    for topic in message.topics:
+        found.setdefault(topic.name, []).extend(topic.partition_indexes)
+    return found
 
 
 def _described(name: str, index: int, ctx: Context) -> Answered.Partition:

@@ -1,5 +1,5 @@
 """DescribeTransactions: the states of transactional ids, and the partitions of what is open
-(KIP-664)."""
+(KIP-664). An id that is named again is told of once: it may have many partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Described = DescribeTransactionsResponse.TransactionState
 def describe_transactions(request: Request, ctx: Context) -> DescribeTransactionsResponse:
     message: DescribeTransactionsRequest = request.message
     return DescribeTransactionsResponse(
-        transaction_states=[_described(one, ctx) for one in message.transactional_ids]
+        transaction_states=[
+            _described(one, ctx) for one in dict.fromkeys(message.transactional_ids)
+        ]
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.regular_expressions import InvalidExpression, matching
+from broker.regular_expressions import MAX_WORK, InvalidExpression, matching
 from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -40,18 +40,19 @@ def list_transactions(request: Request, ctx: Context) -> ListTransactionsRespons
     message: ListTransactionsRequest = request.message
     transactions = ctx.transactions
     found: dict[str, Transaction] = {}
+    wanted = _Wanted(message)
     if transactions.is_there:
         if transactions.runtime.is_loading:
             return refused(message, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         found = {
             transactional_id: now
             for transactional_id, now in transactions.runtime.all()
-            if _is_wanted(now, message, ctx.now_ms)
+            if wanted.has(now, ctx.now_ms)
         }
     names = frozenset(found)
     if message.transactional_id_pattern:
         try:
-            names = matching(message.transactional_id_pattern, found)
+            names = matching(message.transactional_id_pattern, found, max_work=MAX_WORK)
         except InvalidExpression:
             return refused(message, ErrorCode.INVALID_REGULAR_EXPRESSION)
     return ListTransactionsResponse(
@@ -69,10 +70,17 @@ def list_transactions(request: Request, ctx: Context) -> ListTransactionsRespons
     )
 
 
-def _is_wanted(now: Transaction, message: ListTransactionsRequest, now_ms: int) -> bool:
-    """Whether state, producer and age are among those that are asked for."""
-    if message.producer_id_filters and now.producer_id not in message.producer_id_filters:
-        return False
-    if message.state_filters and now.state.title not in message.state_filters:
-        return False
-    return message.duration_filter < 0 or now_ms - now.start_ms > message.duration_filter
+class _Wanted:
+    """The states, producers and ages that are asked for; as many filters as a peer likes."""
+
+    def __init__(self, message: ListTransactionsRequest) -> None:
+        self._producer_ids = frozenset(message.producer_id_filters)
+        self._states = frozenset(message.state_filters)
+        self._duration_ms = message.duration_filter
+
+    def has(self, now: Transaction, now_ms: int) -> bool:
+        if self._producer_ids and now.producer_id not in self._producer_ids:
+            return False
+        if self._states and now.state.title not in self._states:
+            return False
+        return self._duration_ms < 0 or now_ms - now.start_ms > self._duration_ms

@@ -60,7 +60,8 @@ def _written(
     )
     topics = []
     for asked in marker.topics:
-        places = [(asked.name, index) for index in asked.partition_indexes]
+        # One marker each, however often a partition is named.
+        places = [(asked.name, index) for index in dict.fromkeys(asked.partition_indexes)]
         if asked.name in NOT_OURS:
             codes: list[int] = [ErrorCode.INVALID_TOPIC_EXCEPTION] * len(places)
         else:

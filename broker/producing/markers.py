@@ -136,6 +136,7 @@ class Markers:
         log = partition.log
         try:
             if not if_open:
+                require_producer(end)
                 require_newer(log, end)
             if name == OFFSETS_TOPIC:
                 self._offsets.end_transaction(index, end, if_open=if_open)
@@ -164,6 +165,15 @@ class Markers:
     def _tell(self, error: KafkaError, log: Log) -> None:
         if not self._disk.noticed(error):
             logs.warn_once_a_minute("a marker was not written", str(error), log.name)
+
+
+def require_producer(end: TransactionEnd) -> None:
+    """Raises KafkaError, INVALID_REQUEST, for an id or epoch that no producer has."""
+    if end.producer_id < 0 or end.epoch < 0:
+        raise KafkaError(
+            f"a marker for producer {end.producer_id} with epoch {end.epoch}",
+            code=ErrorCode.INVALID_REQUEST,
+        )
 
 
 def require_newer(log: Log, end: TransactionEnd) -> None:

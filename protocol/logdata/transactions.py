@@ -7,9 +7,10 @@ The last record of an id is its state. Value 0 is what Kafka writes up to 3.9; 1
 belongs to `transaction.version` 1 and 2 (KIP-890): its tags tell how a producer id was changed for
 another. Kafka says what fields there are in its schemas of the transaction coordinator.
 
-A record that ends a transaction has a header of ours, which Kafka steps over: the next offset of
-each of its partitions, in their order, when the end was decided. What a producer with this id has
-open from there on belongs to a later transaction.
+A record that ends a transaction has a header of ours, which Kafka steps over: the next offset and
+the leader epoch of each of its partitions, in their order, when the end was decided. What a
+producer with this id has open from there on, or since a later leader epoch, belongs to a later
+transaction: a log that has lost its end begins again below that offset.
 """
 
 from __future__ import annotations
@@ -136,16 +137,21 @@ def glance(data: bytes) -> tuple[int, int]:
     return producer_id, status
 
 
-def encode_ends(offsets: Iterable[int]) -> bytes:
-    """The content of the header: an int64 for each partition."""
-    values = list(offsets)
-    return Format(f">{len(values)}q").pack(*values)
+End = tuple[int, int]
+"""Next offset and leader epoch of a partition."""
+_END = Format(">qi")
 
 
-def decode_ends(data: bytes | None, count: int) -> tuple[int, ...] | None:
-    """The same back; None if these are not so many offsets."""
-    form = Format(f">{count}q")
-    return None if data is None or len(data) != form.size else form.unpack(data)
+def encode_ends(ends: Iterable[End]) -> bytes:
+    """The content of the header: an int64 and an int32 for each partition."""
+    return b"".join(_END.pack(*end) for end in ends)
+
+
+def decode_ends(data: bytes | None, count: int) -> tuple[End, ...] | None:
+    """The same back; None if these are not so many."""
+    if data is None or len(data) != _END.size * count:
+        return None
+    return tuple((offset, epoch) for offset, epoch in _END.iter_unpack(data))
 
 
 def _version_of(data: bytes, what: str) -> int:

@@ -207,7 +207,7 @@ def _was_ended(opened: Opened, end: Stored | None) -> bool:
     if decoded is None or opened.place not in decoded.places:
         return False
     reached = decode_ends(end.ends, len(decoded.places))
-    return reached is not None and opened.since < reached[decoded.places.index(opened.place)]
+    return reached is not None and opened.since < reached[decoded.places.index(opened.place)][0]
 
 
 def _decoded(stored: Stored) -> Decoded | None:

@@ -17,7 +17,8 @@ import sys
 import time
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from storage import closing, index_columns, log, open_segments, scan, segment, segments
@@ -27,7 +28,7 @@ from tests.simulation.world import Totals, Violation, World
 from tests.support.memory_filesystem import PowerCut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 STEPS = 2500
 OPEN_FILES = 3
@@ -79,6 +80,24 @@ def simulate(seed: int, steps: Iterable[int] = range(STEPS)) -> Totals:
         return world.totals
 
 
+class Simulation(NamedTuple):
+    """A kind of worlds: the module that runs them, the count of steps in a world, what simulates
+    one, an empty sum of what worlds amount to, and whether such a sum is enough."""
+
+    module: str
+    steps: int
+    simulate: Callable[..., Any]
+    totals: Callable[[], Any]
+    is_enough: Callable[[Any], bool]
+
+
+def is_enough(totals: Totals) -> bool:
+    return totals.operations >= OPERATIONS and totals.crashes >= CRASH_POINTS
+
+
+STORAGE = Simulation("tests.simulation.run", STEPS, simulate, Totals, is_enough)
+
+
 def steps_of(text: str) -> list[int]:
     """`0-3,7` is 0, 1, 2, 3, 7."""
     found: list[int] = []
@@ -98,7 +117,9 @@ def text_of(steps: list[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def failure_of(seed: int, steps: Iterable[int]) -> tuple[str, int] | None:
+def failure_of(
+    seed: int, steps: Iterable[int], simulation: Simulation = STORAGE
+) -> tuple[str, int] | None:
     """What goes wrong in a world and at which step; None if nothing does."""
     last = -1
 
@@ -109,7 +130,7 @@ def failure_of(seed: int, steps: Iterable[int]) -> tuple[str, int] | None:
             yield number
 
     try:
-        simulate(seed, watched())
+        simulation.simulate(seed, watched())
     except Violation as error:
         return str(error), last
     except Exception:
@@ -123,14 +144,14 @@ def kind_of(failure: str) -> str:
     return re.sub(r"[abc]-[0-9]|[0-9]+", "#", text)[:90]
 
 
-def shrink(seed: int, steps: list[int], kind: str) -> list[int]:
+def shrink(seed: int, steps: list[int], kind: str, simulation: Simulation) -> list[int]:
     """Leave out as many steps as can be, in ever smaller pieces, and keep the kind of failure."""
     piece = max(len(steps) // 2, 1)
     while True:
         position = 0
         while position < len(steps):
             fewer = steps[:position] + steps[position + piece :]
-            failure = failure_of(seed, fewer)
+            failure = failure_of(seed, fewer, simulation)
             if failure is None or kind_of(failure[0]) != kind:
                 position += piece
             else:
@@ -140,48 +161,48 @@ def shrink(seed: int, steps: list[int], kind: str) -> list[int]:
         piece = max(piece // 2, 1)
 
 
-def replay(seed: int, steps: list[int] | None = None) -> str:
+def replay(seed: int, steps: list[int] | None = None, simulation: Simulation = STORAGE) -> str:
     chosen = "" if steps is None else f" TEST_SIM_STEPS={text_of(steps)}"
-    return f"TEST_SIM_SEED={seed}{chosen} .venv/bin/python -m tests.simulation.run"
+    return f"TEST_SIM_SEED={seed}{chosen} .venv/bin/python -m {simulation.module}"
 
 
-def outcome(seed: int) -> tuple[int, Totals, str | None]:
+def outcome(simulation: Simulation, seed: int) -> tuple[int, Any, str | None]:
     try:
-        return seed, simulate(seed), None
+        return seed, simulation.simulate(seed), None
     except Violation as error:
-        return seed, Totals(), str(error)
+        return seed, simulation.totals(), str(error)
     except Exception:
-        return seed, Totals(), traceback.format_exc()
+        return seed, simulation.totals(), traceback.format_exc()
 
 
-def run_one(seed: int) -> int:
+def run_one(simulation: Simulation, seed: int) -> int:
     chosen = os.environ.get("TEST_SIM_STEPS")
-    steps = steps_of(chosen) if chosen else list(range(STEPS))
+    steps = steps_of(chosen) if chosen else list(range(simulation.steps))
     if os.environ.get("TEST_SIM_SHRINK"):
-        failure = failure_of(seed, steps)
+        failure = failure_of(seed, steps, simulation)
         if failure is not None:
             kind = kind_of(failure[0])
-            steps = shrink(seed, steps[: steps.index(failure[1]) + 1], kind)
-            print(replay(seed, steps))
-    print(simulate(seed, steps))
+            steps = shrink(seed, steps[: steps.index(failure[1]) + 1], kind, simulation)
+            print(replay(seed, steps, simulation))
+    print(simulation.simulate(seed, steps))
     return 0
 
 
-def run_all(first: int, processes: int) -> int:
+def run_all(simulation: Simulation, first: int, processes: int) -> int:
     """Worlds until the figures are reached."""
     began_s = time.monotonic()
-    totals, failures, worlds = Totals(), [], 0
+    totals, failures, worlds = simulation.totals(), [], 0
     with multiprocessing.Pool(processes) as pool:
-        for seed, found, failure in pool.imap_unordered(outcome, range(first, first + 100_000)):
+        seeds = range(first, first + 100_000)
+        for seed, found, failure in pool.imap_unordered(partial(outcome, simulation), seeds):
             worlds += 1
             totals.add(found)
             if failure is not None:
                 failures.append(seed)
-                print(f"{failure}\n    {replay(seed)}", flush=True)
+                print(f"{failure}\n    {replay(seed, None, simulation)}", flush=True)
             if worlds % 50 == 0:
                 print(f"{time.monotonic() - began_s:6.0f} s  {totals}", flush=True)
-            reached = totals.operations >= OPERATIONS and totals.crashes >= CRASH_POINTS
-            if reached or len(failures) >= 10:
+            if simulation.is_enough(totals) or len(failures) >= 10:
                 pool.terminate()
                 break
     print(f"{worlds} worlds in {time.monotonic() - began_s:.0f} s: {totals}")
@@ -189,12 +210,14 @@ def run_all(first: int, processes: int) -> int:
     return 1 if failures else 0
 
 
-def main() -> int:
+def main(simulation: Simulation = STORAGE) -> int:
     seed = os.environ.get("TEST_SIM_SEED")
     if seed:
-        return run_one(int(seed))
+        return run_one(simulation, int(seed))
     first = int(os.environ.get("TEST_SIM_FIRST", "0"))
-    return run_all(first, int(os.environ.get("TEST_SIM_PROCESSES", str(os.cpu_count() or 1))))
+    return run_all(
+        simulation, first, int(os.environ.get("TEST_SIM_PROCESSES", str(os.cpu_count() or 1)))
+    )
 
 
 if __name__ == "__main__":

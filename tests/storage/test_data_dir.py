@@ -16,12 +16,7 @@ from storage.data_dir import DataDirectory
 from storage.epochs import LeaderEpochs
 from storage.errors import DataDirectoryError, LockHeld, OffsetOutOfRange
 from storage.identity import encode_partition_metadata
-from storage.layout import (
-    CLEAN_SHUTDOWN,
-    CLEAN_STATE,
-    PARTITION_METADATA,
-    is_deleted_directory,
-)
+from storage.layout import CLEAN_SHUTDOWN, CLEAN_STATE, PARTITION_METADATA, is_deleted_directory
 from storage.reports import RecoveryReport
 from storage.topics import Topic
 from tests.storage.logs import NOW_MS, Settings, batches_in, everything, produce

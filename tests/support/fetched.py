@@ -126,6 +126,17 @@ def go_program(module: Path, package: str) -> Path:
     return folder / package
 
 
+def go_tests(module: Path, package: str) -> Path:
+    """The tests that a package of another module brings, as a program; `go.sum` pins it."""
+    inputs = [package.encode(), *((module / name).read_bytes() for name in ("go.mod", "go.sum"))]
+    with made_once("go-tests", inputs) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            command = [runtime("go"), "test", "-c", "-mod=readonly", "-buildvcs=false", "-o"]
+            _fetch([*command, str(folder / "tests"), package], cwd=module)
+    return folder / "tests"
+
+
 def rust_program(crate: Path, name: str) -> Path:
     """A program of a Rust crate, whose `Cargo.lock` pins what it takes."""
     files = [crate / "Cargo.toml", crate / "Cargo.lock", *sorted((crate / "src").rglob("*.rs"))]

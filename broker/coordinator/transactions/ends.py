@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from broker.coordinator.transactions.participants import Participants
     from broker.coordinator.transactions.shard import TransactionShard
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
     from broker.partitions.topics import Topics
     from broker.producing.group_commit import GroupCommit
+    from protocol.logdata.transactions import End
     from storage.log import Log
 
     Done = Callable[[ErrorCode, int, int], None]
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """Between two tries to write markers, or Complete, that the disk has refused."""
+
+
+def in_stored_order(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Partitions as a record has them, by topic."""
+    topics: dict[str, list[tuple[str, int]]] = {}
+    for place in places:
+        topics.setdefault(place[0], []).append(place)
+    return [place for found in topics.values() for place in found]
 
 
 class Ends:
@@ -74,7 +83,7 @@ class Ends:
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
         """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
-        ends = [self._next_offset(place) for place in decided.partitions]
+        ends = [self._end_of(place) for place in in_stored_order(decided.partitions)]
         self.write(shard, transactional_id, decided, ends=ends)
         if self._settings.current.log_flush_policy != "ack":
             self._carry_out(shard, transactional_id, decided, done)
@@ -90,9 +99,11 @@ class Ends:
 
         self._group_commit.wait([shard.partition.log], synced)
 
-    def _next_offset(self, place: tuple[str, int]) -> int:
+    def _end_of(self, place: tuple[str, int]) -> End:
         partition = self._topics.partition(*place)
-        return 0 if partition is None else partition.log.next_offset
+        if partition is None:
+            return 0, 0
+        return partition.log.next_offset, partition.log.leader_epoch
 
     def _carry_out(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
@@ -175,7 +186,7 @@ class Ends:
         transactional_id: str,
         after: Transaction,
         *,
-        ends: Sequence[int] | None = None,
+        ends: Sequence[End] | None = None,
     ) -> None:
         """Write a record and let memory follow, but for a decision, which counts when it is on the
         disk. Raises KafkaError, and then nothing has changed."""

@@ -1,7 +1,8 @@
 """Reading partitions of `__transaction_state` back into memory after a start.
 
-The last record of an id is its state. Of each id the last end that was decided is found besides:
-its markers were written without waiting for the disk, and a loss of power may have taken them.
+The last record of an id is its state. Of each id the last end that was decided is found besides,
+and where its producer has something open all of them that the log still has: their markers were
+written without waiting for the disk, and a loss of power may have taken them.
 
 Everything is doubted: what is damaged, foreign or makes no sense is left out, alone, with its
 reason. Kafka 3.9 loads such a partition for ever (storage.md 0.3, rule 9).
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
-from broker.coordinator.transactions.transaction import PREPARED, Transaction, from_value
+from broker.coordinator.transactions.transaction import PREPARED, TV2, Transaction, from_value
 from broker.workers import Worker
 from protocol.logdata.transactions import (
     ENDS_HEADER,
@@ -30,9 +31,10 @@ from protocol.records.walk import walk
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from broker.coordinator.transactions.shard import TransactionShard
+    from protocol.logdata.transactions import End
     from protocol.records.record import Record
     from storage.slices import FileSlice
 
@@ -46,43 +48,48 @@ _KNOWN = frozenset(TransactionState)
 _NOT_AT_REST = PREPARED | {TransactionState.ONGOING}
 
 
-class LastEnd(NamedTuple):
-    """The last end of an id that was decided. `ends` are the next offsets of its partitions then,
-    in their order; None if Apache Kafka wrote it."""
+class DecidedEnd(NamedTuple):
+    """An end of an id that was decided. `ends` are the next offsets and leader epochs of its
+    partitions then, in their order; None if Apache Kafka wrote it."""
 
     decided: Transaction
-    ends: tuple[int, ...] | None
+    ends: tuple[End, ...] | None
 
-    def reaches(self, place: tuple[str, int], offset: int) -> bool:
-        """Whether what is open in this partition since this offset was ended by it.
+    def reaches(self, place: tuple[str, int], epoch: int, offset: int, leader_epoch: int) -> bool:
+        """Whether what its producer has open in this partition was ended by it: with this epoch,
+        since this offset, which the partition has had since this leader epoch.
 
-        An end of Apache Kafka that is complete had all its markers: what is open came after it.
+        Not so where Kafka wrote it: its markers were in the files before the end was complete.
         """
-        if self.ends is None or place not in self.decided.partitions:
+        decided = self.decided
+        if self.ends is None or place not in decided.partitions:
             return False
-        return offset < self.ends[list(self.decided.partitions).index(place)]
+        if epoch > decided.epoch - (decided.client_version >= TV2):
+            return False
+        end_offset, last_epoch = self.ends[list(decided.partitions).index(place)]
+        return offset < end_offset and leader_epoch <= last_epoch
 
 
 RawEnd = tuple[bytes, bytes | None]
-"""The value of a record that ends a transaction, and its header with the next offsets."""
+"""The value of a record that ends a transaction, and its header with where its partitions ended."""
 
 
-def last_end_of(raw: RawEnd | None) -> LastEnd | None:
+def end_of(raw: RawEnd) -> DecidedEnd | None:
     """The same decoded; None if it makes no sense."""
-    if raw is None:
-        return None
     try:
         decided = from_value(decode_value(raw[0]))
     except (UnknownRecord, ValueError):
         return None
-    return LastEnd(decided, decode_ends(raw[1], len(decided.partitions)))
+    return DecidedEnd(decided, decode_ends(raw[1], len(decided.partitions)))
 
 
 class Loaded:
     """The content of one partition, as far as it has been fed. Touches nothing else, so that a
     thread may fill it."""
 
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, unended: Container[int] = ()) -> None:
+        """`unended` are the ids of producers that have something open in a partition."""
+        self._unended = unended
         self.next_offset = start_offset
         """The offset to read next."""
         self.states: dict[str, Transaction | bytes] = {}
@@ -90,8 +97,8 @@ class Loaded:
         self.skipped = 0
         self.reason = ""
         """Why the last of those that were skipped was."""
-        self.ends: dict[str, RawEnd] = {}
-        """Of each id the last end that was decided."""
+        self.ends: dict[str, list[RawEnd]] = {}
+        """Of each id the last end that was decided, and those before it that may be unended."""
 
     def feed(self, data: bytes) -> None:
         """Load whole batches, which follow those of the last call. Raises CorruptBatch where the
@@ -130,7 +137,10 @@ class Loaded:
         self.records += 1
         self.states[transactional_id] = value
         if status in PREPARED:
-            self.ends[transactional_id] = (value, dict(record.headers).get(ENDS_HEADER))
+            ends = self.ends.setdefault(transactional_id, [])
+            if ends and glance(ends[-1][0])[0] not in self._unended:
+                ends.pop()
+            ends.append((value, dict(record.headers).get(ENDS_HEADER)))
 
     def _skip(self, reason: str) -> None:
         self.skipped += 1
@@ -160,6 +170,7 @@ class TransactionLoads:
         self._waiting: list[TransactionShard] = []
         self._taken_up: Callable[[TransactionShard, Loaded], None]
         self._done: Callable[[], None]
+        self._unended: Container[int]
         self._stopped = False
         self.records = 0
         self.skipped = 0
@@ -169,17 +180,20 @@ class TransactionLoads:
         shards: Sequence[TransactionShard],
         taken_up: Callable[[TransactionShard, Loaded], None],
         done: Callable[[], None],
+        *,
+        unended: Container[int] = (),
     ) -> None:
-        """Load these; `taken_up` is called for each on the loop with what it holds, `done` after
-        the last. One that can't be read stays unknown: as a new one it would lose transactions."""
-        self._taken_up, self._done = taken_up, done
+        """Load these, `unended` as for `Loaded`; `taken_up` is called for each on the loop with
+        what it holds, `done` after the last. One that can't be read stays unknown: as a new one it
+        would lose transactions."""
+        self._taken_up, self._done, self._unended = taken_up, done, unended
         self._waiting = [one for one in reversed(shards) if one.partition.log.unavailable is None]
         if sum(_bytes(shard) for shard in self._waiting) > AT_ONCE_BYTES:
             self._load_next()
             return
         while self._waiting:
             shard = self._waiting.pop()
-            loaded = Loaded(shard.partition.log.start_offset)
+            loaded = self._loaded(shard)
             while (data := self._slice(shard, loaded)) is not None:
                 self._fed(shard, loaded, _feed(loaded, data))
             self._finish(shard, loaded)
@@ -198,7 +212,10 @@ class TransactionLoads:
             self._done()
             return
         shard = self._waiting.pop()
-        self._load_slices(shard, Loaded(shard.partition.log.start_offset))
+        self._load_slices(shard, self._loaded(shard))
+
+    def _loaded(self, shard: TransactionShard) -> Loaded:
+        return Loaded(shard.partition.log.start_offset, self._unended)
 
     def _load_slices(self, shard: TransactionShard, loaded: Loaded) -> None:
         if self._stopped:

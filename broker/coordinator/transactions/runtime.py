@@ -22,7 +22,7 @@ from broker.coordinator.needs import StateTopic
 from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.ends import Ends
 from broker.coordinator.transactions.loading import TransactionLoads
-from broker.coordinator.transactions.settling import settle
+from broker.coordinator.transactions.settling import open_transactions, settle
 from broker.coordinator.transactions.shard import TransactionShard
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.slicing import Slicer
@@ -81,9 +81,11 @@ class TransactionRuntime:
         self._transaction_version = transaction_version
         self._wall_ms = wall_ms
         self._slicer = Slicer(loop, "transactions", slice_s=SLICE_S, pause_s=PAUSE_S)
-        self._last_ends: dict[str, RawEnd] = {}
+        self._decided_ends: dict[str, list[RawEnd]] = {}
         """Of ids that were loaded, until all shards are settled."""
         self._damaged: set[TransactionShard] = set()
+        self._read: list[TransactionShard] = []
+        """Shards that have been read, and wait for the others."""
         self._deadlines_ms: dict[str, int] = {}
         """When the time of each open transaction is up, on a clock that never goes back."""
         self.ends = Ends(
@@ -113,7 +115,8 @@ class TransactionRuntime:
             TransactionShard(partition, disk=self._disk, appends=self._appends)
             for partition in topic.partitions
         ]
-        self.loads.begin(self.shards, self._take_up, self._settle)
+        unended = open_transactions(self._topics)
+        self.loads.begin(self.shards, self._take_up, self._settle, unended=unended)
         return True
 
     def require_topic(self) -> None:
@@ -168,7 +171,8 @@ class TransactionRuntime:
         return int(self._loop.time() * 1000)
 
     def _take_up(self, shard: TransactionShard, loaded: Loaded) -> None:
-        """A shard has been read: its open transactions go on."""
+        """A shard has been read. Nobody may use it before all are settled: what would be begun now
+        could be taken for a part of what has yet to be ended."""
         opened = loaded.open()
         shard.states = loaded.states
         for transactional_id, now in opened.items():
@@ -176,15 +180,18 @@ class TransactionRuntime:
                 self._watch(transactional_id, now)
             else:
                 shard.ending[transactional_id] = now  # nobody may touch it before it is settled
-        self._last_ends.update(loaded.ends)
+        self._decided_ends.update(loaded.ends)
         if loaded.skipped:
             self._damaged.add(shard)
-        shard.loaded = True
+        self._read.append(shard)
 
     def _settle(self) -> None:
         """All shards have been read: finish what a stop or a crash has left half done."""
-        settle(self, self.ends, self._topics, self._last_ends, self._damaged)
-        self._last_ends = {}
+        settle(self, self.ends, self._topics, self._decided_ends, self._damaged)
+        self._decided_ends = {}
+        for shard in self._read:
+            shard.loaded = True
+        self._read.clear()
 
     # InitProducerId
 

@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker import logs
 from broker.coordinator.transactions import transaction as machine
-from broker.coordinator.transactions.loading import last_end_of
+from broker.coordinator.transactions.loading import end_of
 from protocol.errors import KafkaError
 from protocol.logdata.transactions import TransactionState, glance
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from broker.coordinator.transactions.ends import Ends
-    from broker.coordinator.transactions.loading import LastEnd, RawEnd
+    from broker.coordinator.transactions.loading import RawEnd
     from broker.coordinator.transactions.shard import TransactionShard
     from broker.coordinator.transactions.transaction import Transaction
     from broker.partitions.topic import Topic
 
     Place = tuple[str, int]
-    Opened = dict[Place, tuple[int, int]]
-    """Of one producer, by partition: its epoch, and since which offset it has something open."""
+    Opened = dict[Place, tuple[int, int, int]]
+    """Of one producer, by partition: its epoch, since which offset it has something open, and the
+    leader epoch in which that was written."""
 
 
 class Runtime(Protocol):
@@ -54,30 +56,50 @@ def settle(
     runtime: Runtime,
     ends: Ends,
     topics: Iterable[Topic],
-    last_ends: Mapping[str, RawEnd],
+    decided_ends: Mapping[str, Sequence[RawEnd]],
     damaged: Collection[TransactionShard],
 ) -> None:
     """Bring state topic and partitions together. Of shards that are `damaged` only ends that were
     decided are finished: what else is missing may have been in the records that were lost."""
     opened = open_transactions(topics)
-    for shard in runtime.shards:
+    shards = [
+        shard
+        for shard in runtime.shards
+        if shard.ending or (opened and shard.states)
+        if _is_on_disk(shard)
+    ]
+    for shard in shards:
         for transactional_id, decided in list(shard.ending.items()):
             del shard.ending[transactional_id]
+            *before, last = decided_ends[transactional_id]
+            _mend(ends, shard, transactional_id, before, opened)
             of_producer = opened.get(decided.producer_id, {})
-            ended = _ended_by(last_end_of(last_ends.get(transactional_id)), decided, of_producer)
+            ended = _ended_by(last, decided, of_producer)
             ends.finish(shard, transactional_id, ended)
             for place in ended:
                 of_producer.pop(place, None)
     if not opened:
         return
-    for shard in runtime.shards:
+    for shard in shards:
         for transactional_id in shard.states:
-            raw = last_ends.get(transactional_id)
-            if raw is not None and glance(raw[0])[0] in opened:
-                _mend(ends, shard, transactional_id, last_end_of(raw), opened)
+            _mend(ends, shard, transactional_id, decided_ends.get(transactional_id, ()), opened)
         if shard not in damaged:
             for transactional_id in _with_something_open(shard, opened):
                 _go_on(runtime, ends, shard, transactional_id, opened)
+
+
+def _is_on_disk(shard: TransactionShard) -> bool:
+    """Sync what decides from here on; whether that could be. Where only the process has died, it
+    may still be lost with the machine, and a marker that goes by it be kept."""
+    log = shard.partition.log
+    if log.recovery_point >= log.written_offset:
+        return True
+    try:
+        log.sync()
+    except StorageError as error:  # the log takes no more; the next start settles this
+        logs.error("transactions not settled", log=log.name, reason=str(error))
+        return False
+    return True
 
 
 def open_transactions(topics: Iterable[Topic]) -> dict[int, Opened]:
@@ -92,15 +114,17 @@ def open_transactions(topics: Iterable[Topic]) -> dict[int, Opened]:
                 epoch, opened = producer[0], producer[5]
                 if opened >= 0:
                     place = (topic.name, partition.index)
-                    found.setdefault(producer_id, {})[place] = epoch, opened
+                    led_in = partition.log.epochs.epoch_of(opened)
+                    found.setdefault(producer_id, {})[place] = epoch, opened, led_in
     return found
 
 
-def _ended_by(last_end: LastEnd | None, decided: Transaction, opened: Opened) -> list[Place]:
+def _ended_by(raw: RawEnd, decided: Transaction, opened: Opened) -> list[Place]:
     """The partitions that have yet to get the marker of a decision. Where Kafka wrote it, all."""
-    if last_end is None or last_end.ends is None:
+    end = end_of(raw)
+    if end is None or end.ends is None:
         return list(decided.partitions)
-    return [place for place, (_, since) in opened.items() if last_end.reaches(place, since)]
+    return [place for place, since in opened.items() if end.reaches(place, *since)]
 
 
 def _with_something_open(shard: TransactionShard, opened: Mapping[int, Opened]) -> list[str]:
@@ -116,23 +140,27 @@ def _mend(
     ends: Ends,
     shard: TransactionShard,
     transactional_id: str,
-    last_end: LastEnd | None,
+    raw_ends: Iterable[RawEnd],
     opened: Mapping[int, Opened],
 ) -> None:
-    """Write the markers that were lost of an end that is complete."""
-    if last_end is None:
-        return
-    of_producer = opened[last_end.decided.producer_id]
-    lost = [place for place, (_, since) in of_producer.items() if last_end.reaches(place, since)]
-    if lost:
-        ends.mend(shard, transactional_id, last_end.decided, lost)
+    """Write the markers that were lost of ends that are complete. They are given in their order:
+    what is open was ended by the first that reaches so far."""
+    for raw in raw_ends:
+        end = end_of(raw) if glance(raw[0])[0] in opened else None
+        if end is None:
+            continue
+        of_producer = opened[end.decided.producer_id]
+        lost = [place for place, since in of_producer.items() if end.reaches(place, *since)]
+        if not lost:
+            continue
+        ends.mend(shard, transactional_id, end.decided, lost)
         logs.info(
             "markers that were lost are written again",
             transactional_id=transactional_id,
             partitions=len(lost),
         )
-    for place in lost:
-        del of_producer[place]
+        for place in lost:
+            del of_producer[place]
 
 
 def _go_on(
@@ -148,8 +176,8 @@ def _go_on(
     if now is None or now.state in machine.PREPARED:
         return  # the disk refused its markers, which are tried again
     of_producer = opened[now.producer_id]
-    mine = [place for place, (epoch, _) in of_producer.items() if epoch == now.epoch]
-    old = [place for place, (epoch, _) in of_producer.items() if epoch < now.epoch]
+    mine = [place for place, (epoch, *_) in of_producer.items() if epoch == now.epoch]
+    old = [place for place, (epoch, *_) in of_producer.items() if epoch < now.epoch]
     if old:
         aborted = now._replace(state=TransactionState.PREPARE_ABORT)
         ends.mend(shard, transactional_id, aborted, old)

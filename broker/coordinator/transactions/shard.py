@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition
     from broker.producing.appends import Appends
+    from protocol.logdata.transactions import End
 
 
 class TransactionShard:
@@ -84,10 +85,10 @@ class TransactionShard:
         *,
         transaction_version: int,
         now_ms: int,
-        ends: Sequence[int] | None = None,
+        ends: Sequence[End] | None = None,
     ) -> None:
         """Write the record that says so, in the form that belongs to this level of the feature.
-        `ends` are next offsets of the partitions of an end.
+        `ends` are next offsets and leader epochs of the partitions of an end.
 
         Raises KafkaError as `StateLog`, and INVALID_REQUEST for what no record can hold.
         """

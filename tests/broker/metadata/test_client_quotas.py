@@ -80,8 +80,9 @@ def test_quotas_of_others_apply_to_nobody_else() -> None:
 
 def test_nothing_is_active_before_there_is_a_quota_nor_after(quotas: ClientQuotas) -> None:
     seen = [quotas.active]
-    for now in ({(("user", None),): {PRODUCED: 1.0}}, {}):
-        quotas.configure(now)
+    entity: QuotaEntity = (("user", None),)
+    for quota in (1.0, None):
+        quotas.configure({} if quota is None else {entity: {PRODUCED: quota}})
         seen.append(quotas.active)
 
     assert seen == [False, True, False]

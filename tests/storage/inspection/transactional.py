@@ -51,7 +51,8 @@ def state(
     version: int = 0,
     **fields: int,
 ) -> Record:
-    """A record of `__transaction_state`. `ends` is our header, that Apache Kafka has not."""
+    """A record of `__transaction_state`. `ends` are the next offsets in our header, that Apache
+    Kafka has not, all in leader epoch 0."""
     value = TransactionLogValue(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -64,7 +65,7 @@ def state(
         transaction_start_timestamp_ms=NOW_MS,
         **fields,
     )
-    headers = () if ends is None else ((ENDS_HEADER, encode_ends(ends)),)
+    headers = () if ends is None else ((ENDS_HEADER, encode_ends((end, 0) for end in ends)),)
     return NOW_MS, encode_key(transactional_id), encode_value(value, version), headers
 
 

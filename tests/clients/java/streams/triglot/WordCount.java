@@ -15,7 +15,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * Counts words exactly once, in a store on the disk: each word with each of its counts, 1, 2, 3 and so on, is
  * written once.
  *
- * <p>Arguments: address, application, topic to read, topic to write, folder of the store.
+ * <p>Arguments: address, application, topic to read, topic to write, folder of the store, processing guarantee.
  */
 public final class WordCount {
     private WordCount() {}
@@ -25,11 +25,12 @@ public final class WordCount {
         properties.put("bootstrap.servers", arguments[0]);
         properties.put("application.id", arguments[1]);
         properties.put("state.dir", arguments[4]);
-        properties.put("processing.guarantee", "exactly_once_v2");
+        properties.put("processing.guarantee", arguments[5]);
         properties.put("replication.factor", "1");
         properties.put("num.stream.threads", "1");
         properties.put("commit.interval.ms", "100");
-        // Every count is written, not only the last of a commit.
+        // Every count is written, not only the last of a commit. Releases before 3.4 know the first name alone.
+        properties.put("cache.max.bytes.buffering", "0");
         properties.put("statestore.cache.max.bytes", "0");
         properties.put("auto.offset.reset", "earliest");
         // What was killed is missed soon.

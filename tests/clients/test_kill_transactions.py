@@ -1,0 +1,135 @@
+"""kill -9 under copiers with transactions: each record is in the destination once, and in order.
+
+Four copiers at work: three in one group, with librdkafka, and one with aiokafka. `TEST_KILL_ROUNDS`
+sets how often the server is killed (4), `TEST_KILL_SEED` the moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.drivers.confluent_driver import ConfluentDriver
+from tests.clients.kill_copiers import (
+    AiokafkaCopier,
+    ConfluentCopier,
+    Copier,
+    Source,
+    numbers_in,
+)
+from tests.clients.kill_loads import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.server_process import ServerProcess
+
+pytestmark = [pytest.mark.clients, pytest.mark.long]
+
+ROUNDS = int(os.environ.get("TEST_KILL_ROUNDS", "4"))
+SHARED, ALONE = 6, 2
+PER_SECOND = 300
+#: A round is worth its name when each copier has committed so often before the kill.
+COMMITS_BEFORE_KILL = 5
+
+
+class Way:
+    """A source, its destination, and those who copy."""
+
+    def __init__(self, server: ServerProcess, name: str, partitions: int) -> None:
+        self.partitions = partitions
+        self.source, self.target = f"{name}-source", f"{name}-target"
+        for topic in (self.source, self.target):
+            ConfluentDriver().create_topic(
+                server.bootstrap, topic, partitions=partitions, configs={}
+            )
+        self.load = Source(server.bootstrap, self.source, partitions, PER_SECOND)
+
+    def copier(self, kind: type[Copier], server: ServerProcess, number: int) -> Copier:
+        group = f"copiers-of-{self.source}"
+        return kind(server.bootstrap, number, group=group, source=self.source, target=self.target)
+
+    def faults(self, server: ServerProcess) -> list[str]:
+        """After all was copied, or so it should be."""
+        wanted = self.load.finish()
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            found = numbers_in(server.bootstrap, self.target, self.partitions)
+            faults = [
+                fault
+                for partition, numbers in enumerate(found)
+                for fault in _faults(f"{self.target}-{partition}", numbers, wanted[partition])
+            ]
+            if not faults or time.monotonic() > deadline_s or any(map(_doubled, found)):
+                return faults
+            time.sleep(0.2)
+
+
+def _doubled(numbers: list[int]) -> bool:
+    return len(set(numbers)) < len(numbers)
+
+
+def _faults(name: str, numbers: list[int], wanted: int) -> list[str]:
+    faults = []
+    if _doubled(numbers):
+        faults.append(f"{name}: {len(numbers) - len(set(numbers))} doubled")
+    missing = sorted(set(range(wanted)) - set(numbers))
+    if missing:
+        faults.append(f"{name}: {len(missing)} of {wanted} missing, {missing[:3]} and so on")
+    if numbers != sorted(numbers):
+        faults.append(f"{name}: out of order")
+    return faults
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(300 + ROUNDS * 30)
+def test_kill_9_under_copiers_doubles_and_loses_nothing(
+    new_server: Callable[..., ServerProcess], topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
+    chance = random.Random(seed)
+    server = new_server(group_initial_rebalance_delay_ms="0")
+    shared, alone = Way(server, f"{topic}-shared", SHARED), Way(server, f"{topic}-alone", ALONE)
+    copiers = [shared.copier(ConfluentCopier, server, number) for number in range(3)]
+    copiers.append(alone.copier(AiokafkaCopier, server, 3))
+    starts_s = []
+    for _ in range(ROUNDS):
+        _wait_for_commits(copiers)
+        time.sleep(chance.uniform(0, 0.3))
+        server.kill()
+        began_s = time.monotonic()
+        server.start()
+        starts_s.append(time.monotonic() - began_s)
+    _wait_for_commits(copiers)
+    faults = shared.faults(server) + alone.faults(server)
+    for copier in copiers:
+        copier.finish()
+    with capsys.disabled():
+        counts = [(one.commits, one.aborts, one.restarts) for one in copiers]
+        print(
+            f"\nkill -9 under copiers: {ROUNDS} rounds, {sum(shared.load.counts)} and "
+            f"{sum(alone.load.counts)} records; of each copier commits, aborts, new producers: "
+            f"{counts}; starts took {statistics.median(starts_s):.2f} s, at most "
+            f"{max(starts_s):.2f} s; {'; '.join(faults) or 'nothing doubled, nothing lost'}"
+        )
+    assert faults == [], f"seed {seed}"
+
+
+def _wait_for_commits(copiers: list[Copier]) -> None:
+    """Until each has committed some more."""
+    wanted = [copier.commits + COMMITS_BEFORE_KILL for copier in copiers]
+    deadline_s = time.monotonic() + PATIENCE_S
+    while any(copier.commits < count for copier, count in zip(copiers, wanted, strict=True)):
+        for copier in copiers:
+            assert copier.error is None, (copier.transactional_id, copier.error)
+        assert time.monotonic() < deadline_s, [
+            (one.transactional_id, one.commits, one.aborts, one.restarts, one.doing)
+            for one, count in zip(copiers, wanted, strict=True)
+            if one.commits < count
+        ]
+        time.sleep(0.01)
