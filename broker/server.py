@@ -37,8 +37,9 @@ from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
-from broker.metadata import controller, features
+from broker.metadata import client_quotas, controller, features
 from broker.metadata.changes import Changes
+from broker.metadata.client_quotas import ClientQuotas
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
 from broker.network import descriptors, secured
@@ -122,7 +123,9 @@ class Broker:
         self.listening = Listening(loop, self.new_connection)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)
-        self.connections = Connections(loop, self.settings, self.connection_counts)
+        self.quotas = ClientQuotas(settings, clock.monotonic_s)
+        self.quotas.configure(store.image.client_quotas)
+        self.connections = Connections(loop, self.settings, self.connection_counts, self.quotas)
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
@@ -343,6 +346,7 @@ class Broker:
             (scrubber.LOOK_EVERY_S, self.scrubber.look),
             (secured.LOOK_EVERY_S, self.secure_listeners.look),
             (controller.LOOK_EVERY_S, self.controller.look),
+            (client_quotas.EXPIRE_EVERY_S, self.quotas.expire),
             (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
             (aborts_s, self.transactions.look_for_timed_out),
             (ids_s, self.transactions.look_for_expired),
@@ -397,6 +401,7 @@ class Broker:
         parts.port_of = lambda listener: self.listening.ports[listener]
         parts.preparation = Preparation(self.converter, self.expander, self.appends, self.disk)
         parts.producer_ids = self.producer_ids
+        parts.quotas = self.quotas
         parts.readers = self.readers
         parts.remove_folders = self.folder_removal.remove_later
         parts.settings = self.settings

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "there are no quotas yet": (
-        "controller.quota.window.num",
-        "controller.quota.window.size.seconds",
-        "quota.window.num",
-        "quota.window.size.seconds",
-    ),
     "the mechanism OAUTHBEARER is not served yet": (
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",

@@ -149,7 +149,18 @@ class Request:
     Views in `message` (records) are valid until the connection's next `room`.
     """
 
-    __slots__ = ("answered", "client_id", "correlation_id", "message", "response", "route")
+    __slots__ = (
+        "answered",
+        "client_id",
+        "correlation_id",
+        "message",
+        "response",
+        "route",
+        "throttle_time_ms",
+    )
+
+    throttle_time_ms: int
+    """How long its client has to wait for a quota; unset while there is no quota."""
 
     def __init__(
         self, route: Route, correlation_id: int, client_id: str | None, message: Any

@@ -15,7 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from protocol.messages.produce import ProduceRequest
+from protocol.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +102,22 @@ class SingleAnswer:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
+
+    def general(self, version: int) -> ProduceResponse:
+        """The same for the compiled encoder."""
+        partition = ProduceResponse.Topic.Partition(
+            index=self.index,
+            error_code=self.error_code,
+            base_offset=self.base_offset,
+            log_append_time_ms=self.log_append_time_ms,
+            log_start_offset=self.log_start_offset,
+        )
+        topic = ProduceResponse.Topic(partition_responses=[partition])
+        if version >= TOPIC_IDS_SINCE:
+            topic.topic_id = self.topic
+        else:
+            topic.name = self.topic.decode("utf-8", "surrogateescape")
+        return ProduceResponse(responses=[topic])
 
 
 def reader(version: int) -> Callable[[bytearray, int, int], SingleProduce | None]:

@@ -157,6 +157,10 @@ class FetchSessions:
                 known.update(item)
         return Plan(session_id, session.wanted.values(), incremental=True)
 
+    def end(self, session_id: int) -> None:
+        """Forget a session that its client is not told of."""
+        self._sessions.pop(session_id, None)
+
     def _start(self, wanted: list[FetchPartition], *, uses_topic_ids: bool, now_ms: int) -> Plan:
         if not wanted or len(wanted) > MAX_PARTITIONS_PER_SESSION or not self._make_room(now_ms):
             return Plan(0, wanted, incremental=False)

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: quotas are set and taken away. They are kept, and have no effect yet.
+"""AlterClientQuotas: quotas are set and taken away. They hold from the next request on.
 
 All changes of an entity are made or none, and those of a request that can be made are made at once.
 An entity or a key that comes twice is refused; of the former Kafka makes the first change and
@@ -57,6 +57,7 @@ def _answer(request: Request, ctx: Context) -> Steps[AlterClientQuotasResponse]:
         try:
             records = [record for of_entity in changes.values() for record in of_entity]
             yield from make_change("changing quotas", records, ctx)
+            ctx.quotas.configure(ctx.controller.image.client_quotas)
         except KafkaError as error:
             for named in changes:
                 entries[named].error_code = error.code

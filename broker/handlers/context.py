@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker.fetching.sessions import FetchSessions
     from broker.metadata.changes import Changes
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.metadata.client_quotas import ClientQuotas
     from broker.metadata.controller import Controller
     from broker.metadata.dynamic_settings import DynamicSettings
     from broker.partitions.disk_state import DiskState
@@ -84,6 +85,7 @@ class Parts:
     """The port on which a listener, by its name, was opened."""
     preparation: Preparation
     producer_ids: ProducerIds
+    quotas: ClientQuotas
     readers: Worker
     remove_folders: Callable[[list[str], int], None]
     """Removes the folders of a deleted topic after so many ms."""
@@ -243,6 +245,10 @@ class Context(Parts):
     def caller(self, request: Request) -> Caller:
         """The sender of this request, as groups keep it."""
         return Caller(request.client_id or "", f"/{self.peer_host}", request.version)
+
+    def client(self, request: Request) -> tuple[str, str]:
+        """User and client id, for whom there are quotas."""
+        return self.principal.name, request.client_id or ""
 
     def created(self, topic: Topic) -> None:
         """Say in the log that this client created a topic."""

@@ -15,11 +15,15 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from broker.metadata.changes import ChangeWait
+    from broker.metadata.client_quotas import Mutations
     from protocol.connection import Request
     from storage.steps import Steps
 
 Asked = CreatePartitionsRequest.Topic
 TopicResult = CreatePartitionsResponse.Topic
+
+STRICT_SINCE = 3
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 def create_partitions(request: Request, ctx: Context) -> ChangeWait:
@@ -28,6 +32,8 @@ def create_partitions(request: Request, ctx: Context) -> ChangeWait:
 
 def _answer(request: Request, ctx: Context) -> Steps[CreatePartitionsResponse]:
     message: CreatePartitionsRequest = request.message
+    client, strict = ctx.client(request), request.version >= STRICT_SINCE
+    mutations = ctx.quotas.mutations(client, strict=strict)
     named = Counter(asked.name for asked in message.topics)
     entries: dict[str, TopicResult] = {}
     for asked in message.topics:
@@ -36,7 +42,7 @@ def _answer(request: Request, ctx: Context) -> Steps[CreatePartitionsResponse]:
                 raise KafkaError(
                     f"topic '{asked.name}' is named more than once", code=ErrorCode.INVALID_REQUEST
                 )
-            yield from _grow(asked, ctx, validate_only=message.validate_only)
+            yield from _grow(asked, ctx, mutations, validate_only=message.validate_only)
             entries[asked.name] = TopicResult(name=asked.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
             entries[asked.name] = TopicResult(
@@ -49,10 +55,12 @@ def _answer(request: Request, ctx: Context) -> Steps[CreatePartitionsResponse]:
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR,
                 error_message=f"the data directory can't be written: {error.strerror}",
             )
-    return CreatePartitionsResponse(results=list(entries.values()))
+    return CreatePartitionsResponse(
+        results=list(entries.values()), throttle_time_ms=mutations.throttle_ms
+    )
 
 
-def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> Steps[None]:
+def _grow(asked: Asked, ctx: Context, mutations: Mutations, *, validate_only: bool) -> Steps[None]:
     topics = ctx.topics
     ctx.require(Operation.ALTER, ResourceType.TOPIC, asked.name)
     topic = topics.by_name.get(asked.name)
@@ -87,5 +95,6 @@ def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> Steps[None]:
                 f"{node_id}, the only one",
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
+    mutations.record(asked.count - have)
     if not validate_only:
         yield from topics.grow(topic, asked.count, now_ms=ctx.now_ms)

@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
     from broker.handlers.context import Context
     from broker.metadata.changes import ChangeWait
+    from broker.metadata.client_quotas import Mutations
     from broker.partitions.topic import Topic
     from config import BrokerSettings
     from protocol.connection import Request
     from storage.steps import Steps
 
 DEFAULT = -1
+STRICT_SINCE = 6
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 KINDS_MAX = 64
 """Kinds of topics, by their own settings, that are remembered."""
 
@@ -48,7 +51,9 @@ def create_topics(request: Request, ctx: Context) -> ChangeWait:
 
 def _answer(request: Request, ctx: Context) -> Steps[CreateTopicsResponse]:
     message: CreateTopicsRequest = request.message
-    plans = _Plans(ctx)
+    client, strict = ctx.client(request), request.version >= STRICT_SINCE
+    mutations = ctx.quotas.mutations(client, strict=strict)
+    plans = _Plans(ctx, mutations)
     named = Counter(asked.name for asked in message.topics)
     entries: dict[str, TopicResult] = {}
     for asked in message.topics:
@@ -65,7 +70,9 @@ def _answer(request: Request, ctx: Context) -> Steps[CreateTopicsResponse]:
         yield None
     if plans.wanted and not message.validate_only:
         yield from _create(plans.wanted, entries, ctx)
-    return CreateTopicsResponse(topics=list(entries.values()))
+    return CreateTopicsResponse(
+        topics=list(entries.values()), throttle_time_ms=mutations.throttle_ms
+    )
 
 
 def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Context) -> Steps[None]:
@@ -96,8 +103,9 @@ def _refused(name: str, code: ErrorCode, text: str) -> TopicResult:
 class _Plans:
     """The topics of a request that can be made, each with the entry that tells of it."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, mutations: Mutations) -> None:
         self._ctx = ctx
+        self._mutations = mutations
         self._metric_names = MetricNames()
         self.wanted: list[NewTopic] = []
 
@@ -116,6 +124,7 @@ class _Plans:
             TopicSettings.of(settings, overrides)
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
+        self._mutations.record(partition_count)
         self.wanted.append(NewTopic(asked.name, partition_count, overrides))
         self._metric_names.add(asked.name)
         if not self._ctx.allows(

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 TopicResult = DeleteTopicsResponse.Topic
 
+STRICT_SINCE = 5
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+
 
 def delete_topics(request: Request, ctx: Context) -> ChangeWait:
     return changed(_answer(request, ctx), ctx)
@@ -39,6 +42,8 @@ def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
     asked: list[tuple[str | None, bytes]] = [(name, ZERO_UUID) for name in message.topic_names]
     asked += [(item.name, item.topic_id) for item in message.topics]
     meant = [_meant(name, topic_id, ctx) for name, topic_id in asked]
+    client, strict = ctx.client(request), request.version >= STRICT_SINCE
+    mutations = ctx.quotas.mutations(client, strict=strict)
     named = Counter(meant)
     entries: dict[object, TopicResult] = {}
     found: list[Topic] = []
@@ -50,6 +55,7 @@ def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
             if named[one] > 1:
                 raise KafkaError("the topic is named twice", code=ErrorCode.INVALID_REQUEST)
             topic = _find(name, topic_id, ctx)
+            mutations.record(len(topic.partitions))
         except KafkaError as error:
             entry.error_code = code_for(DELETE_TOPICS, request.version, error.code)
             entry.error_message = str(error)
@@ -60,7 +66,9 @@ def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
             found.append(topic)
     if found:
         yield from _delete(found, entries, ctx)
-    return DeleteTopicsResponse(responses=list(entries.values()))
+    return DeleteTopicsResponse(
+        responses=list(entries.values()), throttle_time_ms=mutations.throttle_ms
+    )
 
 
 def _delete(topics: list[Topic], entries: dict[object, TopicResult], ctx: Context) -> Steps[None]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.quotas import ENTITY_TYPES, IP
+from broker.metadata.client_quotas import IP
+from broker.metadata.quotas import ENTITY_TYPES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

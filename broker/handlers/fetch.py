@@ -60,12 +60,18 @@ ask of one partition at a time."""
 SHARE_MIN_BYTES = 65_536
 """The least that a partition gets of it while there is any left."""
 
+NO_SESSION = 0
+
 PartitionResult = FetchResponse.Topic.Partition
 Aborted = PartitionResult.AbortedTransaction
 
 
 def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | FetchWait:
-    if request.message.__class__ is SingleFetch and not ctx.misreads_old_entries:
+    if (
+        request.message.__class__ is SingleFetch
+        and not ctx.misreads_old_entries
+        and not ctx.quotas.active
+    ):
         most = ctx.settings.current.fetch_max_bytes
         answer = find_records(
             request.message, request.version, ctx.topics, max_bytes=most, may_read=ctx.may_read
@@ -160,6 +166,11 @@ class _Reading:
         ):
             self._reader = FORMAT_2_ONLY
         self._left = min(message.max_bytes, ctx.settings.current.fetch_max_bytes)
+        self._client = None
+        if ctx.quotas.active:
+            self._client = client = ctx.client(request)
+            self._left = min(self._left, ctx.quotas.fetch_max_bytes(client))
+            self._min_bytes = min(self._min_bytes, self._left)
         self._room = CONVERTED_MAX_BYTES
         self._has_slice = False
         self._lagging = 0
@@ -226,7 +237,12 @@ class _Reading:
                 entry.records.release()
 
     def response(self) -> FetchResponse:
-        """The answer; with a session, what it tells is remembered."""
+        """The answer; with a session, what it tells is remembered. An empty one if a quota does not
+        let through what was found: the client asks for it once more."""
+        if self._client is not None:
+            throttle_ms = self._ctx.quotas.fetched(self._client, self.found_bytes)
+            if throttle_ms:
+                return self._held_up(throttle_ms)
         incremental = self._plan.incremental
         topics: dict[str | bytes, FetchResponse.Topic] = {}
         for wanted, entry in self._entries:
@@ -250,6 +266,19 @@ class _Reading:
                 )
             topic.partitions.append(entry)
         return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
+
+    def _held_up(self, throttle_ms: int) -> FetchResponse:
+        """The answer without records to a client that has to wait. No session begins with it:
+        clients would not know its partitions."""
+        self.forget()
+        plan = self._plan
+        if not plan.incremental:
+            self._ctx.fetch_sessions.end(plan.session_id)
+        return FetchResponse(
+            session_id=plan.session_id if plan.incremental else NO_SESSION,
+            responses=[],
+            throttle_time_ms=throttle_ms,
+        )
 
     def _partition(self, wanted: FetchPartition) -> Partition | None:
         topics = self._ctx.topics

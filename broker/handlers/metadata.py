@@ -61,12 +61,18 @@ def _created(
 ) -> Steps[MetadataResponse]:
     """The answer when those that are missing have been created."""
     entries = []
+    client = ctx.principal.name, ctx.client_id or ""
+    mutations = ctx.quotas.mutations(client, strict=False)
     for asked in topics:
         refusal = None
         if _is_wanted(asked, message, ctx):
             refusal = yield from _create(asked, ctx)
+            if refusal is None and asked.name is not None:
+                mutations.record(len(ctx.topics.by_name[asked.name].partitions))
         entries.append(refusal or _find(asked, ctx))
-    return _answer(entries, message, ctx)
+    answer = _answer(entries, message, ctx)
+    answer.throttle_time_ms = mutations.throttle_ms
+    return answer
 
 
 def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) -> MetadataResponse:

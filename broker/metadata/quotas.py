@@ -1,4 +1,4 @@
-"""Client quotas: who they are for, and which there are. They are kept and have no effect yet.
+"""Client quotas: who they are for, and which there are. What they do is in `client_quotas`.
 
 An entity is a user, a client id, both, or an IP address; the name None is the default of its type.
 What is refused is what Kafka 3.9 refuses, and a few things besides that it should (said below).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from broker.metadata.client_quotas import CLIENT_ID, IP, USER
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from storage.metadata.image import QuotaEntity
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)
 
 _LONG, _INT = 2**63, 2**31 - 1

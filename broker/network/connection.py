@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from broker import logs
+from broker import clock, logs
 from broker.coordinator.waits import GroupWait
 from broker.fetching.waiting import FetchWait
 from broker.handlers.context import Context
@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = turn
         self._group_commit = parts.group_commit
         self._clock_ms = parts.clock_ms
+        self._quotas = parts.quotas
         self._admit = admit
         self._lost = lost
         self._backlog = backlog
@@ -91,7 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         """Requests with their results, not answered before their batches are written."""
         self._failures = 0
         self._waiting: Waiting | None = None
+        self._muted: asyncio.TimerHandle | None = None
         self._closing = False
+        self._ended = False
         self._reading = True
         self._held_back = False
         self._unsent_bytes = 0
@@ -131,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
         self._sender.close()
         self._backlog.forget(self)
         if self._wire.trailing_bytes:
@@ -155,7 +160,11 @@ class Connection(asyncio.BufferedProtocol):
             self._handle()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; its answers are sent before the connection is closed."""
+        """The peer sends no more; its answers are sent before the connection is closed. What it has
+        sent before while it was muted is handled in its time."""
+        if self._muted is not None and self._wire.buffered:
+            self._ended = True
+            return True
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.cancel()
@@ -219,6 +228,13 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._close_when_done()
 
+    def turn_away(self, after_ms: int) -> None:
+        """Read nothing of a client that comes too often, and close after this time."""
+        self._closing = True
+        self._reading = False
+        self._transport.pause_reading()
+        self._loop.call_later(after_ms / 1000, self._transport.close)
+
     def close_soon(self) -> None:
         """The same in the next turn of the loop."""
         self._loop.call_soon(self.close)
@@ -235,6 +251,8 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active_s = now_s  # the peer takes what it is sent
         if self._held_back or not self._wire.buffered:
             self._whole_s = now_s
+        if self._muted is not None:
+            self.last_active_s = now_s
         silent_s = now_s - self.last_active_s
         if idle_max_s <= 0:
             return
@@ -261,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the next request may be started now."""
         return (
             self._waiting is None
+            and self._muted is None
             and not self._closing
             and not self._sender.busy
             and self._wire.unanswered < self._max_unanswered
@@ -276,9 +295,11 @@ class Connection(asyncio.BufferedProtocol):
         joined = bool(handled)
         if not joined:
             self._failures = appends.failures
+        quotas = self._quotas
         more = only_produced = True
         try:
             for _ in range(self._max_unanswered):
+                began = (wire.buffered, clock.monotonic_s()) if quotas.active else None
                 request = self._next_request()
                 if request is None:
                     more = False
@@ -290,8 +311,11 @@ class Connection(asyncio.BufferedProtocol):
                         appends.write()
                 result = answer(request, context)
                 handled.append((request, result))
+                muted = began is not None and self._charge(request, *began)
                 if isinstance(result, Waiting):
                     only_produced = False
+                    break
+                if muted:
                     break
                 if not wire.buffered:
                     more = False
@@ -319,9 +343,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._appends.failures != self._failures:
             self._translate(handled)
         durable: list[tuple[Request, Durable]] = []
+        quotas = self._quotas
         for request, result in handled:
             kind = result.__class__
             if kind not in PENDING:
+                if quotas.active:
+                    result = self._throttled(request, result)
                 wire.respond(request, result)
             elif kind is Durable:
                 durable.append((request, result))
@@ -353,15 +380,58 @@ class Connection(asyncio.BufferedProtocol):
 
         def done(failed: dict[Log, str]) -> None:
             for request, result in durable:
-                self._wire.respond(
-                    request,
-                    result.refuse(request, result, failed) if failed else result.response,
-                )
+                response = result.refuse(request, result, failed) if failed else result.response
+                if self._quotas.active:
+                    response = self._throttled(request, response)
+                self._wire.respond(request, response)
             self._flush()
             if self._wire.buffered:
                 self._handle()
 
         self._group_commit.wait(logs_written, done)
+
+    def _throttled(self, request: Request, response: Any) -> Any:
+        """The answer with the time that its client has to wait, which begins now."""
+        from broker.network.throttling import with_throttle_time  # most brokers have no quotas
+
+        response, throttle_ms = with_throttle_time(request, response)
+        if throttle_ms:
+            self._mute(throttle_ms)
+        return response
+
+    def _charge(self, request: Request, buffered: int, began_s: float) -> bool:
+        """Count a request that has been handled: how much was buffered before it, and when it was
+        begun with. Whether its client has to wait."""
+        from broker.network.throttling import charge
+
+        throttle_ms = charge(
+            request,
+            self._quotas,
+            self._context.client(request),
+            size=buffered - self._wire.buffered,
+            handled_s=clock.monotonic_s() - began_s,
+        )
+        if throttle_ms:
+            self._mute(throttle_ms)
+        return throttle_ms > 0
+
+    def _mute(self, for_ms: int) -> None:
+        """Start no request during this time."""
+        until_s = self._loop.time() + for_ms / 1000
+        if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if self._wire.buffered:
+            self._handle()
+        else:
+            self._control_reading()
+        if self._ended and self._muted is None:
+            self.eof_received()
 
     def _flush(self) -> None:
         buffers = self._wire.outgoing()
@@ -385,6 +455,7 @@ class Connection(asyncio.BufferedProtocol):
         backlog = self._backlog
         self._held_back = (
             self._waiting is not None
+            or self._muted is not None
             or self._sender.busy
             or self._wire.unanswered >= self._max_unanswered
         )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.current_settings import CurrentSettings
+    from broker.metadata.client_quotas import ClientQuotas
     from broker.network.connection import Connection
     from broker.network.connection_counts import ConnectionCounts
     from config import BrokerSettings
@@ -22,17 +23,27 @@ IDLE_CHECK_EVERY_S = 10.0
 class Connections:
     """Belongs to the loop; `close_idle` is a periodic task."""
 
-    __slots__ = ("_all_gone", "_counts", "_idle_checked_s", "_loop", "_open", "_settings")
+    __slots__ = (
+        "_all_gone",
+        "_counts",
+        "_idle_checked_s",
+        "_loop",
+        "_open",
+        "_quotas",
+        "_settings",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         settings: CurrentSettings,
         counts: ConnectionCounts,
+        quotas: ClientQuotas,
     ) -> None:
         self._loop = loop
         self._settings = settings
         self._counts = counts
+        self._quotas = quotas
         self._idle_checked_s = loop.time()
         self._open: dict[Connection, None] = {}
         self._all_gone: asyncio.Event | None = None
@@ -53,6 +64,11 @@ class Connections:
         self._open[connection] = None
         reason = self._counts.over_limit(connection.address, self._settings.current)
         if reason is None:
+            throttle_ms = self._quotas.connected(connection.address) if self._quotas.active else 0
+            if throttle_ms:
+                reason = "more from one address than its connection_creation_rate"
+                logs.warn_once_a_minute("connection closed", reason, connection.address)
+                connection.turn_away(throttle_ms)
             return True
         logs.warn_once_a_minute("connection closed", reason, connection.address)
         return False

@@ -142,3 +142,4 @@ def test_the_answer_is_written_as_the_compiled_encoder_writes_it(
     writer(version)(answer, out)
 
     assert bytes(out) == ProduceResponse(responses=[entry]).encode(version)
+    assert answer.general(version).encode(version) == bytes(out)
