@@ -272,6 +272,7 @@ class SecureConnection(Connection):
             return outcome.token
         return SaslAuthenticateResponse(
             error_code=ErrorCode.NONE,
+            error_message="",
             auth_bytes=outcome.token,
             session_lifetime_ms=lifetime_ms,
         )

@@ -57,6 +57,11 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         """The file that those who trust this authority have."""
         self.certificate.write_bytes(self._certificate.public_bytes(PEM))
+        self.truststore = folder / f"{name}-trusted.p12"
+        """The same for Java, under `PASSWORD`."""
+        trusted = pkcs12.PKCS12Certificate(self._certificate, name.encode())
+        secret = serialization.BestAvailableEncryption(PASSWORD.encode())
+        self.truststore.write_bytes(pkcs12.serialize_java_truststore([trusted], secret))
 
     def issue(
         self, name: str, *, subject: x509.Name | None = None, days: int = 1, file: str = ""

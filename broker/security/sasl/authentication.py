@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from broker.security.sasl.mechanism import Exchange, Mechanism
 
 AGAIN_EVERY_MS = 1000
-"""A client that authenticates again sooner is told that it is authenticated, as by Kafka."""
+"""One that authenticates again sooner after the last time that it did is told that it is
+authenticated, as by Kafka."""
 
 
 class State(Enum):
@@ -79,7 +80,8 @@ class Authentication:
         self._exchange: Exchange | None = None
         self._authenticated_by: str | None = None
         self._principal: Principal | None = None
-        self._begun_ms = 0
+        self._limited = False
+        self._again_ms: int | None = None
 
     @property
     def enabled(self) -> list[str]:
@@ -92,9 +94,11 @@ class Authentication:
         return self._authenticated_by is not None
 
     def may_begin(self, now_ms: int) -> bool:
-        """Whether a handshake is in order now."""
+        """Whether a handshake is in order now. As in Kafka no session begins anew that would last
+        for ever."""
         if self.state is State.AUTHENTICATED:
-            return now_ms - self._begun_ms >= AGAIN_EVERY_MS
+            before_ms = self._again_ms
+            return self._limited and (before_ms is None or now_ms - before_ms >= AGAIN_EVERY_MS)
         return self.state is State.HANDSHAKE
 
     def begin(self, name: str, *, raw: bool, now_ms: int) -> None:
@@ -108,7 +112,8 @@ class Authentication:
                 f"Unsupported SASL mechanism {name[:64]}",
                 "the mechanism that it chose is not enabled (sasl.enabled.mechanisms)",
             )
-        self._begun_ms = now_ms
+        if self.is_again:
+            self._again_ms = now_ms
         self.mechanism = mechanism
         if self._authenticated_by in (None, name):
             self._exchange = mechanism.begin()
@@ -157,6 +162,7 @@ class Authentication:
         self._exchange = None
         self.state = State.AUTHENTICATED
         lifetime_ms = max(0, min(lifetimes)) if lifetimes else None
+        self._limited = lifetime_ms is not None
         return Session(answer.token, answer.principal, lifetime_ms)
 
     def fail(self) -> None:

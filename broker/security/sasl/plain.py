@@ -9,13 +9,14 @@ import hmac
 from typing import TYPE_CHECKING
 
 from broker.security.principal import USER, Principal
-from broker.security.sasl.mechanism import BadToken, Done, Refused
+from broker.security.sasl.mechanism import Done, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME = "PLAIN"
 PARTS = 3
+WRONG = "Authentication failed: Invalid username or password"
 
 
 class PlainExchange:
@@ -26,21 +27,23 @@ class PlainExchange:
         self._passwords = passwords
 
     def step(self, token: bytes) -> Done:
-        """The verdict on the token. Raises Refused and BadToken."""
+        """The verdict on the token. Raises Refused."""
         try:
-            parts = token.decode("utf-8").split("\0")
+            parts = token.decode("utf-8").split("\0", PARTS)
         except UnicodeDecodeError:
-            raise BadToken("the token is not UTF-8") from None
+            raise Refused(WRONG) from None
         if len(parts) != PARTS:
-            raise BadToken(f"the token has {len(parts)} parts, not {PARTS}")
+            raise Refused(f"Invalid SASL/PLAIN response: expected {PARTS} tokens, got {len(parts)}")
         acting_as, user, password = parts
-        if not user or not password:
-            raise BadToken("the token has no user or no password")
+        if not user:
+            raise Refused("Authentication failed: username not specified")
+        if not password:
+            raise Refused("Authentication failed: password not specified")
         # Whether there is such a user shows neither in the answer nor in the time that it takes.
         known = self._passwords.get(user)
         same = hmac.compare_digest(_padded(known or ""), _padded(password))
         if known is None or not same:
-            raise Refused("Authentication failed: Invalid username or password")
+            raise Refused(WRONG)
         if acting_as not in ("", user):
             raise Refused(
                 "Authentication failed: Client requested an authorization id that is different "

@@ -30,8 +30,10 @@ JAVA_PROGRAMS = {
     "2.8.2": "v0_11",
     "3.4.1": "v2_0",
     "3.7.2": "v2_0",
+    "3.9.2": "v2_0",
     "4.0.2": "v2_0",
     "4.1.2": "v2_0",
+    "4.4.0": "v2_0",
 }
 
 #: The same for releases of kafka-python: the module.
@@ -43,6 +45,8 @@ class OldProgramDriver:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.settings: Mapping[str, str] = {}
+        """What the client is given beside the address, in its own words and without spaces."""
 
     def produce(
         self,
@@ -56,7 +60,14 @@ class OldProgramDriver:
         """Write them and wait for every ack. Raises `Refused`."""
         file = self.program.new_file()
         file.write_text("".join(record.to_line() + "\n" for record in records))
-        acks = self.program.call(command, bootstrap=bootstrap, topic=topic, file=file, codec=codec)
+        acks = self.program.call(
+            command,
+            bootstrap=bootstrap,
+            topic=topic,
+            file=file,
+            codec=codec,
+            **self._client_words(),
+        )
         file.unlink()
         assert acks == len(records)
 
@@ -73,6 +84,7 @@ class OldProgramDriver:
             partitions=",".join(map(str, ends)),
             ends=",".join(map(str, ends.values())),
             start=start,
+            **self._client_words(),
         )
         lines = file.read_text().splitlines()
         file.unlink()
@@ -83,6 +95,9 @@ class OldProgramDriver:
             record = Record.from_line(text)
             stored[record.partition].append((int(offset), record))
         return stored
+
+    def _client_words(self) -> dict[str, str]:
+        return {f"client.{key}": value for key, value in self.settings.items()}
 
 
 def old_java_driver(version: str, folder: Path) -> OldProgramDriver:

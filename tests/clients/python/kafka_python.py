@@ -6,7 +6,14 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tests.clients.python.program import DEADLINE_S, Words, answer_commands, partitions, start
+from tests.clients.python.program import (
+    DEADLINE_S,
+    Words,
+    answer_commands,
+    client_settings,
+    partitions,
+    start,
+)
 from tests.clients.records import Record
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ def produce(words: Words, records: list[Record]) -> None:
         max_in_flight_requests_per_connection=1,
         compression_type=None if words["codec"] == "none" else words["codec"],
         linger_ms=5,
+        **client_settings(words),
     )
     try:
         acks = [
@@ -50,6 +58,7 @@ def consume(words: Words) -> Iterator[tuple[int, Record]]:
         enable_auto_commit=False,
         auto_offset_reset="none",
         check_crcs=True,
+        **client_settings(words),
     )
     try:
         wanted = [kafka.TopicPartition(words["topic"], number) for number in partitions(words)]

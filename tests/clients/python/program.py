@@ -51,6 +51,12 @@ def answer_commands(
         print(json.dumps(answer), file=answers, flush=True)
 
 
+def client_settings(words: Words) -> dict[str, str]:
+    """Of the words `client.<setting>`: what the client is given beside the address."""
+    prefix = "client."
+    return {key[len(prefix) :]: value for key, value in words.items() if key.startswith(prefix)}
+
+
 def partitions(words: Words) -> list[int]:
     """Those to be read."""
     return [int(text) for text in words["partitions"].split(",")]
