@@ -77,6 +77,33 @@ class Waiting:
         raise NotImplementedError
 
 
+class Later(Waiting):
+    """A request whose answer somebody else gives, by `answer`."""
+
+    __slots__ = ("_begin", "_given_up")
+
+    def __init__(self, begin: Callable[[Later], None]) -> None:
+        """`begin` is called when the connection has taken note."""
+        self._begin = begin
+        self._given_up = False
+
+    def start(self, connection: Requester, request: Request) -> None:
+        super().start(connection, request)
+        self._begin(self)
+
+    def answer(self, result: Any) -> None:
+        """This is the answer; None is none. Too late if the client is gone."""
+        if not self._given_up:
+            self._given_up = True
+            self.connection.finish_waiting(self.request, result)
+
+    def finish(self) -> None:
+        self.answer(None)
+
+    def cancel(self) -> None:
+        self._given_up = True
+
+
 def error_answer(request: Request, error: Exception, *, address: str) -> Any:
     """The answer in which everything asked for meets the code of a KafkaError. Any other exception
     is a fault of ours: logged with its trace, answered with UNKNOWN_SERVER_ERROR."""

@@ -41,7 +41,7 @@ from broker.metadata import controller, features
 from broker.metadata.changes import Changes
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
-from broker.network import descriptors
+from broker.network import descriptors, secured
 from broker.network.backlog import Backlog
 from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
@@ -49,6 +49,7 @@ from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
 from broker.network.descriptors import Descriptors
 from broker.network.dispatch import served
 from broker.network.listening import CannotListen, Listening
+from broker.network.secured import SecureListeners, warn_of_open_listeners
 from broker.network.turn import Turn
 from broker.notify import notify
 from broker.partitions import disk_state
@@ -207,8 +208,20 @@ class Broker:
             new_uuid=_random_uuid,
             now_ms=self.now_ms,
         )
+        self.secure_listeners = SecureListeners(
+            self.loop,
+            self.settings,
+            DiskFilesystem(),
+            self.readers,
+            served=self.routes.served,
+            credentials=lambda: self.controller.image.scram_credentials,
+        )
         self.dynamic_settings = DynamicSettings(
-            self.settings, self.controller, self.topics, self.listening
+            self.settings,
+            self.controller,
+            self.topics,
+            self.listening,
+            check_security=self.secure_listeners.check,
         )
 
     def _make_groups(self) -> None:
@@ -325,6 +338,7 @@ class Broker:
             (IDLE_CHECK_EVERY_S, self.connections.close_idle),
             (deletion_clock.LOOK_EVERY_S, self.deletion_clock.look),
             (scrubber.LOOK_EVERY_S, self.scrubber.look),
+            (secured.LOOK_EVERY_S, self.secure_listeners.look),
             (controller.LOOK_EVERY_S, self.controller.look),
             (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
             (aborts_s, self.transactions.look_for_timed_out),
@@ -376,10 +390,24 @@ class Broker:
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""
         of_controller = {one.name for one in self.settings.current.controller_listeners}
+        routes = self.controller_routes if listener in of_controller else self.routes
+        secure = self.secure_listeners.get(listener)
+        if secure is not None:
+            from broker.network.secure_connection import SecureConnection  # few listeners are
+
+            return SecureConnection(
+                self.parts,
+                secure,
+                routes,
+                backlog=self.backlog,
+                turn=self.turn,
+                admit=self.connections.admit,
+                lost=self.connections.lost,
+            )
         return Connection(
             self.parts,
             listener,
-            self.controller_routes if listener in of_controller else self.routes,
+            routes,
             backlog=self.backlog,
             turn=self.turn,
             admit=self.connections.admit,
@@ -544,6 +572,7 @@ async def _listen(broker: Broker) -> None:
             listeners=", ".join(str(one) for one in settings.listeners),
         )
     wanted = settings.served_listeners
+    broker.secure_listeners.open()
     try:
         broker.listening.take(wanted, broker.listening.bind(wanted))
     except CannotListen as error:
@@ -554,6 +583,7 @@ async def _listen(broker: Broker) -> None:
         )
         raise StartRefused(f"{error} ({help_})") from error
     await broker.listening.begun()
+    warn_of_open_listeners(settings, wanted)
 
 
 async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:

@@ -1,4 +1,4 @@
-"""Every key of Kafka 3.9 that is accepted without effect, and names that only look unknown.
+"""Every key of Kafka 3.9 that has no attribute in BrokerSettings, and names that only look unknown.
 
 A file written for Kafka starts unchanged: these keys are known, their values are checked for
 their kind, and the reason why they do nothing is shown. Not imported unless such a key occurs.
@@ -12,6 +12,7 @@ from config.accepted_service import SERVICE_KEYS
 from config.broker import BrokerSettings
 from config.declare import Key, accepted
 from config.kinds import string
+from config.listener_security import OF_A_MECHANISM, ListenerSecurity
 from config.listeners import LISTENER_PREFIX
 
 ACCEPTED: dict[str, Key] = {key.name: key for key in (*CLUSTER_KEYS, *SERVICE_KEYS, *SECURITY_KEYS)}
@@ -31,8 +32,6 @@ CHANGED_AT_RUN_TIME = frozenset(
         "remote.log.index.file.cache.total.size.bytes",
         "remote.log.manager.copy.max.bytes.per.second",
         "remote.log.manager.fetch.max.bytes.per.second",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
         "sasl.kerberos.kinit.cmd",
         "sasl.kerberos.min.time.before.relogin",
         "sasl.kerberos.principal.to.local.rules",
@@ -44,26 +43,13 @@ CHANGED_AT_RUN_TIME = frozenset(
         "sasl.login.refresh.window.factor",
         "sasl.login.refresh.window.jitter",
         "sasl.mechanism.inter.broker.protocol",
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
         "ssl.endpoint.identification.algorithm",
         "ssl.engine.factory.class",
-        "ssl.key.password",
         "ssl.keymanager.algorithm",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
     }
 )
 """Keys that Kafka 3.9 changes at run time: a change of them is accepted, without effect as well."""
@@ -71,7 +57,13 @@ CHANGED_AT_RUN_TIME = frozenset(
 for _name in CHANGED_AT_RUN_TIME:
     ACCEPTED[_name].dynamic = True
 
-PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
+PLUGIN_PREFIXES = {
+    "rsm.config.": "there is no tiered storage",
+    "rlmm.config.": "there is no tiered storage",
+    "client.quota.callback.": "no Java classes are loaded",
+    "authorizer.zookeeper.": "there is no ZooKeeper",
+}
+"""How keys begin that classes of plug-ins read themselves."""
 ONE_LISTENER = "settings of a single listener are not served; the key without the prefix is"
 
 # Keys that Kafka had once and 3.9 does not know any more, with what takes their place.
@@ -90,22 +82,30 @@ REMOVED = {
 
 
 def accepted_key(name: str) -> Key | None:
-    """The declaration of a key without an attribute, or None if there is no such key.
+    """The declaration of a key that is none of BrokerSettings, or None if there is no such key.
 
     A key of one listener (`listener.name.internal.ssl.keystore.location`, with the SASL
     mechanism before the key where there is one) is known when the key behind it is.
     """
     if name in ACCEPTED:
         return ACCEPTED[name]
-    if name.startswith(PLUGIN_PREFIXES):
-        return accepted("there is no tiered storage", [(name, string, None)])[0]
+    if name in ListenerSecurity.KEYS:
+        return ListenerSecurity.KEYS[name]
+    for prefix, reason in PLUGIN_PREFIXES.items():
+        if name.startswith(prefix):
+            return accepted(reason, [(name, string, None)])[0]
     if name.startswith(LISTENER_PREFIX):
         parts = name.removeprefix(LISTENER_PREFIX).split(".")
         for first in range(1, min(3, len(parts))):
             one = ".".join(parts[first:])
+            if first == 2 and not one.startswith(OF_A_MECHANISM):
+                continue
+            if one in ListenerSecurity.KEYS:
+                return ListenerSecurity.KEYS[one].of_one_listener(name)
             behind = ACCEPTED.get(one) or BrokerSettings.KEYS.get(one)
-            if behind is not None and (first == 1 or one.startswith("sasl.")):
-                (key,) = accepted(ONE_LISTENER, [(name, behind.kind, None, behind.check)])
+            if behind is not None:
+                reason = behind.unused or ONE_LISTENER
+                (key,) = accepted(reason, [(name, behind.kind, None, behind.check)])
                 key.dynamic = behind.dynamic
                 return key
     return None

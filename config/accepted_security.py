@@ -1,39 +1,26 @@
-"""Keys of Kafka without effect here: TLS, SASL, tokens and the classes behind them."""
+"""Keys of Kafka without effect here: TLS and SASL of brokers as clients, tokens, classes of Java.
+
+Those with an effect are in config.listener_security.
+"""
 
 from __future__ import annotations
 
-from config.declare import Key, accepted, at_least, one_of
+from config.declare import Key, accepted, at_least
 from config.kinds import boolean, class_name, double, int16, int32, int64, names, password, string
 
 SECURITY_KEYS: list[Key] = [
     *accepted(
-        "only PLAINTEXT listeners are served",
+        "it is for brokers that are clients, or for classes of Java",
         (
             ("ssl.allow.dn.changes", boolean, False),
             ("ssl.allow.san.changes", boolean, False),
-            ("ssl.cipher.suites", names, ()),
-            ("ssl.client.auth", string, "none", one_of("required", "requested", "none")),
-            ("ssl.enabled.protocols", names, ("TLSv1.2", "TLSv1.3")),
             ("ssl.endpoint.identification.algorithm", string, "https"),
             ("ssl.engine.factory.class", class_name, None),
-            ("ssl.key.password", password, None),
             ("ssl.keymanager.algorithm", string, "SunX509"),
-            ("ssl.keystore.certificate.chain", password, None),
-            ("ssl.keystore.key", password, None),
-            ("ssl.keystore.location", string, None),
-            ("ssl.keystore.password", password, None),
-            ("ssl.keystore.type", string, "JKS"),
-            ("ssl.principal.mapping.rules", string, "DEFAULT"),
             ("ssl.protocol", string, "TLSv1.3"),
             ("ssl.provider", string, None),
             ("ssl.secure.random.implementation", string, None),
             ("ssl.trustmanager.algorithm", string, "PKIX"),
-            ("ssl.truststore.certificates", password, None),
-            ("ssl.truststore.location", string, None),
-            ("ssl.truststore.password", password, None),
-            ("ssl.truststore.type", string, "JKS"),
-            ("connection.failed.authentication.delay.ms", int32, 100, at_least(0)),
-            ("connections.max.reauth.ms", int64, 0),
             ("early.start.listeners", string, None),
             (
                 "principal.builder.class",
@@ -41,8 +28,6 @@ SECURITY_KEYS: list[Key] = [
                 "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
             ),
             ("sasl.client.callback.handler.class", class_name, None),
-            ("sasl.enabled.mechanisms", names, ("GSSAPI",)),
-            ("sasl.jaas.config", password, None),
             ("sasl.kerberos.kinit.cmd", string, "/usr/bin/kinit"),
             ("sasl.kerberos.min.time.before.relogin", int64, 60_000),
             ("sasl.kerberos.principal.to.local.rules", names, ("DEFAULT",)),
@@ -61,18 +46,7 @@ SECURITY_KEYS: list[Key] = [
             ("sasl.login.retry.backoff.ms", int64, 100),
             ("sasl.mechanism.controller.protocol", string, "GSSAPI"),
             ("sasl.mechanism.inter.broker.protocol", string, "GSSAPI"),
-            ("sasl.oauthbearer.clock.skew.seconds", int32, 30),
-            ("sasl.oauthbearer.expected.audience", names, None),
-            ("sasl.oauthbearer.expected.issuer", string, None),
-            ("sasl.oauthbearer.jwks.endpoint.refresh.ms", int64, 3_600_000),
-            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", int64, 10_000),
-            ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", int64, 100),
-            ("sasl.oauthbearer.jwks.endpoint.url", string, None),
-            ("sasl.oauthbearer.scope.claim.name", string, "scope"),
-            ("sasl.oauthbearer.sub.claim.name", string, "sub"),
             ("sasl.oauthbearer.token.endpoint.url", string, None),
-            ("sasl.server.callback.handler.class", class_name, None),
-            ("sasl.server.max.receive.size", int32, 524_288),
         ),
     ),
     *accepted(
@@ -101,6 +75,13 @@ SECURITY_KEYS: list[Key] = [
         (
             ("authorizer.class.name", string, ""),
             ("security.providers", string, None),
+        ),
+    ),
+    *accepted(
+        "Kafka's authorizers read it, and there are no access rules",
+        (
+            ("super.users", string, None),
+            ("allow.everyone.if.no.acl.found", boolean, False),
         ),
     ),
 ]

@@ -15,10 +15,14 @@ from config.broker_metadata import MetadataSettings
 from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
 from config.formats import record_format, release_of
+from config.listeners import LISTENER_PREFIX
 
 if TYPE_CHECKING:
     from config.declare import Key
     from config.listeners import Listener
+
+SECURITY_PREFIXES = ("ssl.", "sasl.", "connection", LISTENER_PREFIX)
+"""How the keys of TLS and SASL begin."""
 
 
 class Given(NamedTuple):
@@ -42,6 +46,9 @@ class BrokerSettings(
     """The values of all keys with an attribute; `value(key)` answers for the others too."""
 
     _layers: Layers
+    security_given: tuple[tuple[str, str], ...]
+    """Names and texts of the keys of TLS and SASL that were given (config.listener_security): who
+    keeps what is made of them is told when they change."""
     _topic_values: dict[str, Any] | None  # see config.topic
 
     def __init__(self, layers: Layers | None = None) -> None:
@@ -56,6 +63,13 @@ class BrokerSettings(
             if key.floor and not any(key.name in layer for layer in layers):
                 values[key.attribute] = max(key.default, values[self.KEYS[key.floor].attribute])
         values["broker_id"] = values["node_id"]
+        security = {
+            name: given.text
+            for layer in layers
+            for name, given in layer.items()
+            if name.startswith(SECURITY_PREFIXES) and name not in self.KEYS
+        }
+        values["security_given"] = tuple(sorted(security.items()))
         self._fill({**values, "_layers": layers, "_topic_values": None})
 
     @property
@@ -95,6 +109,15 @@ class BrokerSettings(
         names = self._controller_names
         return tuple(one for one in self.listeners if one.name in names)
 
+    def security_protocol(self, listener: str) -> str | None:
+        """The protocol that a listener of this name speaks, or None if nothing says which. As in
+        Kafka, a node that is its own controller needs no map for that."""
+        for name, protocol in self.listener_security_protocol_map:
+            if name == listener:
+                return protocol
+        mapped = any("listener.security.protocol.map" in layer for layer in self._layers)
+        return "PLAINTEXT" if not mapped and listener in self._controller_names else None
+
     @property
     def _controller_names(self) -> set[str]:
         return {name.upper() for name in self.controller_listener_names}
@@ -108,7 +131,7 @@ class BrokerSettings(
 
     def value(self, key: Key) -> Any:
         """The value that holds for any known key (see `config.keys`)."""
-        if key.attribute:
+        if key.name in self.KEYS:
             return getattr(self, key.attribute)
         for layer in reversed(self._layers):
             if key.name in layer:

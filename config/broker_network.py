@@ -46,8 +46,8 @@ class NetworkSettings(Settings):
         "listener.security.protocol.map",
         protocol_map,
         SAME_NAMES,
-        "Which protocol each listener name speaks: NAME:PROTOCOL, separated by commas. Only "
-        "PLAINTEXT is served.",
+        "Which protocol each listener name speaks: NAME:PROTOCOL, separated by commas. PLAINTEXT, "
+        "SSL, SASL_PLAINTEXT or SASL_SSL.",
         since="0.10.2",
         dynamic=True,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from config.formats import record_format, release_of
 from config.keys import known_key
-from config.listeners import SERVED_PROTOCOLS, UNROUTABLE_HOSTS
+from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
     """(key, reason) of each rule that does not hold. `given` are the keys somebody set."""
     yield from _node(settings, given)
-    yield from _listeners(settings, given)
+    yield from _listeners(settings)
     yield from _advertised(settings)
     yield from _logs(settings, given)
     yield from _groups(settings)
@@ -39,29 +39,22 @@ def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str
         )
 
 
-def _listeners(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
     served = settings.served_listeners
     if not settings.client_listeners:
         yield "listeners", "all of them are kept for the controller; none is left for clients"
-    protocols = dict(settings.listener_security_protocol_map)
-    if "listener.security.protocol.map" not in given:
-        # As in Kafka, a node that is its own controller needs no map for that.
-        for listener in settings.controller_listeners:
-            protocols.setdefault(listener.name, "PLAINTEXT")
     for listener in served:
-        protocol = protocols.get(listener.name)
+        protocol = settings.security_protocol(listener.name)
         if protocol is None:
             yield (
                 "listeners",
                 f"listener.security.protocol.map does not say which protocol {listener.name} "
                 "speaks",
             )
-        elif protocol not in SERVED_PROTOCOLS:
-            yield (
-                "listeners",
-                f"{listener} would speak {protocol}; only PLAINTEXT is served, and a listener "
-                "is not opened with less protection than it asks for",
-            )
+        elif protocol != "PLAINTEXT":
+            from config import security_rules  # most starts do without
+
+            yield from security_rules.broken_rules(settings, listener.name)
     for number, listener in enumerate(served):
         for other in served[:number]:
             if listener.port and listener.port == other.port and _collide(listener, other):

@@ -126,6 +126,14 @@ class Key:
     def sensitive(self) -> bool:
         return self.kind.name == "password"
 
+    def of_one_listener(self, name: str) -> Key:
+        """The same key under a name of a single listener; unset, that of all listeners holds."""
+        from copy import copy  # few brokers have one
+
+        one = copy(self)
+        one.name, one.attribute, one.default = name, "", None
+        return one
+
     def parse(self, text: str) -> Any:
         """The value of `text`; ValueError with the reason when it has none."""
         try:

@@ -14,6 +14,7 @@ from config.broker_metadata import MetadataSettings
 from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
 from config.describe import documentation_of
+from config.listener_security import ListenerSecurity
 from config.not_yet import why_not_yet
 from config.topic import TopicSettings
 
@@ -29,11 +30,12 @@ SECTIONS = (
     ("Topics and their logs", LogSettings.KEYS.values()),
     ("Compaction", CleanerSettings.KEYS.values()),
     ("Groups, offsets, transactions", GroupSettings.KEYS.values()),
+    ("TLS and SASL, of all listeners or of one", ListenerSecurity.KEYS.values()),
 )
 WITHOUT_EFFECT = (
     ("Other nodes, ZooKeeper, tiered storage", CLUSTER_KEYS),
     ("Threads, buffers, plug-ins", SERVICE_KEYS),
-    ("TLS, SASL, tokens", SECURITY_KEYS),
+    ("TLS and SASL as a client, tokens, classes of Java", SECURITY_KEYS),
 )
 
 INTRODUCTION = """\

@@ -1,6 +1,7 @@
 """Every key of the broker by its name, and what is wrong with a text given for one.
 
-The keys without effect are loaded when one of them is named, to keep the start short.
+The keys without effect, and those of TLS and SASL, are loaded when one of them is named, to keep
+the start short.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def known_key(name: str) -> Key | None:
 def known_keys() -> dict[str, Key]:
     """Every key of the broker by its name, sorted."""
     from config.accepted import ACCEPTED
+    from config.listener_security import ListenerSecurity
 
-    return dict(sorted((BrokerSettings.KEYS | ACCEPTED).items()))
+    return dict(sorted((BrokerSettings.KEYS | ListenerSecurity.KEYS | ACCEPTED).items()))
 
 
 def problems_of(entries: Iterable[tuple[str, Given]]) -> list[Problem]:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from config.kinds import Kind
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT",)
 LISTENER_PREFIX = "listener.name."
 """Prefix of the keys of a single listener; its name and a dot follow."""
 UNROUTABLE_HOSTS = ("", "0.0.0.0", "::")

@@ -21,6 +21,17 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "quota.window.num",
         "quota.window.size.seconds",
     ),
+    "the mechanism OAUTHBEARER is not served yet": (
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+    ),
     "it is not looked at yet": (
         "default.replication.factor",
         "max.request.partition.size.limit",
@@ -48,6 +59,7 @@ READ_HERE = frozenset(
         "log.dirs",
         "message.timestamp.difference.max.ms",
         "process.roles",
+        "sasl.server.callback.handler.class",
     }
 )
 
@@ -67,11 +79,13 @@ def unread(source: str) -> list[str]:
 
     A broker key that a topic key falls back to is read through it, and is not looked for.
     """
+    from config.listener_security import ListenerSecurity  # a start needs it seldom
+
     keys = [key for name, key in BrokerSettings.KEYS.items() if name not in _TOPIC_KEYS]
     names = _words(source)
     return sorted(
         key.name
-        for key in (*keys, *TopicSettings.KEYS.values())
+        for key in (*keys, *ListenerSecurity.KEYS.values(), *TopicSettings.KEYS.values())
         if key.attribute not in names and not key.unused and key.name not in READ_HERE
     )
 

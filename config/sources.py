@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from config.broker import BrokerSettings, Given, Layers
 from config.broker_rules import broken_rules
 from config.errors import ConfigError, Problem, nearest_of
-from config.keys import known_keys, problems_of
+from config.keys import known_key, known_keys, problems_of
 from config.properties import (
     VARIABLE_PREFIX,
     keys_by_variable,
@@ -85,9 +85,10 @@ def read(layers: Layers) -> BrokerSettings:
     settings = BrokerSettings(_with_node_id(layers))
     for name, reason in broken_rules(settings, frozenset().union(*layers)):
         given = next((layer[name] for layer in reversed(layers) if name in layer), None)
-        problems.append(
-            Problem(given.source if given else "default", name, given and given.text, reason)
-        )
+        if given is None:
+            problems.append(Problem("default", name, None, reason))
+        elif key := known_key(name):
+            problems.append(key.problem(given.source, given.text, reason))
     if problems:
         raise ConfigError(problems)
     return settings

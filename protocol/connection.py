@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from protocol.registry import Api
     from protocol.schema import Message
 
-    Response = Message | SingleAnswer | SingleRecords
+    Response = Message | SingleAnswer | SingleRecords | bytes
 
 try:
     from protocol._single import read_request, write_answer
@@ -46,6 +46,7 @@ else:
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
+SASL_AUTHENTICATE_KEY = 36
 
 RESPONSE_START = Struct(">ii")
 """Length of what follows, correlation id."""
@@ -54,9 +55,9 @@ RESPONSE_START = Struct(">ii")
 class UnservedRequest(Malformed):
     """A key or a version that is not served; the connection is closed without an answer."""
 
-    def __init__(self, key: int, version: int, known: Api | None) -> None:
+    def __init__(self, key: int, version: int, known: Api | None, when: str) -> None:
         what = f"api key {key} version {version}" if known is None else f"{known.name} v{version}"
-        super().__init__(f"{what} is not served here")
+        super().__init__(f"{what} is not served {when or 'here'}")
         self.key = key
         self.version = version
 
@@ -116,10 +117,14 @@ class Route:
 
 
 class Routes:
-    """The routes of one set of served APIs, made at their first use and shared by connections."""
+    """The routes of one set of served APIs, made at their first use and shared by connections.
 
-    def __init__(self, served: Mapping[int, Served]) -> None:
+    `when` says why others are not served, where that is not for good ("before authentication").
+    """
+
+    def __init__(self, served: Mapping[int, Served], *, when: str = "") -> None:
         self.served = served
+        self.when = when
         self._routes: dict[int, Route] = {}
         self.get = self._routes.get
 
@@ -131,7 +136,7 @@ class Routes:
         """The route, compiled if this is its first use. Raises UnservedRequest."""
         served = self.served.get(key)
         if served is None or not served.min_version <= version <= served.max_version:
-            raise UnservedRequest(key, version, served.api if served else None)
+            raise UnservedRequest(key, version, served.api if served else None, self.when)
         route = self._routes[key << 16 | version] = Route(served, version)
         return route
 
@@ -201,6 +206,12 @@ class ServerConnection:
         send (`protocol.quirks`); a mismatch of codecs somewhere."""
         self.room = self._frames.room
         self.received = self._frames.received
+
+    def serve(self, routes: Routes, *, max_frame_bytes: int) -> None:
+        """Serve these from the next request on, which may have so many bytes."""
+        self._routes = routes
+        self._frames.max_frame_bytes = max_frame_bytes
+        self._frames.min_frame_bytes = 1
 
     @property
     def buffered(self) -> int:
@@ -300,6 +311,19 @@ class ServerConnection:
         self._unanswered.append(request)
         return request
 
+    def next_token(self) -> Request | None:
+        """The next frame as a token of SASL without a header, which is what follows SaslHandshake
+        of version 0: a request whose message and answer are bytes. Raises Malformed."""
+        self._frames.min_frame_bytes = 0
+        frame = self._frames.next_frame()
+        if frame is None:
+            return None
+        key_and_version = SASL_AUTHENTICATE_KEY << 16
+        route = self._routes.get(key_and_version) or self._routes.find(SASL_AUTHENTICATE_KEY, 0)
+        request = Request(route, 0, None, bytes(self._frames.data[frame[0] : frame[1]]))
+        self._unanswered.append(request)
+        return request
+
     def _single(
         self, found: tuple[int, int, int, bytes, int, bytes, int, int, int]
     ) -> Request | None:
@@ -316,7 +340,7 @@ class ServerConnection:
         return request
 
     def respond(
-        self, request: Request, response: Message | SingleAnswer | SingleRecords | None
+        self, request: Request, response: Message | SingleAnswer | SingleRecords | bytes | None
     ) -> None:
         """Answer a request. None means that there is no answer (Produce with acks=0)."""
         request.response = response
@@ -353,6 +377,9 @@ class ServerConnection:
                 response.log_append_time_ms,
                 response.log_start_offset,
             )
+            return
+        if response.__class__ is bytes:  # a token (see next_token)
+            out += len(response).to_bytes(4, "big") + response
             return
         start = len(out)
         out += route.response_start

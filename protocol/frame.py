@@ -37,10 +37,11 @@ class FrameBuffer:
     `data[start:end]` is what has been received and not yet handed out.
     """
 
-    __slots__ = ("_needed", "_view", "data", "end", "max_frame_bytes", "start")
+    __slots__ = ("_needed", "_view", "data", "end", "max_frame_bytes", "min_frame_bytes", "start")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.min_frame_bytes = 1
         self.data = bytearray(INITIAL_BYTES)
         self._view = memoryview(self.data)
         self.start = 0
@@ -93,7 +94,7 @@ class FrameBuffer:
             self._needed = 4
             return None
         size: int = LENGTH.unpack_from(self.data, start)[0]
-        if not 0 < size <= self.max_frame_bytes:
+        if not self.min_frame_bytes <= size <= self.max_frame_bytes:
             raise Malformed(self._why_not(size))
         if have - 4 < size:
             self._needed = size + 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import logs
 from broker.coordinator.effects import Caller
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
     from protocol.connection import Request, Routes
     from protocol.errors import KafkaError
     from storage.data_dir import DataDirectory
+
+
+class Authenticator(Protocol):
+    """A connection, as far as it authenticates its client."""
+
+    def handshake(self, request: Request) -> Any:
+        """The answer to SaslHandshake, or what it waits for."""
+
+    def authenticate(self, request: Request) -> Any:
+        """The answer to SaslAuthenticate, or to a token without a header, or what it waits for."""
 
 
 class Parts:
@@ -85,8 +95,9 @@ class Context(Parts):
     `now_ms` is set once per burst."""
 
     __slots__ = (
-        "_listener",
+        "authenticator",
         "client_id",
+        "listener",
         "local_host",
         "local_port",
         "misreads_old_entries",
@@ -95,6 +106,7 @@ class Context(Parts):
         "peer_port",
         "principal",
         "routes",
+        "security_protocol",
         "software_name",
         "software_version",
     )
@@ -105,13 +117,17 @@ class Context(Parts):
         """`peer` and `local` are addresses as sockets tell them, or None."""
         for name in PARTS:
             setattr(self, name, getattr(parts, name))
-        self._listener = listener
+        self.listener = listener
+        """The name of the one that the client has dialled."""
+        self.security_protocol = "PLAINTEXT"
         self.routes = routes
         """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
         self.principal = ANONYMOUS
         """In whose name the client acts."""
+        self.authenticator: Authenticator | None = None
+        """Where the listener asks for authentication by SASL."""
         self.client_id: str | None = None
         self.software_name = self.software_version = ""
         """Of the client, as it has said in ApiVersions (KIP-511)."""
@@ -122,7 +138,7 @@ class Context(Parts):
     def advertised(self) -> tuple[str, int]:
         """The address that this client is told to connect to: `advertised.listeners` if it is set,
         else the address that it has dialled, which it can evidently reach."""
-        listener = self.settings.current.advertised_listener(self._listener)
+        listener = self.settings.current.advertised_listener(self.listener)
         if listener is None:
             return self.local_host, self.local_port
         host = self.local_host if listener.host in UNROUTABLE_HOSTS else listener.host

@@ -21,7 +21,7 @@ from protocol.logdata.metadata import ConfigRecord
 from storage.metadata.image import BROKER_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from broker.current_settings import CurrentSettings
     from broker.metadata.controller import Controller
@@ -56,11 +56,15 @@ class DynamicSettings:
         controller: Controller,
         topics: Iterable[Topic],
         listeners: Listeners,
+        *,
+        check_security: Callable[[BrokerSettings], None],
     ) -> None:
+        """`check_security` raises ConfigError for settings whose TLS or SASL can't be served."""
         self._settings = settings
         self._controller = controller
         self._topics = topics
         self._listeners = listeners
+        self._check_security = check_security
         self._this_broker = str(settings.current.node_id)
 
     def stored(self, name: str) -> dict[str, str]:
@@ -99,6 +103,7 @@ class DynamicSettings:
         if faults:
             raise ConfigError(faults)
         settings = self._checked_together(name, wanted, changed)
+        self._check_security(settings)
         bound = self._bind(settings)
         if validate_only:
             self._listeners.release(bound)

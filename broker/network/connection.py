@@ -24,7 +24,7 @@ from broker.handlers.describe_log_dirs import LogDirsWait
 from broker.metadata.changes import ChangeWait
 from broker.network.dispatch import CloseConnection, answer
 from broker.network.sender import Sender
-from broker.pending import Durable, Silent, Waiting
+from broker.pending import Durable, Later, Silent, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
 from protocol.connection import PRODUCE_KEY, ServerConnection
@@ -45,13 +45,18 @@ SLOWEST_BYTES_PER_S = 1024
 slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for minutes."""
 
 PENDING = frozenset(
-    {ChangeWait, DeletionWait, Durable, FetchWait, GroupWait, LogDirsWait, PrepareWait, Silent}
+    {
+        *(ChangeWait, DeletionWait, Durable, FetchWait, GroupWait),
+        *(Later, LogDirsWait, PrepareWait, Silent),
+    }
 )
 """Results of a handler that are not answers."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """One client. Reading stops while `read.ahead.max.bytes` are waiting to be handled."""
+
+    over_tls = False
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wire = ServerConnection(routes, max_frame_bytes=settings.socket_request_max_bytes)
         self.configure(settings)
         self._received = self._wire.received
+        self._next_request = self._wire.next_request
         self._handled: list[tuple[Request, Any]] = []
         """Requests with their results, not answered before their batches are written."""
         self._failures = 0
@@ -106,7 +112,9 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods of asyncio.Transport, not its class.
         self._transport = transport = cast("asyncio.Transport", transport)
         parts = self._parts
-        self._sender = Sender(self._loop, transport, parts.readers, self._on_drained)
+        self._sender = Sender(
+            self._loop, transport, parts.readers, self._on_drained, tls=self.over_tls
+        )
         self._context = Context(
             parts,
             self._listener,
@@ -271,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         more = only_produced = True
         try:
             for _ in range(self._max_unanswered):
-                request = wire.next_request()
+                request = self._next_request()
                 if request is None:
                     more = False
                     break

@@ -246,8 +246,15 @@ def test_a_key_of_one_listener_is_known_when_the_key_behind_it_is() -> None:
         load(overrides={"listener.name.internal.ssl.client.auth": "maybe"})
 
 
-def test_keys_of_remote_storage_plug_ins_are_accepted() -> None:
-    assert load(overrides={"rsm.config.bucket": "b", "rlmm.config.x": "y"}) == load()
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("rsm.config.bucket", "rlmm.config.x", "client.quota.callback.static.produce"),
+        *("authorizer.zookeeper.url", "super.users"),
+    ],
+)
+def test_keys_that_plug_ins_of_kafka_read_themselves_are_known(name: str) -> None:
+    assert load(overrides={name: "b"}) == load()
 
 
 def test_settings_are_frozen_and_comparable() -> None:

@@ -114,7 +114,11 @@ def test_a_topic_takes_what_was_set_for_the_broker_unless_it_has_its_own(
     ("changes", "code", "text"),
     [
         ([("num.partitions", SET, "3")], INVALID, "cannot be changed at run time: it is read at"),
-        ([("listeners", SET, "SSL://127.0.0.1:0")], INVALID, "only PLAINTEXT is served"),
+        (
+            [("listeners", SET, "SSL://127.0.0.1:0")],
+            INVALID,
+            "listener.name.ssl.ssl.keystore.location: is missing",
+        ),
         ([("listeners", SET, "PLAINTEXT://no.such.host:0")], INVALID, "can't listen on"),
         ([("process.roles", SET, "broker")], INVALID, "cannot be changed at run time"),
         ([("background.threads", SET, "many")], INVALID, "wanted a whole number"),

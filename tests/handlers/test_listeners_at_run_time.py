@@ -151,12 +151,12 @@ def test_asking_whether_a_listener_could_be_opened_opens_none(
     ("changes", "reason"),
     [
         ({"listeners": f"INSIDE://{HOST}:0"}, "which protocol INSIDE speaks"),
-        ({"listeners": f"SSL://{HOST}:0"}, "only PLAINTEXT is served"),
+        ({"listeners": f"SSL://{HOST}:0"}, "listener.name.ssl.ssl.keystore.location: is missing"),
         ({"listeners": ""}, "wanted"),
         (
             {"listeners": f"SSL://{HOST}:0,PLAINTEXT://{HOST}:0"}
             | {"listener.security.protocol.map": "SSL:SSL,PLAINTEXT:PLAINTEXT"},
-            "only PLAINTEXT is served",
+            "listener.name.ssl.ssl.keystore.location: is missing",
         ),
     ],
 )

@@ -187,7 +187,7 @@ def test_data_that_is_not_cached_is_read_on_a_thread_and_keeps_its_place(
 
     monkeypatch.setattr(os, "preadv", would_block)
     monkeypatch.setattr("broker.network.sender._READ_NOWAIT", 8)
-    monkeypatch.setattr("broker.network.sender.COLD_PIECE_BYTES", 20_000)
+    monkeypatch.setattr("broker.network.sender.PIECE_BYTES", 20_000)
 
     wire.sender.send([b"a", wire.piece(7, 90_000), b"b", wire.piece(0, 5)])
     assert wire.arrived() == b"a"

@@ -1,0 +1,121 @@
+"""A listener that asks for TLS, SASL or both: what it offers, and who is on the way through it.
+
+Those who are not known yet are bounded: in number (connections.authenticating.max, beyond which the
+oldest goes, so that one who stalls keeps nobody out), in time
+(connections.authentication.timeout.ms) and in what they may send (sasl.server.max.receive.size).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from broker import logs
+from config.listener_security import ListenerSecurity
+from protocol.connection import Routes
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from broker.network.tls import Tls
+    from broker.security.sasl.mechanism import Mechanism
+    from broker.security.sasl.mechanisms import ScramCredentials
+    from broker.workers import Worker
+    from config import BrokerSettings
+    from protocol.connection import Served
+    from storage.filesystem import Filesystem
+
+TO_AUTHENTICATE = (17, 18, 36)
+"""SaslHandshake, ApiVersions and SaslAuthenticate: all that is served before authentication."""
+TO_AUTHENTICATE_AGAIN = (17, 36)
+
+
+class Arriving(Protocol):
+    """A connection whose client is not known yet."""
+
+    def cut_off(self, cause: str) -> None:
+        """Close it at once, and say why."""
+
+    def shake_hands(self, first: bytes) -> None:
+        """Begin the TLS handshake, with the client's first bytes."""
+
+
+class SecureListener:
+    """Belongs to the loop. Made anew when its settings change; connections keep that which they
+    began with."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        files: Filesystem,
+        worker: Worker,
+        served: Mapping[int, Served],
+        credentials: ScramCredentials,
+    ) -> None:
+        """Steps of slow mechanisms are made by `worker`. Raises KeystoreError."""
+        security = ListenerSecurity(settings, name)
+        self.name = name
+        self.protocol = settings.security_protocol(name) or ""
+        self.worker = worker
+        self.timeout_s = security.connections_authentication_timeout_ms / 1000
+        self.failure_delay_s = security.connection_failed_authentication_delay_ms / 1000
+        self.max_receive_bytes = security.sasl_server_max_receive_size
+        self.tls: Tls | None = None
+        self.mechanisms: dict[str, Mechanism] | None = None
+        if self.protocol.endswith("SSL"):
+            from broker.network.tls import Tls
+
+            self.tls = Tls(files, name, security)
+        if self.protocol.startswith("SASL"):
+            from broker.security.sasl.mechanisms import mechanisms_of
+
+            self.mechanisms = mechanisms_of(settings, name, credentials)
+        self.routes_before = Routes(
+            {key: served[key] for key in TO_AUTHENTICATE if key in served},
+            when="before authentication",
+        )
+        self.routes_expired = Routes(
+            {key: served[key] for key in TO_AUTHENTICATE_AGAIN if key in served},
+            when="after the end of a session, without authenticating again",
+        )
+        self._loop = loop
+        self._arriving_max = security.connections_authenticating_max
+        self._arriving: dict[Arriving, None] = {}
+        self._shaking: deque[tuple[Arriving, bytes]] = deque()
+
+    def arrived(self, connection: Arriving) -> None:
+        """A connection whose client is not known yet. The oldest of them goes if they are too
+        many."""
+        self._arriving[connection] = None
+        if len(self._arriving) > self._arriving_max:
+            oldest = next(iter(self._arriving))
+            self.left(oldest)
+            oldest.cut_off(
+                f"more than {self._arriving_max} connections are not authenticated yet "
+                "(connections.authenticating.max), and it was the oldest"
+            )
+
+    def left(self, connection: Arriving) -> None:
+        """Its client is known, or it is closed."""
+        self._arriving.pop(connection, None)
+
+    def shake_hands(self, connection: Arriving, first: bytes) -> None:
+        """Have it begin its TLS handshake in a turn of the loop in which no other does: each takes
+        a millisecond, and others are not to wait for a hundred of them."""
+        self._shaking.append((connection, first))
+        if len(self._shaking) == 1:
+            self._loop.call_soon(self._next_handshake)
+
+    def _next_handshake(self) -> None:
+        connection, first = self._shaking.popleft()
+        connection.shake_hands(first)
+        if self._shaking:
+            self._loop.call_soon(self._next_handshake)
+
+    def refused(self, cause: str, address: str) -> None:
+        """Say in the log, once a minute, why a client is not let in."""
+        logs.warn_once_a_minute("authentication failed", cause, address, listener=self.name)

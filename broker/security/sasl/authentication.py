@@ -1,0 +1,165 @@
+"""The conversation by which one connection authenticates, and later does so again (KIP-368).
+
+    SaslHandshake names a mechanism -> tokens, to and fro -> a principal, for so long
+
+Time and tokens come in, verdicts go out. Errors and their texts are Kafka's; where it closes a
+connection without an answer, so do we.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.security.sasl.mechanism import BadToken, Challenge, Done, Refused
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.security.principal import Principal
+    from broker.security.sasl.mechanism import Exchange, Mechanism
+
+AGAIN_EVERY_MS = 1000
+"""A client that authenticates again sooner is told that it is authenticated, as by Kafka."""
+
+
+class State(Enum):
+    """What is wanted next of the client."""
+
+    HANDSHAKE = "handshake"
+    TOKENS = "tokens"
+    RAW_TOKENS = "raw tokens"
+    AUTHENTICATED = "authenticated"
+    FAILED = "failed"
+
+
+class AuthenticationFailed(Exception):
+    """The connection is to be closed, after an answer of this code and text.
+
+    `cause` is for our log, and has nothing secret.
+    """
+
+    def __init__(self, code: ErrorCode, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+        self.cause = cause or text
+
+
+class Session(NamedTuple):
+    """The end of a conversation: who the client is, and for how many ms (None is for ever)."""
+
+    token: bytes
+    principal: Principal
+    lifetime_ms: int | None
+
+
+class AnotherMechanism:
+    """Takes the place of the exchange of a client that wants to authenticate again in another way:
+    Kafka says so with the first token."""
+
+    def __init__(self, asked: str, before: str) -> None:
+        self._asked = asked
+        self._before = before
+
+    def step(self, token: bytes) -> Challenge | Done:
+        raise Refused(
+            f"SASL mechanism '{self._asked}' requested by client is not supported for "
+            f"re-authentication of mechanism '{self._before}'"
+        )
+
+
+class Authentication:
+    """One connection's. `step` may be called on a thread, all else on the loop."""
+
+    def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
+        self._mechanisms = mechanisms
+        self.state = State.HANDSHAKE
+        self.mechanism: Mechanism | None = None
+        self._exchange: Exchange | None = None
+        self._authenticated_by: str | None = None
+        self._principal: Principal | None = None
+        self._begun_ms = 0
+
+    @property
+    def enabled(self) -> list[str]:
+        """The names of the mechanisms that may be chosen."""
+        return list(self._mechanisms)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the client had authenticated before."""
+        return self._authenticated_by is not None
+
+    def may_begin(self, now_ms: int) -> bool:
+        """Whether a handshake is in order now."""
+        if self.state is State.AUTHENTICATED:
+            return now_ms - self._begun_ms >= AGAIN_EVERY_MS
+        return self.state is State.HANDSHAKE
+
+    def begin(self, name: str, *, raw: bool, now_ms: int) -> None:
+        """The client chooses a mechanism; `raw` tokens have no header. Raises
+        AuthenticationFailed."""
+        mechanism = self._mechanisms.get(name)
+        if mechanism is None:
+            self.state = State.FAILED
+            raise AuthenticationFailed(
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                f"Unsupported SASL mechanism {name[:64]}",
+                "the mechanism that it chose is not enabled (sasl.enabled.mechanisms)",
+            )
+        self._begun_ms = now_ms
+        self.mechanism = mechanism
+        if self._authenticated_by in (None, name):
+            self._exchange = mechanism.begin()
+        else:
+            self._exchange = AnotherMechanism(name, self._authenticated_by or "")
+        self.state = State.RAW_TOKENS if raw else State.TOKENS
+
+    def step(self, token: bytes) -> Challenge | Done:
+        """The mechanism's answer to a token. Raises AuthenticationFailed; nothing else changes, so
+        that it can be called on a thread."""
+        assert self._exchange is not None
+        assert self.mechanism is not None
+        try:
+            return self._exchange.step(token)
+        except Refused as refused:
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            raise AuthenticationFailed(code, str(refused)) from None
+        except BadToken as bad:
+            what = "re-authentication" if self.is_again else "authentication"
+            raise AuthenticationFailed(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"Authentication failed during {what} due to invalid credentials with SASL "
+                f"mechanism {self.mechanism.name}",
+                str(bad),
+            ) from None
+
+    def take(self, answer: Challenge | Done, now_ms: int) -> Challenge | Session:
+        """What the mechanism has answered holds. Raises AuthenticationFailed."""
+        if isinstance(answer, Challenge):
+            return answer
+        assert self.mechanism is not None
+        before = self._principal
+        if before is not None and before != answer.principal:
+            raise AuthenticationFailed(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                "Cannot change principals during re-authentication from "
+                f"{before.kind}.{before.name}: {answer.principal.kind}.{answer.principal.name}",
+            )
+        lifetimes = []
+        if answer.expires_ms is not None:
+            lifetimes.append(answer.expires_ms - now_ms)
+        if self.mechanism.max_session_ms > 0:
+            lifetimes.append(self.mechanism.max_session_ms)
+        self._principal = answer.principal
+        self._authenticated_by = self.mechanism.name
+        self._exchange = None
+        self.state = State.AUTHENTICATED
+        lifetime_ms = max(0, min(lifetimes)) if lifetimes else None
+        return Session(answer.token, answer.principal, lifetime_ms)
+
+    def fail(self) -> None:
+        """Nothing more is taken of this client."""
+        self.state = State.FAILED
+        self._exchange = None

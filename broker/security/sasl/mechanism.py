@@ -1,0 +1,54 @@
+"""What every mechanism of SASL is: an exchange of tokens that ends with a principal or a
+refusal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.security.principal import Principal
+
+
+class Refused(Exception):
+    """The client is not who it says, or may not act as whom it wants. The text is told to it, as
+    Kafka's SaslAuthenticationException is."""
+
+
+class BadToken(Exception):
+    """A token is not what the mechanism wants, or its proof is wrong. The client is told no more
+    than that its credentials are invalid; the text is for our log, and has nothing of the token in
+    it."""
+
+
+class Challenge(NamedTuple):
+    """The client's next token is wanted."""
+
+    token: bytes
+
+
+class Done(NamedTuple):
+    """The client is known. `expires_ms`, in ms since 1970, is when its credential ends; None is
+    never."""
+
+    token: bytes
+    principal: Principal
+    expires_ms: int | None = None
+
+
+class Exchange(Protocol):
+    """One run of a mechanism."""
+
+    def step(self, token: bytes) -> Challenge | Done:
+        """Take the client's next token. Raises Refused and BadToken."""
+
+
+class Mechanism(NamedTuple):
+    """A mechanism as a listener offers it. A step of a slow one is made on a thread."""
+
+    name: str
+    begin: Callable[[], Exchange]
+    max_session_ms: int = 0
+    """After so long a client has to authenticate again (connections.max.reauth.ms); 0 is never."""
+    slow: bool = False
