@@ -21,6 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.partitions import TopicPartition as TopicPartition
 from protocol.partitions import by_topic
+from protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 
     from client.connection import Connection
     from client.routing import Topic
-    from protocol.schema import Message
+    from client.security import ClientSecurity
 
 Answer = TypeVar("Answer")
 Found = TypeVar("Found")
+Asked = TypeVar("Asked", bound=Message)
 
 SOON = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -52,9 +54,21 @@ class Cluster:
     ErrorCode in the place of its result.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float, client_id: bytes) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        client_id: bytes,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self._router = Router(
-            written(host, port), timeout_s=timeout_s, client_id=client_id, reconnects=False
+            written(host, port),
+            timeout_s=timeout_s,
+            client_id=client_id,
+            reconnects=False,
+            security=security,
         )
 
     def offers(self, kind: type[Message], *, oldest: int = 0) -> bool:
@@ -102,6 +116,25 @@ class Cluster:
         def attempt() -> Answer:
             connection = coordinator(self._router, key, kind)
             return _ready(ask(connection), code_of, f"{KINDS[kind]} '{key}'", soon)
+
+        return self._router.patiently(attempt)
+
+    def ask(self, request: Message, kind: type[Asked], *, oldest: int = 0) -> Asked:
+        """The answer of some broker to what any of them answers, in this version or a newer one."""
+
+        def attempt() -> Asked:
+            return self._router.any().call(request, kind, oldest=oldest)
+
+        return self._router.patiently(attempt)
+
+    def change(self, request: Message, kind: type[Asked], *, oldest: int = 0) -> Asked:
+        """The answer of the controller: of the broker that is one, or that passes on to it."""
+
+        def attempt() -> Asked:
+            self._router.learn(())
+            controller = self._router.controller
+            connection = self._router.node(controller) if controller >= 0 else self._router.any()
+            return connection.call(request, kind, oldest=oldest)
 
         return self._router.patiently(attempt)
 
