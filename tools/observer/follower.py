@@ -38,9 +38,9 @@ from tools.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
 from tools.observer.replay import Replay, State, state_of_snapshot
 
 if TYPE_CHECKING:
-    from client.security import ClientSecurity
     from collections.abc import Iterable, Sequence
 
+    from client.security import ClientSecurity
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
     from storage.metadata.snapshots import SnapshotBatch
