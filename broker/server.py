@@ -72,15 +72,17 @@ from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
 from storage.segment import OPEN
+from storage.steps import run_here
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from broker import metrics
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.security.credentials import NewCredential
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
     from storage.trusted_time import ClockState
@@ -347,6 +349,18 @@ class Broker:
             (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
         ]
 
+    def add_credentials(self, credentials: Sequence[NewCredential]) -> None:
+        """Store those of users that have none of their kind; what is stored already holds."""
+        known = self.controller.image.scram_credentials
+        records = [
+            one.record(os.urandom)
+            for one in credentials
+            if (one.user, one.algorithm.number) not in known
+        ]
+        if records:
+            run_here(self.controller.append(records))
+            logs.info("users were added", users=", ".join(one.name for one in records))
+
     def start_background(self) -> None:
         """Begin with what nobody waits for."""
         self.flushing.start()
@@ -477,22 +491,32 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def serve(settings: BrokerSettings, *, as_json: bool = False) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises StartRefused."""
+def serve(
+    settings: BrokerSettings,
+    *,
+    as_json: bool = False,
+    credentials: Sequence[NewCredential] = (),
+) -> None:
+    """Run a broker until SIGTERM or SIGINT. `credentials` are for users that have none. Raises
+    StartRefused."""
     descriptors.raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(settings, loop, as_json=as_json))
+        loop.run_until_complete(_serve(settings, loop, credentials, as_json=as_json))
     finally:
         loop.close()
 
 
 async def _serve(
-    settings: BrokerSettings, loop: asyncio.AbstractEventLoop, *, as_json: bool
+    settings: BrokerSettings,
+    loop: asyncio.AbstractEventLoop,
+    credentials: Sequence[NewCredential],
+    *,
+    as_json: bool,
 ) -> None:
-    running = await start(settings, loop)
+    running = await start(settings, loop, credentials=credentials)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
@@ -509,6 +533,8 @@ async def start(
     settings: BrokerSettings,
     loop: asyncio.AbstractEventLoop,
     now_ms: Callable[[], int] = clock.now_ms,
+    *,
+    credentials: Sequence[NewCredential] = (),
 ) -> Running:
     """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
     files = DiskFilesystem()
@@ -539,6 +565,7 @@ async def start(
         broker = Broker(settings, loop, directory, store, clock_state, now_ms)
         broker.dynamic_settings.apply()
         broker.controller.register()
+        broker.add_credentials(credentials)
         reports += broker.topics.load(now_ms=now_ms())
         broker.groups.start(broker.controller.image.configs)
         broker.transactions.start()

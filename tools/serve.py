@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tools.arguments import refuse
 
 if TYPE_CHECKING:
+    from broker.security.credentials import NewCredential
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 SERVE_HELP = """\
@@ -48,6 +50,15 @@ def add_command(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
     )
+    serve.add_argument(
+        "--add-scram",
+        metavar="CREDENTIAL",
+        action="append",
+        default=[],
+        help="a user for SCRAM, unless it is there: 'SCRAM-SHA-256=[name=USER,password=PASSWORD]' "
+        "as for Kafka's storage tool, or @FILE with one on each line, which no list of processes "
+        "shows; may be given several times",
+    )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
@@ -80,8 +91,30 @@ def run_serve(arguments: argparse.Namespace) -> int:
         return refuse(str(error), code=2)
     except OSError as error:
         return refuse(f"can't read {arguments.config}: {error.strerror}", code=2)
+    credentials: list[NewCredential] = []
+    for text in arguments.add_scram:
+        try:
+            credentials += _credentials(text)
+        except ValueError as error:
+            return refuse(f"--add-scram wants {error}", code=2)
+        except OSError as error:
+            return refuse(f"can't read {text[1:]}: {error.strerror}", code=2)
     try:
-        serve(settings, as_json=arguments.json)
+        serve(settings, as_json=arguments.json, credentials=credentials)
     except StartRefused as refusal:
         return refuse(str(refusal), code=1)
     return 0
+
+
+def _credentials(text: str) -> list[NewCredential]:
+    """The credentials of one --add-scram. Raises ValueError and OSError."""
+    from pathlib import Path
+
+    from broker.security.credentials import parse_new_credential
+
+    if not text.startswith("@"):
+        return [parse_new_credential(text)]
+    lines = Path(text[1:]).read_bytes().decode().splitlines()
+    return [
+        parse_new_credential(line) for line in lines if line.strip() and not line.startswith("#")
+    ]

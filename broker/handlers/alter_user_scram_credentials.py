@@ -10,6 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
+from broker.security.credentials import MAX_ITERATIONS
+from broker.security.sasl.scram import (
+    MIN_ITERATIONS,
+    SHA_256,
+    SHA_512,
+    credential_of_salted,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from protocol.messages.alter_user_scram_credentials import (
@@ -24,9 +31,8 @@ if TYPE_CHECKING:
     from protocol.logdata.metadata import MetadataRecord
     from storage.steps import Steps
 
-HASHES = {1: "sha256", 2: "sha512"}
-"""By Kafka's numbers of the mechanisms SCRAM-SHA-256 and SCRAM-SHA-512."""
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+ALGORITHMS = {one.number: one for one in (SHA_256, SHA_512)}
+"""By Kafka's numbers of the mechanisms."""
 
 Deletion = AlterUserScramCredentialsRequest.Deletion
 Upsertion = AlterUserScramCredentialsRequest.Upsertion
@@ -68,7 +74,7 @@ def _change(asked: Deletion | Upsertion, ctx: Context) -> MetadataRecord:
     """The record that makes the change. Raises KafkaError."""
     if not asked.name:
         raise _unacceptable("the name of a user is empty")
-    if asked.mechanism not in HASHES:
+    if asked.mechanism not in ALGORITHMS:
         raise KafkaError(
             f"mechanism {asked.mechanism}, wanted 1 (SCRAM-SHA-256) or 2 (SCRAM-SHA-512)",
             code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
@@ -89,18 +95,19 @@ def _credential(asked: Upsertion) -> UserScramCredentialRecord:
         )
     if not asked.salted_password:
         raise _unacceptable("the salted password is empty")  # Kafka fails with a fault of its own
-    import hashlib  # few brokers have users, and every import delays the start
-    import hmac
-
-    salted, algorithm = bytes(asked.salted_password), HASHES[asked.mechanism]
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    made = credential_of_salted(
+        ALGORITHMS[asked.mechanism],
+        bytes(asked.salted_password),
+        bytes(asked.salt),
+        asked.iterations,
+    )
     return UserScramCredentialRecord(
         name=asked.name,
         mechanism=asked.mechanism,
-        salt=bytes(asked.salt),
-        stored_key=hashlib.new(algorithm, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", algorithm),
-        iterations=asked.iterations,
+        salt=made.salt,
+        stored_key=made.stored_key,
+        server_key=made.server_key,
+        iterations=made.iterations,
     )
 
 

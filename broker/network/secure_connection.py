@@ -73,6 +73,8 @@ class SecureConnection(Connection):
             self._authentication = Authentication(secure.mechanisms)
             self._wire.serve(secure.routes_before, max_frame_bytes=secure.max_receive_bytes)
         self._gone = False
+        self._bare = self.over_tls
+        """Whether what is sent would not be encrypted yet."""
         self._hello: bytearray | None = bytearray(HELLO_BYTES) if self.over_tls else None
         """Room for the first bytes of a TLS client, until they have come."""
         self._handshake: asyncio.Task[None] | None = None
@@ -111,6 +113,11 @@ class SecureConnection(Connection):
     def buffer_updated(self, nbytes: int) -> None:
         if self._hello is not None:
             self._greeted(bytes(self._hello[:nbytes]))
+            return
+        if self._bare:
+            # Of a client that does not wait; the stock loop brings it before it says that the
+            # handshake is over.
+            self._wire.received(nbytes)
             return
         super().buffer_updated(nbytes)
         if self._deadline is not None and self._wire.buffered > SMALL_BYTES:
@@ -170,15 +177,16 @@ class SecureConnection(Connection):
         self._sender = Sender(
             self._loop, self._transport, self._parts.readers, self._on_drained, tls=True
         )
-        if self._authentication is not None:
-            return
-        try:
-            principal = tls.principal(transport)
-        except NoPrincipal as error:
-            self._secure.refused(str(error), self.address)
-            self.abort()
-        else:
-            self._let_in(principal)
+        self._bare = False
+        if self._authentication is None:
+            try:
+                self._let_in(tls.principal(transport))
+            except NoPrincipal as error:
+                self._secure.refused(str(error), self.address)
+                self.abort()
+                return
+        if self._wire.buffered:
+            self._handle()
 
     # SASL.
 

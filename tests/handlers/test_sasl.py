@@ -23,6 +23,7 @@ from tests.support.wire_client import ConnectionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.wire_client import WireClient
 
@@ -260,3 +261,18 @@ def test_authenticating_again_is_by_the_same_mechanism(secured: SecuredBroker) -
             "re-authentication of mechanism 'PLAIN'"
         )
         assert client.closed_by_server()
+
+
+def test_users_given_at_the_start_are_there_and_keep_what_they_have(tmp_path: Path) -> None:
+    given = tmp_path / "users"
+    given.write_text("# one a line\nSCRAM-SHA-256=[name=carol,password=first]\n")
+    broker = SecuredBroker(tmp_path)
+    broker.arguments = ("--add-scram", f"@{given}")
+    for password in ("first", "second"):
+        given.write_text(f"SCRAM-SHA-256=[name=carol,password={password}]\n")
+        with broker, broker.connect("SASL_PLAINTEXT") as client:
+            carol = ScramClient("SCRAM-SHA-256", "carol", "first")
+            shake(client, "SCRAM-SHA-256")
+            challenge = authenticate(client, carol.first())
+            assert authenticate(client, carol.final(challenge.auth_bytes)).error_code == 0
+            assert is_served(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -10,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.server import start
+from config import load
+from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
+from tests.support.broker_changes import SET, alter, described, set_all
+from tests.support.caller import Caller
 from tests.support.certificates import Authority
 from tests.support.secured import SecuredBroker
 from tests.support.server_process import ServerFailed
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Issued
     from tests.support.wire_client import WireClient
+
+SAME = "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +203,32 @@ def test_a_key_that_others_may_read_stops_the_start_and_says_why(tmp_path: Path)
     broker.certificate.pem.chmod(0o644)
     with pytest.raises(ServerFailed, match="every user of this machine; chmod o-rwx"):
         broker.start()
+
+
+def test_the_certificate_of_a_listener_is_changed_at_run_time(tmp_path: Path) -> None:
+    key = "listener.name.ssl.ssl.keystore.location"
+    with SecuredBroker(tmp_path) as broker, Caller(broker.host, broker.ports["PLAINTEXT"]) as admin:
+        other = broker.authority.issue("broker", file="other")
+        set_all(admin, {key: str(other.pem)})
+        refused = alter(admin, (key, SET, str(tmp_path / "nowhere")))
+        moved = alter(admin, ("listener.security.protocol.map", SET, "SSL:PLAINTEXT," + SAME))
+
+        with broker.connect("SSL") as client:
+            assert isinstance(client.socket, ssl.SSLSocket)
+            shown = client.socket.getpeercert(binary_form=True)
+        assert shown == ssl.PEM_cert_to_DER_cert(other.certificate_text)
+        assert described(admin)[key].value == str(other.pem)
+    assert refused.error_code == moved.error_code == ErrorCode.INVALID_REQUEST
+    assert "nowhere can't be read: No such file" in (refused.error_message or "")
+    assert "SSL speaks SSL and can't change that" in (moved.error_message or "")
+
+
+async def test_the_stock_event_loop_speaks_tls_too(tmp_path: Path) -> None:
+    broker = SecuredBroker(tmp_path)
+    settings = load(overrides={**broker.settings, "log.dirs": str(broker.data)})
+    running = await start(settings, asyncio.get_running_loop())
+
+    assert await asyncio.to_thread(lets_in, broker)
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        await asyncio.to_thread(broker.connect, "SSL", ssl.create_default_context())
+    await running.stop()

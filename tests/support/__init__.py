@@ -9,6 +9,8 @@ Brokers of ours
     installed           the distribution, built from a copy of the checkout and installed
 
 Clients made of raw requests
+    secured             brokers with TLS and SASL, and what a client of theirs has to say
+    certificates        an authority of a test's own, and what it certifies
     wire_client         one blocking socket and our declarations of messages
     caller              create, produce, fetch, list offsets
     group_caller        members of classic groups, and what else is asked of groups

@@ -183,6 +183,9 @@ def _plain(name: str) -> str:
 
 def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        found = base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise BadToken("a message of SCRAM has something that is not base64") from None
+        found = b""
+    if base64.b64encode(found).decode() != text:  # bits that stand for nothing are no base64 either
+        raise BadToken("a message of SCRAM has something that is not base64")
+    return found
