@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
@@ -373,6 +374,7 @@ class Broker:
     def _parts(self) -> Parts:
         parts = Parts()
         parts.appends = self.appends
+        parts.authorizer = self._authorizer()
         parts.changes = self.changes
         parts.client_metrics = self.client_metrics
         parts.clock_ms = self.now_ms
@@ -389,6 +391,7 @@ class Broker:
         parts.log_starts = self.log_starts
         parts.loop = self.loop
         parts.markers = self.markers
+        parts.new_uuid = _random_uuid
         parts.node_id = self.settings.current.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]
@@ -400,6 +403,19 @@ class Broker:
         parts.topics = self.topics
         parts.transactions = self.transactions
         return parts
+
+    def _authorizer(self) -> Authorizer | None:
+        """None unless one is configured."""
+        settings = self.settings.current
+        if not settings.authorizer_class_name:
+            return None
+        from broker.security.authorizer import Authorizer  # most brokers are open
+
+        return Authorizer(
+            self.controller.image.acls,
+            super_users=settings.super_users,
+            open_without_rules=settings.allow_everyone_if_no_acl_found,
+        )
 
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""

@@ -72,16 +72,6 @@ SECURITY_KEYS: list[Key] = [
     ),
     *accepted(
         "no Java classes are loaded",
-        (
-            ("authorizer.class.name", string, ""),
-            ("security.providers", string, None),
-        ),
-    ),
-    *accepted(
-        "Kafka's authorizers read it, and there are no access rules",
-        (
-            ("super.users", string, None),
-            ("allow.everyone.if.no.acl.found", boolean, False),
-        ),
+        (("security.providers", string, None),),
     ),
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from config.broker_authorization import AuthorizationSettings
 from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
@@ -41,7 +42,13 @@ class Layers(NamedTuple):
 
 
 class BrokerSettings(
-    NodeSettings, MetadataSettings, NetworkSettings, LogSettings, CleanerSettings, GroupSettings
+    NodeSettings,
+    MetadataSettings,
+    NetworkSettings,
+    AuthorizationSettings,
+    LogSettings,
+    CleanerSettings,
+    GroupSettings,
 ):
     """The values of all keys with an attribute; `value(key)` answers for the others too."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config.formats import record_format, release_of
-from config.keys import known_key
 from config.listeners import UNROUTABLE_HOSTS
 
 if TYPE_CHECKING:
@@ -28,10 +27,6 @@ def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str
     roles = settings.process_roles
     if roles and "broker" not in roles:
         yield "process.roles", "a node that is only a controller is not what this program is"
-    name = "authorizer.class.name"
-    authorizer = known_key(name) if name in given else None
-    if authorizer and settings.value(authorizer):
-        yield name, "access rules are not enforced here; everyone would be let in without a word"
     if "," in (settings.log_dirs or ""):
         yield (
             "log.dirs",

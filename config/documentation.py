@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from config.accepted_cluster import CLUSTER_KEYS
 from config.accepted_security import SECURITY_KEYS
 from config.accepted_service import SERVICE_KEYS
+from config.broker_authorization import AuthorizationSettings
 from config.broker_cleaner import CleanerSettings
 from config.broker_group import GroupSettings
 from config.broker_log import LogSettings
@@ -27,6 +28,7 @@ SECTIONS = (
     ("The node", NodeSettings.KEYS.values()),
     ("The metadata log", MetadataSettings.KEYS.values()),
     ("Listeners, connections, requests", NetworkSettings.KEYS.values()),
+    ("Access", AuthorizationSettings.KEYS.values()),
     ("Topics and their logs", LogSettings.KEYS.values()),
     ("Compaction", CleanerSettings.KEYS.values()),
     ("Groups, offsets, transactions", GroupSettings.KEYS.values()),
@@ -86,8 +88,7 @@ UNUSED_INTRODUCTION = """\
 ## Accepted without effect
 
 Kafka knows these keys, and so does triglot; setting one changes nothing. Values are still
-checked for their type. One is refused: an `authorizer.class.name` that is not empty, because
-starting without the access rules it asks for would let everyone in.
+checked for their type.
 """
 
 

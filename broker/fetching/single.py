@@ -12,6 +12,8 @@ from protocol.errors import KafkaError
 from protocol.single_fetch import TOPIC_IDS_SINCE, SingleFetch, SingleRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.partitions.topics import Topics
 
 READ_COMMITTED = 1
@@ -19,15 +21,21 @@ ANY_EPOCH = -1
 
 
 def find_records(
-    message: SingleFetch, version: int, topics: Topics, *, max_bytes: int
+    message: SingleFetch,
+    version: int,
+    topics: Topics,
+    *,
+    max_bytes: int,
+    may_read: Callable[[str], bool],
 ) -> SingleRecords | None:
     """The answer, if there are as many bytes as asked for and nothing else has to be said.
 
-    `max_bytes` is what an answer may have at most, whatever the client asks for.
+    `max_bytes` is what an answer may have at most, whatever the client asks for; `may_read` is
+    asked whether the client may read the topic of this name.
     """
     named, index = message.topic, message.index
     topic = topics.by_id.get(named) if version >= TOPIC_IDS_SINCE else topics.by_utf8.get(named)
-    if topic is None or not 0 <= index < len(topic.partitions):
+    if topic is None or not 0 <= index < len(topic.partitions) or not may_read(topic.name):
         return None
     log = topic.partitions[index].log
     if message.current_leader_epoch not in (ANY_EPOCH, log.leader_epoch):

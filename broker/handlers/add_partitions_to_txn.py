@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinator.transactions.transaction import TV1, TV2
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from protocol.acls import Operation, ResourceType
 from protocol.eras import ADD_PARTITIONS_TO_TXN, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -82,12 +83,18 @@ def _results(asked: Asked, version: int, ctx: Context) -> list[TopicResult]:
 
 def _codes(asked: Asked, version: int, ctx: Context) -> Mapping[Place, int]:
     """The errors of partitions. Raises KafkaError for one of all of them."""
+    ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
     places = _places(asked.topics)
-    of_state = {place for place in places if place[0] == TRANSACTION_TOPIC}
-    if of_state:
+    closed = {
+        place
+        for place in places
+        if place[0] == TRANSACTION_TOPIC
+        or not ctx.allows(Operation.WRITE, ResourceType.TOPIC, place[0])
+    }
+    if closed:
         return {
             place: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if place in of_state
+            if place in closed
             else ErrorCode.OPERATION_NOT_ATTEMPTED
             for place in places
         }

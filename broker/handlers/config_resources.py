@@ -17,6 +17,7 @@ from config import ConfigError, TopicSettings
 from config.broker import BrokerSettings, Layers
 from config.describe import topic_rows
 from config.keys import known_key
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import ConfigRecord
 from storage.metadata.image import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 TOPIC, BROKER = TOPIC_RESOURCE, BROKER_RESOURCE
 BROKER_LOGGER = 8
 CLIENT_METRICS, GROUP = CLIENT_METRICS_RESOURCE, GROUP_RESOURCE
+RESOURCES = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}
+"""What access is checked for, by the type of the settings; of all others it is the cluster."""
 ROOT_LOGGER = "root"
 """There is one logger for everything; Kafka's, one per class, have it above them all."""
 LOG_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
@@ -61,6 +64,7 @@ def resource_to_alter(
 ) -> ConfigResource:
     """The resource that a request wants to change. `named` counts what the request names, for
     nothing may come twice. Raises KafkaError."""
+    require_configs(Operation.ALTER_CONFIGS, resource_type, name, ctx)
     if named[resource_type, name] > 1:
         raise _invalid(f"resource '{name}' is named twice")
     if resource_type == TOPIC:
@@ -82,6 +86,13 @@ def resource_to_alter(
         f"topics ({TOPIC}), brokers ({BROKER}), their loggers ({BROKER_LOGGER}), groups ({GROUP}) "
         f"and client metrics ({CLIENT_METRICS})"
     )
+
+
+def require_configs(operation: int, resource_type: int, name: str, ctx: Context) -> None:
+    """Raise KafkaError unless this client may ask for settings, or change them: those of topics and
+    groups are rights of their own, all others are rights of the cluster."""
+    kind = RESOURCES.get(resource_type, ResourceType.CLUSTER)
+    ctx.require(operation, kind, CLUSTER_NAME if kind == ResourceType.CLUSTER else name)
 
 
 def stored_configs(resource_type: int, name: str, ctx: Context) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.consumer.group import ConsumerGroup
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -30,6 +31,7 @@ def _describe(group_id: str, ctx: Context) -> GroupResult:
     try:
         if not group_id:
             raise KafkaError("a group needs an id", code=ErrorCode.INVALID_GROUP_ID)
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = groups.existing_shard(group_id)
         group = None if shard is None else shard.state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):

@@ -8,6 +8,8 @@ from broker import logs
 from broker.coordinator.effects import Caller
 from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
+from protocol.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Operation, ResourceType
+from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,9 +35,9 @@ if TYPE_CHECKING:
     from broker.producing.group_commit import GroupCommit
     from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
+    from broker.security.authorizer import Authorizer
     from broker.workers import Worker
     from protocol.connection import Request, Routes
-    from protocol.errors import KafkaError
     from storage.data_dir import DataDirectory
 
 
@@ -54,6 +56,8 @@ class Parts:
     to be assigned by the one that makes it. (A dataclass would cost a start 8 ms.)"""
 
     appends: Appends
+    authorizer: Authorizer | None
+    """None where everybody may do everything."""
     changes: Changes
     client_metrics: Callable[[], ClientMetrics]
     """Made at first use: most starts are followed by no push."""
@@ -71,6 +75,8 @@ class Parts:
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
     markers: Markers
+    new_uuid: Callable[[], bytes]
+    """A version 4 uuid, 16 bytes."""
     node_id: int
     offsets: OffsetCoordinator
     port_of: Callable[[str], int]
@@ -89,12 +95,19 @@ class Parts:
 
 PARTS = Parts.__slots__
 
+_ALL = {kind: sum(1 << one for one in operations) for kind, operations in OPERATIONS.items()}
+
+DECISIONS_MAX = 4096
+"""Decisions that are remembered for one connection; then they are made anew."""
+
 
 class Context(Parts):
     """The parts, and what is known of the client of one connection. Handlers run one at a time, so
     `now_ms` is set once per burst."""
 
     __slots__ = (
+        "_decided_in",
+        "_decisions",
         "authenticator",
         "client_id",
         "listener",
@@ -124,6 +137,9 @@ class Context(Parts):
         """The APIs served to this client."""
         self.peer_host, self.peer_port = _host_and_port(peer)
         self.local_host, self.local_port = _host_and_port(local)
+        self._decisions: dict[tuple[int, int, str], bool] = {}
+        self._decided_in = -1
+        """The generation of rules that the decisions are of."""
         self.principal = ANONYMOUS
         """In whose name the client acts."""
         self.authenticator: Authenticator | None = None
@@ -134,6 +150,71 @@ class Context(Parts):
         self.misreads_old_entries = False
         """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
         self.now_ms = 0
+
+    def allows(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether this client may do this to the resource (`protocol.acls`)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        decisions = self._decisions
+        if self._decided_in != authorizer.generation or len(decisions) >= DECISIONS_MAX:
+            decisions.clear()
+            self._decided_in = authorizer.generation
+        question = operation, resource_type, name
+        allowed = decisions.get(question)
+        if allowed is None:
+            allowed = decisions[question] = authorizer.allows(
+                self.principal, self.peer_host, operation, resource_type, name
+            )
+        return allowed
+
+    def require(self, operation: int, resource_type: int, name: str) -> None:
+        """Raise KafkaError with the code of the resource unless this client may do this to it."""
+        if not self.allows(operation, resource_type, name):
+            raise KafkaError(code=REFUSALS[resource_type])
+
+    def operations(self, resource_type: int, name: str) -> int:
+        """What this client may do to a resource, a bit for each operation (KIP-430)."""
+        if self.authorizer is None:
+            return _ALL[resource_type]
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(operation, resource_type, name)
+        )
+
+    def may_read(self, topic: str) -> bool:
+        """Whether this client may read the records of a topic."""
+        return self.allows(Operation.READ, ResourceType.TOPIC, topic)
+
+    def may_describe(self, topic: str) -> bool:
+        """Whether a topic of this name is there for this client."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def may_create(self, topic: str) -> bool:
+        """Whether this client may create a topic of this name: a right of the cluster, or of the
+        topic."""
+        return self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self.allows(
+            Operation.CREATE, ResourceType.TOPIC, topic
+        )
+
+    def may_write_idempotently(self) -> bool:
+        """Whether this client may have a producer id: whoever may write to some topic may
+        (KIP-679)."""
+        authorizer = self.authorizer
+        return (
+            authorizer is None
+            or self.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+            or authorizer.allows_some(
+                self.principal, self.peer_host, Operation.WRITE, ResourceType.TOPIC
+            )
+        )
+
+    def cluster_operations(self) -> int:
+        """What it may do to the cluster; nothing is told to one who may not describe it."""
+        if not self.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def advertised(self) -> tuple[str, int]:
         """The address that this client is told to connect to: `advertised.listeners` if it is set,

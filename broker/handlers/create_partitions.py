@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.metadata_changes import changed
 from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
@@ -53,6 +54,7 @@ def _answer(request: Request, ctx: Context) -> Steps[CreatePartitionsResponse]:
 
 def _grow(asked: Asked, ctx: Context, *, validate_only: bool) -> Steps[None]:
     topics = ctx.topics
+    ctx.require(Operation.ALTER, ResourceType.TOPIC, asked.name)
     topic = topics.by_name.get(asked.name)
     if topic is None:
         raise KafkaError(

@@ -102,6 +102,8 @@ class _Plans:
     def add(self, asked: Asked) -> TopicResult:
         """Its entry, without an id yet. Raises KafkaError."""
         settings = self._ctx.settings.current
+        if not self._ctx.may_create(asked.name):
+            raise KafkaError("Authorization failed.", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         self._check_name(asked.name)
         partition_count = _partition_count(asked, self._ctx)
         overrides = {one.name: one.value for one in asked.configs if one.value is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, coordinator_not_available
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -22,6 +23,7 @@ def delete_groups(request: Request, ctx: Context) -> Any:
     touched: dict[Partition, None] = {}
     for group_id in dict.fromkeys(message.groups_names):
         try:
+            ctx.require(Operation.DELETE, ResourceType.GROUP, group_id)
             shard = ctx.offsets.delete_group(group_id)
             if not shard.is_durable:
                 touched[shard.partition] = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.pending import Waiting
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -85,6 +86,7 @@ def delete_records(request: Request, ctx: Context) -> Any:
                 partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
             )
             try:
+                ctx.require(Operation.DELETE, ResourceType.TOPIC, topic.name)
                 partition = _partition(topic.name, asked.partition_index, ctx)
                 entry.low_watermark = _start_after(partition, asked.offset)
                 raised.append((partition, entry))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
 from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from protocol.acls import Operation, ResourceType
 from protocol.eras import DELETE_TOPICS, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -100,12 +101,16 @@ def _find(name: str | None, topic_id: bytes, ctx: Context) -> Topic:
         topic = topics.by_id.get(topic_id)
         if topic is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_ID)
+        if not ctx.may_describe(topic.name):
+            raise KafkaError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     else:
+        ctx.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
         topic = topics.by_name.get(name)
         if topic is None:
             raise KafkaError(
                 f"there is no topic '{name}'", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
+    ctx.require(Operation.DELETE, ResourceType.TOPIC, topic.name)
     if topic.name == OFFSETS_TOPIC:
         raise KafkaError(
             f"'{topic.name}' holds the offsets of all groups; delete groups instead",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata import CLUSTER_OPERATIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -55,5 +54,5 @@ def _described(
         ],
     )
     if message.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.cluster_operations()
     return response

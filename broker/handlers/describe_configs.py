@@ -20,6 +20,7 @@ from broker.handlers.config_resources import (
     check_broker_name,
     check_named,
     log_level,
+    require_configs,
     stored_configs,
     topic_named,
 )
@@ -33,6 +34,7 @@ from config.describe import (
     topic_rows,
 )
 from config.kinds import string
+from protocol.acls import Operation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -59,6 +61,9 @@ def describe_configs(request: Request, ctx: Context) -> DescribeConfigsResponse:
             configs=[],
         )
         try:
+            require_configs(
+                Operation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name, ctx
+            )
             wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
             result.configs = [
                 _config(row, request.version, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.group import ClassicGroup
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -27,6 +28,7 @@ def describe_groups(request: Request, ctx: Context) -> DescribeGroupsResponse:
 
 def _describe(group_id: str, version: int, ctx: Context) -> GroupResult:
     try:
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = ctx.groups.existing_shard(group_id)
     except KafkaError as error:
         return _entry(group_id, "", code=error.code)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.partitions.topic_names import name_fault
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -40,7 +41,10 @@ def _described(name: str, index: int, ctx: Context) -> Answered.Partition:
     )
     fault = name_fault(name)
     partition = ctx.topics.partition(name, index)
-    if fault is not None:
+    if not ctx.allows(Operation.READ, ResourceType.TOPIC, name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        entry.error_code, entry.error_message = code, code.meaning
+    elif fault is not None:
         entry.error_code, entry.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, fault
     elif partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

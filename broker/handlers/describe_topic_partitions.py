@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.metadata import ALL_OPERATIONS
+from protocol.acls import ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -34,7 +34,8 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
         raise KafkaError(
             f"cursor at partition {cursor.partition_index}", code=ErrorCode.INVALID_REQUEST
         )
-    names = sorted({asked.name for asked in message.topics} or topics.by_name)
+    named = {asked.name for asked in message.topics}
+    names = sorted(named or (name for name in topics.by_name if ctx.may_describe(name)))
     left = MAX_PARTITIONS_PER_PAGE
     if message.response_partition_limit > 0:
         left = min(left, message.response_partition_limit)
@@ -46,11 +47,13 @@ def describe_topic_partitions(request: Request, ctx: Context) -> DescribeTopicPa
                 continue
             if name == cursor.topic_name:
                 first = cursor.partition_index
-        topic = topics.by_name.get(name)
+        topic = topics.by_name.get(name) if ctx.may_describe(name) else None
         if topic is None:
             response.topics.append(
                 TopicResult(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if ctx.may_describe(name)
+                    else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     name=name,
                     topic_id=ZERO_UUID,
                     partitions=[],
@@ -91,5 +94,5 @@ def _describe(topic: Topic, first: int, end: int, ctx: Context) -> TopicResult:
             )
             for partition in topic.partitions[first:end]
         ],
-        topic_authorized_operations=ALL_OPERATIONS,
+        topic_authorized_operations=ctx.operations(ResourceType.TOPIC, topic.name),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -28,6 +29,7 @@ def describe_transactions(request: Request, ctx: Context) -> DescribeTransaction
 
 def _described(transactional_id: str, ctx: Context) -> Described:
     try:
+        ctx.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if transactional_id and not ctx.transactions.is_there:
             raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         _, now = ctx.transactions.runtime.known(transactional_id)
@@ -39,7 +41,8 @@ def _described(transactional_id: str, ctx: Context) -> Described:
         return refused(asked, code).transaction_states[0]
     topics: dict[str, list[int]] = {}
     for topic, index in now.partitions:
-        topics.setdefault(topic, []).append(index)
+        if ctx.may_describe(topic):
+            topics.setdefault(topic, []).append(index)
     return Described(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,

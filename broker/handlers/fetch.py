@@ -64,7 +64,9 @@ Aborted = PartitionResult.AbortedTransaction
 def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | FetchWait:
     if request.message.__class__ is SingleFetch and not ctx.misreads_old_entries:
         most = ctx.settings.current.fetch_max_bytes
-        answer = find_records(request.message, request.version, ctx.topics, max_bytes=most)
+        answer = find_records(
+            request.message, request.version, ctx.topics, max_bytes=most, may_read=ctx.may_read
+        )
         if answer is not None:
             return answer
     message: FetchRequest = request.general_message()
@@ -259,6 +261,9 @@ class _Reading:
 
     def _read(self, wanted: FetchPartition) -> PartitionResult:
         partition = self._partition(wanted)
+        name = wanted.topic if partition is None else partition.topic.name
+        if isinstance(name, str) and not self._ctx.may_read(name):
+            return self._error(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
             return self._error(
                 wanted,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import REFUSALS, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -19,6 +20,8 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_KEYS_SINCE = 4
 SHARE_SINCE = 6
 
+Coordinator = FindCoordinatorResponse.Coordinator
+
 
 def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
     message: FindCoordinatorRequest = request.message
@@ -28,20 +31,26 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
             f"coordinator type {message.key_type}, wanted 0 to {highest}",
             code=ErrorCode.INVALID_REQUEST,
         )
+    one_key = request.version < SEVERAL_KEYS_SINCE
+    keys = [message.key] if one_key else message.coordinator_keys
+    kind = ResourceType.TRANSACTIONAL_ID if message.key_type == TRANSACTION else ResourceType.GROUP
+    allowed = [key for key in keys if ctx.allows(Operation.DESCRIBE, kind, key)]
     if message.key_type == GROUP:
-        keys = [message.key] if request.version < SEVERAL_KEYS_SINCE else message.coordinator_keys
-        ctx.groups.look_for(keys, request.client_id or "")
-    elif message.key_type == TRANSACTION:
+        if allowed:
+            ctx.groups.look_for(allowed, request.client_id or "")
+    elif message.key_type == TRANSACTION and allowed:
         ctx.transactions.require_topic()
     host, port = ctx.advertised()
     node_id = ctx.node_id
-    if request.version < SEVERAL_KEYS_SINCE:
+    if one_key:
+        if not allowed:
+            raise KafkaError(code=REFUSALS[kind])
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=ErrorCode.NONE
-            )
-            for key in message.coordinator_keys
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=ErrorCode.NONE)
+            if key in allowed
+            else Coordinator(key=key, node_id=-1, host="", port=-1, error_code=REFUSALS[kind])
+            for key in keys
         ]
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.coordinator.waits import GroupWait
 from broker.pending import Durable, coordinator_not_available
+from protocol.acls import Operation, ResourceType
 from protocol.eras import INIT_PRODUCER_ID, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import (
@@ -40,12 +41,21 @@ def init_producer_id(request: Request, ctx: Context) -> Any:
         raise KafkaError("a producer id without an epoch", code=ErrorCode.INVALID_REQUEST)
     if message.transactional_id is not None:
         try:
+            _require_right(message, message.transactional_id, ctx)
             return _transactional(request, message, message.transactional_id, ctx)
         except KafkaError as error:
             return refused(message, code_for(INIT_PRODUCER_ID, request.version, error.code))
+    if not ctx.may_write_idempotently():
+        raise KafkaError(code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=ctx.producer_ids.new(), producer_epoch=0
     )
+
+
+def _require_right(message: InitProducerIdRequest, transactional_id: str, ctx: Context) -> None:
+    ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if message.enable2_pc:
+        ctx.require(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _transactional(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.classic.group import ClassicGroup
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -23,6 +24,7 @@ def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
     groups = ctx.groups
+    all_shown = ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return ListGroupsResponse(
         error_code=(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.is_loading else ErrorCode.NONE
@@ -31,7 +33,8 @@ def list_groups(request: Request, ctx: Context) -> ListGroupsResponse:
             entry
             for shard in groups.loaded_shards()
             for entry in _entries(shard)
-            if (not states or entry.group_state.lower() in states)
+            if (all_shown or ctx.allows(Operation.DESCRIBE, ResourceType.GROUP, entry.group_id))
+            and (not states or entry.group_state.lower() in states)
             and (not types or entry.group_type in types)
         ],
     )

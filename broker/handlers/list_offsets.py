@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -49,6 +50,7 @@ def list_offsets(request: Request, ctx: Context) -> ListOffsetsResponse:
                         f"{topic.name}-{asked.partition_index} is named twice",
                         code=ErrorCode.INVALID_REQUEST,
                     )
+                ctx.require(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 partition = ctx.topics.partition(topic.name, asked.partition_index)
                 entries.append(_find(request, ctx, asked, partition))
             except OSError as error:

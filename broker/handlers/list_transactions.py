@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.regular_expressions import InvalidExpression, matching
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -47,6 +48,7 @@ def list_transactions(request: Request, ctx: Context) -> ListTransactionsRespons
             transactional_id: now
             for transactional_id, now in transactions.runtime.all()
             if _is_wanted(now, message, ctx.now_ms)
+            and ctx.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         }
     names = frozenset(found)
     if message.transactional_id_pattern:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.handlers.metadata_changes import changed
 from config import ConfigError
+from protocol.acls import ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import ZERO_UUID
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_SINCE = 12
-ALL_OPERATIONS = 0b0000_1101_1111_1000
-"""Read, write, create, delete, alter, describe, describe configs, alter configs: all that applies
-to a topic, as without an authorizer everything is allowed."""
-CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
 TopicResult = MetadataResponse.Topic
 
@@ -40,7 +36,7 @@ def metadata(request: Request, ctx: Context) -> Any:
         request.version < NULL_MEANS_ALL_SINCE and not message.topics
     )
     if wants_all:
-        entries = [_describe(topic, ctx) for topic in ctx.topics]
+        entries = [_describe(topic, ctx) for topic in ctx.topics if ctx.may_describe(topic.name)]
     else:
         assert message.topics is not None
         if request.version < TOPIC_IDS_SINCE and any(
@@ -71,7 +67,8 @@ def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) 
     if message.include_topic_authorized_operations:
         for entry in entries:
             if entry.error_code == ErrorCode.NONE:
-                entry.topic_authorized_operations = ALL_OPERATIONS
+                assert entry.name is not None
+                entry.topic_authorized_operations = ctx.operations(ResourceType.TOPIC, entry.name)
     response = MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
@@ -86,7 +83,7 @@ def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) 
         topics=entries,
     )
     if message.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.cluster_operations()
     return response
 
 
@@ -94,9 +91,13 @@ def _find(asked: MetadataRequest.Topic, ctx: Context) -> TopicResult:
     topics = ctx.topics
     if asked.name is None:
         topic = topics.by_id.get(asked.topic_id)
-        return (
-            _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _describe(topic, ctx)
-        )
+        if topic is None:
+            return _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not ctx.may_describe(topic.name):
+            return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _describe(topic, ctx)
+    if not ctx.may_describe(asked.name):
+        return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = topics.by_name.get(asked.name)
     if topic is None:
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -111,6 +112,7 @@ def _is_wanted(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Cont
         and name not in ctx.topics.by_name
         and message.allow_auto_topic_creation
         and ctx.settings.current.auto_create_topics_enable
+        and ctx.may_describe(name)
     )
 
 
@@ -118,6 +120,8 @@ def _create(asked: MetadataRequest.Topic, ctx: Context) -> Steps[TopicResult | N
     """Create the topic; if it is not, the entry that says so."""
     topics, name = ctx.topics, asked.name
     assert name is not None
+    if not ctx.may_create(name):
+        return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     # A client that waits until a topic is gone allows its creation, too (before v4 none can
     # forbid it; kafka-go never does) and would bring it back with each look.
     if topics.forget_deletion(name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, coordinator_not_available
+from protocol.acls import Operation, ResourceType
 from protocol.eras import OFFSET_COMMIT, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -88,12 +89,15 @@ def _sort_out(
         if topic is not None:
             name, count = topic.name, len(topic.partitions)
         else:
-            name, count = "", 0
+            name, count = "" if by_id else asked.name, 0
+        allowed = ctx.allows(Operation.READ, ResourceType.TOPIC, name) or not name
         entries = []
         for one in asked.partitions:
             index, metadata = one.partition_index, one.committed_metadata
             code = 0
-            if not 0 <= index < count:
+            if not allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= index < count:
                 code = _unknown(exists=topic is not None, by_id=by_id)
             elif metadata and metadata_length(metadata) > metadata_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE

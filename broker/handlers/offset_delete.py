@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, coordinator_not_available
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
@@ -26,10 +27,13 @@ def offset_delete(request: Request, ctx: Context) -> Any:
     answered = []
     for asked in message.topics:
         entries = []
+        allowed = ctx.allows(Operation.READ, ResourceType.TOPIC, asked.name)
         for one in asked.partitions:
             index = one.partition_index
             code = ErrorCode.NONE
-            if subscribed is None or asked.name in subscribed:
+            if not allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif subscribed is None or asked.name in subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif offsets.get(message.group_id, asked.name, index) is not None or offsets.is_pending(
                 message.group_id, asked.name, index

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.pending import Durable, coordinator_not_available
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.schema import constructor
@@ -37,8 +38,9 @@ def offset_fetch(request: Request, ctx: Context) -> Any:
             groups=[_group(asked, message, version, ctx, unsynced) for asked in message.groups]
         )
     else:
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, message.group_id)
         shard = _shard(message.group_id, ctx, unsynced)
-        response = OffsetFetchResponse(topics=_old_topics(shard, message, version))
+        response = OffsetFetchResponse(topics=_old_topics(shard, message, version, ctx))
     if not unsynced:
         return response
     return Durable(response, unsynced, coordinator_not_available)
@@ -61,6 +63,7 @@ def _group(
     """One group's part of the answer; its errors are its own."""
     group_id = asked.group_id
     try:
+        ctx.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         shard = _shard(group_id, ctx, unsynced)
         if asked.member_id is not None or asked.member_epoch >= 0:
             ctx.offsets.check_fetch(shard, group_id, asked.member_id, asked.member_epoch)
@@ -74,6 +77,8 @@ def _group(
             topic = by_name.get(name)
             if topic is None and version >= TOPIC_IDS_SINCE:
                 continue  # which has no id any more
+            if not ctx.may_describe(name):
+                continue
             entries = _partitions(shard, group_id, name, indexes, stable, new_partition)
             topics.append(
                 NewTopic(
@@ -95,19 +100,32 @@ def _group(
                 topics.append(NewTopic(topic_id=one.topic_id, partitions=entries))
                 continue
             name = topic.name
+        if not ctx.may_describe(name):
+            entries = _closed(new_partition, one.partition_indexes)
+            topics.append(NewTopic(topic_id=one.topic_id, name=name, partitions=entries))
+            continue
         entries = _partitions(shard, group_id, name, one.partition_indexes, stable, new_partition)
         topics.append(NewTopic(topic_id=one.topic_id, name=name, partitions=entries))
     return NewGroup(group_id=group_id, topics=topics)
 
 
-def _old_topics(shard: Shard | None, message: OffsetFetchRequest, version: int) -> list[OldTopic]:
+def _old_topics(
+    shard: Shard | None, message: OffsetFetchRequest, version: int, ctx: Context
+) -> list[OldTopic]:
     group_id, stable = message.group_id, message.require_stable
     if message.topics is None:
-        wanted = list(_everything(shard, group_id).items())
+        wanted = [
+            (name, indexes)
+            for name, indexes in _everything(shard, group_id).items()
+            if ctx.may_describe(name)
+        ]
     else:
         wanted = [(one.name, one.partition_indexes) for one in message.topics]
     topics = []
     for name, indexes in wanted:
+        if not ctx.may_describe(name):
+            topics.append(OldTopic(name=name, partitions=_closed(old_partition, indexes)))
+            continue
         entries = _partitions(shard, group_id, name, indexes, stable, old_partition)
         if version == 0:
             for entry in entries:
@@ -165,6 +183,10 @@ def _partitions(
             for one in entries
         ]
     return entries
+
+
+def _closed(entry: Callable[..., Any], indexes: list[int]) -> list[Any]:
+    return [_nothing(entry, index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
 
 
 def _nothing(entry: Callable[..., Any], index: int, code: ErrorCode = ErrorCode.NONE) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -38,7 +39,9 @@ def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
     partition = ctx.topics.partition(name, asked.partition)
     code = ErrorCode.NONE
     epoch, end_offset = -1, -1
-    if partition is None:
+    if not ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif asked.current_leader_epoch not in (-1, partition.log.leader_epoch):
         code = (

@@ -23,6 +23,7 @@ from broker.producing.transactions import (
     transaction_of,
     transactional_producer,
 )
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
@@ -66,7 +67,18 @@ def produce(request: Request, ctx: Context) -> Any:
         ctx.transactions,
         verifies=ctx.settings.current.transaction_partition_verification_enable,
     )
+    if transaction is not None:
+        _require_transactional_id(message.transactional_id, ctx)
     return _produce_all(request, message, ctx, transaction)
+
+
+def _require_transactional_id(transactional_id: str | None, ctx: Context) -> None:
+    if transactional_id is not None:
+        ctx.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def _require_write(name: str, ctx: Context) -> None:
+    ctx.require(Operation.WRITE, ResourceType.TOPIC, name)
 
 
 def _acknowledge(
@@ -99,11 +111,15 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
             ctx.transactions,
             verifies=ctx.settings.current.transaction_partition_verification_enable,
         )
-        if transaction is not None and acks == ACKS_LEADER:
-            acks = ACKS_ALL
+        if transaction is not None:
+            _require_transactional_id(message.transactional_id, ctx)
+            if acks == ACKS_LEADER:
+                acks = ACKS_ALL
     try:
         if not ACKS_ALL <= acks <= ACKS_LEADER:
             raise KafkaError(code=ErrorCode.INVALID_REQUIRED_ACKS)
+        if ctx.authorizer is not None and (topic is not None or version < TOPIC_IDS_SINCE):
+            _require_write(_name_of(topic, named), ctx)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(code=_unknown(topic, version))
         if message.acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
@@ -161,6 +177,8 @@ def _produce_all(
         for sent in data.partition_data:
             index = sent.index
             try:
+                if ctx.authorizer is not None and (topic is not None or not by_id):
+                    _require_write(_name_of(topic, data.name), ctx)
                 if topic is None or not 0 <= index < len(topic.partitions):
                     raise KafkaError(code=_unknown(topic, version))
                 if acks == ACKS_ALL and topic.settings.min_insync_replicas > 1:
@@ -200,6 +218,8 @@ def _transactional_places(
     for data in message.topic_data:
         topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
         if topic is None or topic.internal:
+            continue
+        if not ctx.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
             continue
         for sent in data.partition_data:
             if 0 <= sent.index < len(topic.partitions) and transactional_producer(sent.records):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from broker.handlers.offset_commit import metadata_length
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from broker.pending import Durable
+from protocol.acls import Operation, ResourceType
 from protocol.eras import TXN_OFFSET_COMMIT, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
@@ -73,7 +74,11 @@ def txn_offset_commit(request: Request, ctx: Context) -> Any:
 
 
 def _is_known(code: int) -> bool:
-    return code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return code not in (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
 
 
 def _join(message: TxnOffsetCommitRequest, version: int, shard: Shard, ctx: Context) -> None:
@@ -104,11 +109,15 @@ def _sort_out(
     for asked in message.topics:
         topic = topics.by_id.get(asked.topic_id) if by_id else topics.by_name.get(asked.name)
         count = 0 if topic is None else len(topic.partitions)
+        name = topic.name if topic is not None else asked.name
+        allowed = not name or ctx.allows(Operation.READ, ResourceType.TOPIC, name)
         entries = []
         for one in asked.partitions:
             index, metadata = one.partition_index, one.committed_metadata
             code = ErrorCode.NONE
-            if topic is None or not 0 <= index < count:
+            if not allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or not 0 <= index < count:
                 code = (
                     ErrorCode.UNKNOWN_TOPIC_ID
                     if by_id and topic is None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from broker.partitions.internal_topics import INTERNAL, OFFSETS_TOPIC
 from broker.pending import Durable
 from broker.producing.markers import TransactionEnd
+from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -38,6 +39,8 @@ Answered = WriteTxnMarkersResponse.Marker
 
 def write_txn_markers(request: Request, ctx: Context) -> Any:
     message: WriteTxnMarkersRequest = request.message
+    if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        ctx.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     touched: dict[Partition, None] = {}
     response = WriteTxnMarkersResponse(
         markers=[_written(marker, ctx, touched) for marker in message.markers]

@@ -163,6 +163,10 @@ def answer(request: Request, ctx: Context) -> Any:
     route = request.route
     route.requests += 1
     try:
+        if ctx.authorizer is not None:
+            from broker.handlers.access import require  # most brokers are open
+
+            require(request, ctx)
         return route.handler(request, ctx)
     except NeededFirst as needed:
         made = needed.need.met(lambda: route.handler(request, ctx))

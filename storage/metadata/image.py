@@ -43,6 +43,7 @@ from protocol.logdata.metadata import (
     ZkMigrationStateRecord,
 )
 from storage.identity import uuid_text
+from storage.metadata.acl_table import AclTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
@@ -121,7 +122,7 @@ class MetadataImage:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         """By (entity type, name or None for the default), sorted by type."""
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
-        self.acls: dict[bytes, AccessControlEntryRecord] = {}
+        self.acls = AclTable()
         self.delegation_tokens: dict[str, DelegationTokenRecord] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, RegisterBrokerRecord] = {}
@@ -190,7 +191,7 @@ class MetadataImage:
             yield ProducerIdsRecord(
                 broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id
             )
-        yield from self.acls.values()
+        yield from self.acls.by_id.values()
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
 
@@ -357,11 +358,12 @@ class MetadataImage:
             raise MetadataError(f"user '{record.name}' has no such credential to remove")
 
     def _acl(self, record: AccessControlEntryRecord) -> None:
-        self.acls[record.id] = record
+        self.acls.add(record)
 
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        if self.acls.pop(record.id, None) is None:
+        if record.id not in self.acls.by_id:
             raise MetadataError(f"there is no access control entry {uuid_text(record.id)}")
+        self.acls.remove(record.id)
 
     def _token(self, record: DelegationTokenRecord) -> None:
         self.delegation_tokens[record.token_id] = record

@@ -195,7 +195,8 @@ def test_two_different_ids_are_refused() -> None:
     [
         ({"process.roles": "controller"}, "process.roles"),
         ({"log.dirs": "/a,/b"}, "one data directory is served"),
-        ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "everyone"),
+        ({"authorizer.class.name": "com.example.Authorizer"}, "StandardAuthorizer"),
+        ({"super.users": "alice"}, "Type:name"),
         ({"max.decompressed.batch.bytes": "1000"}, "is less than message.max.bytes"),
         ({"group.min.session.timeout.ms": "1800001"}, "is above group.max.session.timeout.ms"),
         ({"group.consumer.session.timeout.ms": "1000"}, "not between"),
@@ -220,8 +221,10 @@ def test_keys_that_contradict_each_other_stop_the_start(given: dict[str, str], r
         load(overrides=given)
 
 
-def test_an_empty_authorizer_is_none() -> None:
-    assert load(overrides={"authorizer.class.name": ""}) == load()
+def test_super_users_are_separated_by_semicolons() -> None:
+    # A name may have a comma: those of certificates do.
+    found = load(overrides={"super.users": "User:CN=a,O=b; User:bob;"}).super_users
+    assert found == ("User:CN=a,O=b", "User:bob")
 
 
 def test_an_old_inter_broker_version_alone_leaves_the_record_format_alone() -> None:
@@ -250,7 +253,7 @@ def test_a_key_of_one_listener_is_known_when_the_key_behind_it_is() -> None:
     "name",
     [
         *("rsm.config.bucket", "rlmm.config.x", "client.quota.callback.static.produce"),
-        *("authorizer.zookeeper.url", "super.users"),
+        "authorizer.zookeeper.url",
     ],
 )
 def test_keys_that_plug_ins_of_kafka_read_themselves_are_known(name: str) -> None:

@@ -5,6 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.acls import (
+    OPERATION_NAMES,
+    PATTERN_TYPE_NAMES,
+    PERMISSION_NAMES,
+    RESOURCE_TYPE_NAMES,
+)
 from protocol.logdata.metadata import NO_LEADER, release_of
 from storage.identity import uuid_text
 from storage.metadata.image import TOPIC_RESOURCE
@@ -26,16 +32,6 @@ if TYPE_CHECKING:
 HIDDEN = "(hidden)"
 RESOURCES = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-ACL_RESOURCES = {
-    2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user",
-}  # fmt: skip
-PATTERNS = {3: "literal", 4: "prefixed"}
-OPERATIONS = {
-    2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
-    9: "cluster-action", 10: "describe-configs", 11: "alter-configs", 12: "idempotent-write",
-    13: "create-tokens", 14: "describe-tokens", 15: "two-phase-commit",
-}  # fmt: skip
-PERMISSIONS = {2: "deny", 3: "allow"}
 
 
 def named(names: Mapping[int, str], code: int) -> str:
@@ -85,7 +81,7 @@ def facts(image: MetadataImage) -> Json:
             for entity, quotas in sorted(image.client_quotas.items(), key=_quota_order)
         ],
         "users": [_user_json(record) for _, record in sorted(image.scram_credentials.items())],
-        "acls": [acl_json(record) for _, record in sorted(image.acls.items())],
+        "acls": [acl_json(record) for _, record in sorted(image.acls.by_id.items())],
         "delegation_tokens": [
             {
                 "id": record.token_id,
@@ -146,13 +142,13 @@ def acl_json(record: AccessControlEntryRecord) -> Json:
     """One entry, with names for the codes."""
     return {
         "id": uuid_text(record.id),
-        "permission": named(PERMISSIONS, record.permission_type),
+        "permission": named(PERMISSION_NAMES, record.permission_type),
         "principal": record.principal,
         "host": record.host,
-        "operation": named(OPERATIONS, record.operation),
-        "resource": named(ACL_RESOURCES, record.resource_type),
+        "operation": named(OPERATION_NAMES, record.operation),
+        "resource": named(RESOURCE_TYPE_NAMES, record.resource_type),
         "name": record.resource_name,
-        "pattern": named(PATTERNS, record.pattern_type),
+        "pattern": named(PATTERN_TYPE_NAMES, record.pattern_type),
     }
 
 
@@ -202,7 +198,7 @@ def lines(image: MetadataImage) -> Iterator[str]:
             yield f"quota {entity_text(entity)}  {key} = {number:.15g}"
     for _, user in sorted(image.scram_credentials.items()):
         yield user_line(user)
-    for _, acl in sorted(image.acls.items()):
+    for _, acl in sorted(image.acls.by_id.items()):
         yield acl_line(acl)
     for _, token in sorted(image.delegation_tokens.items()):
         yield f"delegation token {token.token_id} of {token.owner}"

@@ -237,7 +237,7 @@ def test_credentials_rights_and_tokens_come_and_go() -> None:
     )  # fmt: skip
     image = image_of(credential(), acl(), token)
     assert image.scram_credentials == {("alice", 1): credential()}
-    assert image.acls == {ID: acl()}
+    assert image.acls.by_id == {ID: acl()}
     assert image.delegation_tokens == {"x": token}
 
     image.replay(RemoveUserScramCredentialRecord(name="alice", mechanism=1))
