@@ -287,8 +287,8 @@ class Connection:
                 self._talk.versions = VERSIONS_0_9
                 return
         except _Closed:
-            if not may_be_old:
-                raise
+            if not may_be_old or self._context is not None:
+                raise  # brokers have TLS since 0.9, and that one does not close
             if self._is_of_0_8():
                 self._talk.versions = VERSIONS_0_8
                 return
@@ -439,7 +439,10 @@ class Connection:
                 raise tls.failure(self.address, error) from None
         why = reason(error)
         text = f"lost the connection to {self.address} at {sent.api.name}: {why}"
-        if self.versions and not self._served and not self._has_sasl:
+        if self._context is not None and not self.versions:
+            # What TLS 1.3 says of a certificate comes after the handshake, or is lost with it.
+            text += " (it may want a certificate of ours: ssl.keystore.location)"
+        elif self.versions and not self._served and not self._has_sasl:
             # That is all that a listener with authentication does.
             text += " (it may want authentication: security.protocol, sasl.mechanism)"
         return _Closed(text)

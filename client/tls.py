@@ -92,11 +92,14 @@ def failure(address: str, error: OSError) -> Failure:
             f"{address} refuses a client without a certificate that it trusts "
             f"(ssl.keystore.location): {_words(reason)}"
         )
-    if reason:
+    if reason and "EOF" not in reason:
         return ConnectionLost(f"TLS with {address} failed: {_words(reason)}")
     if isinstance(error, TimeoutError):
         return ConnectionLost(f"{address} did not end the TLS handshake in time")
-    return ConnectionLost(f"{address} closed the connection during the TLS handshake")
+    return ConnectionLost(
+        f"{address} closed the connection during the TLS handshake: it may speak none "
+        "(security.protocol)"
+    )
 
 
 def _words(reason: str) -> str:

@@ -18,6 +18,7 @@ from client.fetching import list_offsets
 from client.routing import Again, Router
 from protocol.client import said, written
 from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.partitions import TopicPartition as TopicPartition
 from protocol.partitions import by_topic
@@ -42,6 +43,9 @@ SOON = frozenset({
     ErrorCode.NOT_COORDINATOR,
 })  # fmt: skip
 """Errors of a coordinator that is about to be one: it is asked again until the timeout."""
+
+BROKER_RESOURCE = 4
+"""In DescribeConfigs."""
 
 # Batches of format 2; after 12 topics go by id only.
 FETCH_FORMAT_2, FETCH_BY_NAME = 4, 12
@@ -137,6 +141,31 @@ class Cluster:
             return connection.call(request, kind, oldest=oldest)
 
         return self._router.patiently(attempt)
+
+    def broker_config(self, names: Iterable[str]) -> dict[str, str]:
+        """Settings of the broker that is the controller, or that passes on to it, as far as it
+        tells them."""
+
+        def attempt() -> DescribeConfigsResponse:
+            self._router.learn(())
+            node_id = self._router.controller
+            resource = DescribeConfigsRequest.Resource(
+                resource_type=BROKER_RESOURCE,
+                resource_name=str(node_id),
+                configuration_keys=list(names),
+            )
+            request = DescribeConfigsRequest(resources=[resource])
+            return self._router.node(node_id).call(request, DescribeConfigsResponse)
+
+        wanted = frozenset(names)
+        answer = self._router.patiently(attempt)
+        return {
+            entry.name: entry.value or ""
+            for result in answer.results
+            if result.error_code == 0
+            for entry in result.configs
+            if entry.name in wanted and not entry.is_sensitive
+        }
 
     def all_partitions(self) -> dict[TopicPartition, int]:
         """Every partition of every topic with the id of its leader, -1 for none."""

@@ -68,6 +68,7 @@ def add_commands(commands: Commands) -> None:
     )
     actions = users.add_subparsers(dest="action", metavar="ACTION", required=True)
     add = add_cluster_action(actions, "add", "make a user, or change the password", ADD_HELP)
+    add.allow_abbrev = False  # --password is no --password-file
     _add_name(add)
     add.add_argument("--password-file", metavar="FILE", help="its first line is the password")
     add.add_argument(
