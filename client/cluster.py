@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from client.committing import Committed
     from client.connection import Connection
+    from client.security import ClientSecurity
 
 __all__ = [
     "EARLIEST",
@@ -55,14 +56,28 @@ class Cluster:
     as long as it does. Raises Unreachable, NoSuchTopic and Refused.
     """
 
-    def __init__(self, servers: str, *, timeout_s: float = 30.0, patient: bool = False) -> None:
+    def __init__(
+        self,
+        servers: str,
+        *,
+        timeout_s: float = 30.0,
+        patient: bool = False,
+        security: ClientSecurity | None = None,
+    ) -> None:
         """`servers` is a list as in `host:port,[::1]:9092`, tried in turn. Raises WrongUse.
 
         A cluster that has never answered fails at once; a `patient` client waits for it too.
         """
         self.servers = servers
         self.timeout_s = timeout_s
-        self._router = Router(servers, timeout_s=timeout_s, client_id=CLIENT_ID, reached=patient)
+        self.security = security
+        self._router = Router(
+            servers,
+            timeout_s=timeout_s,
+            client_id=CLIENT_ID,
+            reached=patient,
+            security=security,
+        )
         self._fetched_ids: dict[str, bytes] = {}
 
     # What there is.
@@ -365,6 +380,7 @@ class Cluster:
         return {
             "servers": self.servers,
             "timeout_s": self.timeout_s,
+            "security": self.security,
             # Who has answered once is worth waiting for.
             "patient": self._router.reached,
         }

@@ -32,8 +32,11 @@ from protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from ssl import SSLContext
     from types import TracebackType
     from typing import Self
+
+    from client.security import ClientSecurity
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -48,6 +51,8 @@ SEND_AT_ONCE_BYTES = 256 << 10
 answer is waited for: one system call for many."""
 READ_AHEAD_BYTES = 16 << 10
 """Read at once where less is wanted: of small answers several come together."""
+TOKEN_MAX_BYTES = 1 << 20
+"""Of an answer to a bare token of SASL."""
 CONNECT_S = 10.0
 """Bounds making a connection, where the whole may take longer."""
 SILENCE_S = 0.5
@@ -71,11 +76,13 @@ class Connection:
         client_id: bytes = CLIENT_ID,
         versions: Mapping[int, tuple[int, int]] | None = None,
         may_be_old: bool = True,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`timeout_s` bounds the connecting, and each request, in seconds. `versions` are those of
         a broker that is known not to tell them; without `may_be_old` it is known that it does.
+        Without `security` it is plaintext, and nobody's.
 
-        Raises ConnectionLost.
+        Raises ConnectionLost; with `security` also Refused and WrongUse.
         """
         self.address = written(host, port)
         self._where = (host, port)
@@ -88,13 +95,26 @@ class Connection:
         self._socket_timeout_s = 0.0
         self._largest = FIRST_ROOM_BYTES
         self._lock = RLock()
+        self._security = security
+        self._context: SSLContext | None = None
+        self._authenticate_at: float | None = None
+        """When the session has to be renewed (KIP-368), by time.monotonic."""
+        self._served = False
+        """Whether a request has been answered since the versions."""
+        if security is not None and security.has_tls:
+            from client import tls
+
+            self._context = tls.new_context(security)
         self._socket = self._connected()
         if versions is not None:
             self._talk.versions = versions
             return
         try:
-            self._negotiate(may_be_old)
+            # SASL in a form that is spoken here came with Kafka 0.10.
+            self._negotiate(may_be_old and not self._has_sasl)
             self._in_flight.clear()
+            if self._has_sasl:
+                self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -129,7 +149,21 @@ class Connection:
         # Nothing is to come, so that what can be read is the end.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not poll.poll(0) or (self._context is not None and self._is_only_tls())
+
+    def _is_only_tls(self) -> bool:
+        """Whether what can be read is TLS's own, as a ticket to resume the session is."""
+        from client import tls
+
+        self._socket_timeout_s = 0.0
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1)
+        except tls.NOT_READY:
+            return True
+        except OSError:
+            return False
+        return False
 
     def version(self, kind: type[Message], oldest: int = 0, newest: int | None = None) -> int:
         """The newest version that both sides know, within bounds. Raises NoVersion."""
@@ -161,6 +195,8 @@ class Connection:
 
     def send(self, request: Message, version: int) -> Sent:
         """Send it, and let `receive` get the answer. A small one may wait for the next."""
+        if self._authenticate_at is not None and time.monotonic() >= self._authenticate_at:
+            self._authenticate()
         sent, frame = self._talk.request(request, version)
         self._append(sent, frame)
         if len(self._unsent) >= SEND_AT_ONCE_BYTES:
@@ -187,6 +223,7 @@ class Connection:
             raise self._lost(f"{self.address} answered another request than {sent.api.name}")
         self._in_flight.popleft()
         self._arrived[sent.correlation_id] = frame
+        self._served = True
 
     def close(self) -> None:
         """Close the socket. Answers that are on their way are lost; those that came are kept."""
@@ -205,6 +242,34 @@ class Connection:
     ) -> None:
         self.close()
 
+    # Who we are.
+
+    def _authenticate(self) -> None:
+        """Prove it, for the first time or again; what is on its way is waited for first."""
+        from client.authentication import authenticate
+
+        assert self._security is not None
+        self._authenticate_at = None
+        while self._in_flight:
+            self.read_one()
+        began = time.monotonic()
+        again_s = authenticate(self, self._security, self._raw)
+        self._authenticate_at = None if again_s is None else began + again_s
+
+    def _raw(self, token: bytes) -> bytes:
+        """A token as a frame of its own, and the frame that answers it."""
+        try:
+            self._expect_within(self._timeout_s)
+            self._socket.sendall(len(token).to_bytes(LENGTH_BYTES) + token)
+            deadline = time.monotonic() + self._timeout_s
+            size = int.from_bytes(self._bytes(LENGTH_BYTES, deadline), signed=True)
+            if not 0 <= size <= TOKEN_MAX_BYTES:
+                raise self._no_broker()
+            return bytes(self._bytes(size, deadline)) if size else b""
+        except OSError as error:
+            why = reason(error)
+            raise self._lost(f"lost the connection to {self.address} at a token: {why}") from None
+
     # The broker's versions.
 
     def _negotiate(self, may_be_old: bool) -> None:
@@ -222,8 +287,8 @@ class Connection:
                 self._talk.versions = VERSIONS_0_9
                 return
         except _Closed:
-            if not may_be_old:
-                raise
+            if not may_be_old or self._context is not None:
+                raise  # brokers have TLS since 0.9, and that one does not close
             if self._is_of_0_8():
                 self._talk.versions = VERSIONS_0_8
                 return
@@ -270,6 +335,10 @@ class Connection:
         except (OSError, UnicodeError) as error:
             raise ConnectionLost(f"cannot connect to {self.address}: {reason(error)}") from None
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is not None:
+            from client import tls
+
+            made = tls.secured(made, self._where[0], self.address, self._context)
         self._socket_timeout_s = 0.0
         self._read_ahead.clear()
         return made
@@ -363,13 +432,30 @@ class Connection:
 
     def _broken(self, sent: Sent, error: OSError) -> ConnectionLost:
         self.close()
+        if self._context is not None:
+            from client import tls
+
+            if isinstance(error, tls.Error):
+                raise tls.failure(self.address, error) from None
         why = reason(error)
-        return _Closed(f"lost the connection to {self.address} at {sent.api.name}: {why}")
+        text = f"lost the connection to {self.address} at {sent.api.name}: {why}"
+        if self._context is not None and not self.versions:
+            # What TLS 1.3 says of a certificate comes after the handshake, or is lost with it.
+            text += " (it may want a certificate of ours: ssl.keystore.location)"
+        elif self.versions and not self._served and not self._has_sasl:
+            # That is all that a listener with authentication does.
+            text += " (it may want authentication: security.protocol, sasl.mechanism)"
+        return _Closed(text)
+
+    @property
+    def _has_sasl(self) -> bool:
+        return self._security is not None and self._security.has_sasl
 
     def _no_broker(self) -> ConnectionLost:
+        how = "PLAINTEXT" if self._security is None else self._security.described
         return self._lost(
             f"what answers at {self.address} is not a Kafka broker that can be asked "
-            "(one without TLS or authentication)"
+            f"(security.protocol is {how})"
         )
 
 

@@ -28,6 +28,8 @@ from protocol.partitions import TopicPartition as TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from client.security import ClientSecurity
+
 Result = TypeVar("Result")
 Address = tuple[str, int]
 
@@ -88,6 +90,7 @@ class Router:
         client_id: bytes,
         reached: bool = False,
         reconnects: bool = True,
+        security: ClientSecurity | None = None,
     ) -> None:
         """`servers` is a list as in `addresses`; `timeout_s` bounds each request, in seconds.
 
@@ -99,6 +102,7 @@ class Router:
         self.reached = reached
         self._client_id = client_id
         self._reconnects = reconnects
+        self._security = security
         self.cluster_id: str | None = None
         self.controller = -1
         self._bootstrap = addresses(servers)
@@ -276,6 +280,7 @@ class Router:
             client_id=self._client_id,
             versions=known,
             may_be_old=address not in self._versions,
+            security=self._security,
         )
         self._versions[address] = None if made.tells_versions else made.versions
         self._connections[address, purpose] = made
@@ -300,7 +305,7 @@ def addresses(servers: str) -> list[Address]:
         if not host or not plain or not 0 < number < 65536:
             raise WrongUse(
                 f"'{word.strip()}' is no address of a broker: wanted host:port, with an IPv6 "
-                "address as in [::1]:9092, and no TLS or authentication"
+                "address as in [::1]:9092 (TLS and authentication are set by security.protocol)"
             )
         found.append((host, number))
     return found

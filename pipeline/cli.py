@@ -225,6 +225,9 @@ def _add_doctor(commands: argparse._SubParsersAction[Teaching]) -> Teaching:
         allow_abbrev=False,
     )
     parser.add_argument("--from", dest="servers", metavar="HOST:PORT", help="ask these brokers too")
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="Kafka's client properties, for TLS and SASL"
+    )
     parser.add_argument("--session", action="store_true", help="start Spark, and use it")
     parser.add_argument("--json", action="store_true", help="JSON, for machines")
     _add_spark(parser)

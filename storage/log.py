@@ -724,6 +724,16 @@ class Log:
         start, end, leading = self.start_offset, self.written_offset, self.leader_epoch
         return self.epochs.end_offset_for(epoch, log_start=start, log_end=end, leading=leading)
 
+    def divergence(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
+        """The last epoch of both logs and its end, for a reader whose log ends before this offset
+        with a record of this epoch, if its log is another one; -1 is no epoch (KIP-595)."""
+        if last_epoch < 0:
+            return None
+        epoch, end_offset = self.end_offset_for(last_epoch)
+        if epoch < 0 or (epoch == last_epoch and end_offset >= offset):
+            return None
+        return epoch, end_offset
+
     @property
     def written_max_timestamp(self) -> int:
         """The largest timestamp (ms) in the active segment's file; -1 for none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from client.security import ClientSecurity
     from tools.cluster import Cluster
 
 DONE, NOT_DONE = 0, 1
@@ -107,7 +108,26 @@ def add_cluster_action(
         metavar="SECONDS",
         help="how long to wait for each answer; default 10",
     )
+    add_command_config(parser)
     return parser
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    """The file that says how to prove who one is to a broker."""
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="client.properties as Kafka's tools take it: security.protocol, sasl.*, ssl.*",
+    )
+
+
+def security_of(arguments: argparse.Namespace) -> ClientSecurity | None:
+    """What `--command-config` says; None without. Raises WrongUse."""
+    if arguments.command_config is None:
+        return None
+    from client.security import read_client_security
+
+    return read_client_security(arguments.command_config)
 
 
 def run_on_cluster(
@@ -126,7 +146,10 @@ def run_on_cluster(
     try:
         host, port = arguments.bootstrap
         timeout_s = arguments.timeout
-        with Cluster(host, port, timeout_s=timeout_s, client_id=client_id) as cluster:
+        security = security_of(arguments)
+        with Cluster(
+            host, port, timeout_s=timeout_s, client_id=client_id, security=security
+        ) as cluster:
             action(cluster, arguments)
     except BrokenPipeError:
         discard_output()

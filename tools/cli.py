@@ -1,5 +1,5 @@
 """The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `transactions`,
-`metadata`, `check`, `dump`, `repair`, `pipeline`.
+`metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
 
 Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
 """
@@ -11,11 +11,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from broker._version import VERSION
-from tools import health, inspection, serve
+from tools import certs, health, inspection, serve
+from tools.acls import cli as acls
 from tools.arguments import Parser, refuse
 from tools.groups import cli as groups
 from tools.metadata import cli as metadata
 from tools.transactions import cli as transactions
+from tools.users import cli as users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "groups": groups.run_groups,
         "transactions": transactions.run_transactions,
         "metadata": metadata.run_metadata,
+        "users": users.run_users,
+        "acls": acls.run_acls,
+        "certs": certs.run_certs,
         "check": inspection.run_check,
         "dump": inspection.run_dump,
         "repair": inspection.run_repair,
@@ -63,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     groups.add_commands(commands)
     transactions.add_commands(commands)
     metadata.add_commands(commands)
+    users.add_commands(commands)
+    acls.add_commands(commands)
+    certs.add_command(commands)
     inspection.add_commands(commands)
     commands.add_parser(
         "pipeline",

@@ -18,9 +18,11 @@ from client.fetching import list_offsets
 from client.routing import Again, Router
 from protocol.client import said, written
 from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.partitions import TopicPartition as TopicPartition
 from protocol.partitions import by_topic
+from protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
 
     from client.connection import Connection
     from client.routing import Topic
-    from protocol.schema import Message
+    from client.security import ClientSecurity
 
 Answer = TypeVar("Answer")
 Found = TypeVar("Found")
+Asked = TypeVar("Asked", bound=Message)
 
 SOON = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -40,6 +43,9 @@ SOON = frozenset({
     ErrorCode.NOT_COORDINATOR,
 })  # fmt: skip
 """Errors of a coordinator that is about to be one: it is asked again until the timeout."""
+
+BROKER_RESOURCE = 4
+"""In DescribeConfigs."""
 
 # Batches of format 2; after 12 topics go by id only.
 FETCH_FORMAT_2, FETCH_BY_NAME = 4, 12
@@ -52,9 +58,21 @@ class Cluster:
     ErrorCode in the place of its result.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float, client_id: bytes) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        client_id: bytes,
+        security: ClientSecurity | None = None,
+    ) -> None:
         self._router = Router(
-            written(host, port), timeout_s=timeout_s, client_id=client_id, reconnects=False
+            written(host, port),
+            timeout_s=timeout_s,
+            client_id=client_id,
+            reconnects=False,
+            security=security,
         )
 
     def offers(self, kind: type[Message], *, oldest: int = 0) -> bool:
@@ -104,6 +122,50 @@ class Cluster:
             return _ready(ask(connection), code_of, f"{KINDS[kind]} '{key}'", soon)
 
         return self._router.patiently(attempt)
+
+    def ask(self, request: Message, kind: type[Asked], *, oldest: int = 0) -> Asked:
+        """The answer of some broker to what any of them answers, in this version or a newer one."""
+
+        def attempt() -> Asked:
+            return self._router.any().call(request, kind, oldest=oldest)
+
+        return self._router.patiently(attempt)
+
+    def change(self, request: Message, kind: type[Asked], *, oldest: int = 0) -> Asked:
+        """The answer of the controller: of the broker that is one, or that passes on to it."""
+
+        def attempt() -> Asked:
+            self._router.learn(())
+            controller = self._router.controller
+            connection = self._router.node(controller) if controller >= 0 else self._router.any()
+            return connection.call(request, kind, oldest=oldest)
+
+        return self._router.patiently(attempt)
+
+    def broker_config(self, names: Iterable[str]) -> dict[str, str]:
+        """Settings of the broker that is the controller, or that passes on to it, as far as it
+        tells them."""
+
+        def attempt() -> DescribeConfigsResponse:
+            self._router.learn(())
+            node_id = self._router.controller
+            resource = DescribeConfigsRequest.Resource(
+                resource_type=BROKER_RESOURCE,
+                resource_name=str(node_id),
+                configuration_keys=list(names),
+            )
+            request = DescribeConfigsRequest(resources=[resource])
+            return self._router.node(node_id).call(request, DescribeConfigsResponse)
+
+        wanted = frozenset(names)
+        answer = self._router.patiently(attempt)
+        return {
+            entry.name: entry.value or ""
+            for result in answer.results
+            if result.error_code == 0
+            for entry in result.configs
+            if entry.name in wanted and not entry.is_sensitive
+        }
 
     def all_partitions(self) -> dict[TopicPartition, int]:
         """Every partition of every topic with the id of its leader, -1 for none."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from broker.metadata.controller import Controller
     from broker.metadata.dynamic_settings import DynamicSettings
     from broker.partitions.disk_state import DiskState
-    from broker.partitions.topic import Topic
+    from broker.partitions.topic import Partition, Topic
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
@@ -284,6 +284,18 @@ class Context(Parts):
             topic=topic,
             partition=partition,
             client_id=client_id,
+        )
+
+    def not_converted(self, partition: Partition, offset: int, error: KafkaError) -> None:
+        """Say in the log, once a minute, that records could not be converted for this client."""
+        logs.warn_once_a_minute(
+            "records not converted",
+            str(error),
+            self.peer_host,
+            topic=partition.topic.name,
+            partition=partition.index,
+            offset=offset,
+            client_id=self.client_id,
         )
 
     def refused_subscription(self, group: str, error: KafkaError, *, client_id: str | None) -> None:

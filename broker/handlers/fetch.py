@@ -323,7 +323,7 @@ class _Reading:
             )
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
-        diverging = self._diverging(wanted, partition)
+        diverging = log.divergence(wanted.last_fetched_epoch, wanted.fetch_offset)
         found: FileSlice | bytes | None = None
         aborted: list[Aborted] | None = None
         if diverging is None:
@@ -465,7 +465,7 @@ class _Reading:
             else None,
         )
         if selected.error is not None:
-            self._report(partition, offset, selected.error)
+            self._ctx.not_converted(partition, offset, selected.error)
             raise selected.error
         records = selected.records
         if selected.missing:
@@ -484,28 +484,6 @@ class _Reading:
             self._inline_us -= cost_us
             found = self._ctx.conversions.convert_now(unit)
         return found
-
-    def _report(self, partition: Partition, offset: int, error: KafkaError) -> None:
-        logs.warn_once_a_minute(
-            "records not converted",
-            str(error),
-            self._ctx.peer_host,
-            topic=partition.topic.name,
-            partition=partition.index,
-            offset=offset,
-            client_id=self._ctx.client_id,
-        )
-
-    def _diverging(self, wanted: FetchPartition, partition: Partition) -> tuple[int, int] | None:
-        """Last epoch of both logs and its end, if the client's log diverges (Fetch v12+)."""
-        if wanted.last_fetched_epoch < 0:
-            return None
-        epoch, end_offset = partition.log.end_offset_for(wanted.last_fetched_epoch)
-        if epoch < 0:
-            return None
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            return epoch, end_offset
-        return None
 
     def _error(self, wanted: FetchPartition, code: ErrorCode) -> PartitionResult:
         self.has_error = True

@@ -91,7 +91,7 @@ class SecureListeners:
         if not names:
             return {}
         from broker.network.secure_listener import SecureListener
-        from broker.security.keystores import KeystoreError
+        from config.keystores import KeystoreError
 
         found = {}
         for name in names:

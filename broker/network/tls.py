@@ -7,28 +7,26 @@ a thread; if that fails the old one stays.
 
 from __future__ import annotations
 
-import os
 import ssl
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.security.distinguished_name import subject_of
-from broker.security.keystores import (
+from broker.security.principal import ANONYMOUS, USER, Principal
+from config.keystores import (
     KeystoreError,
     read_private_key,
     read_trusted,
     stamp_of,
 )
-from broker.security.principal import ANONYMOUS, USER, Principal
 from config.principal_rules import name_of, parse_rules
+from config.tls_context import choose_ciphers, choose_versions, load_key, why
 
 if TYPE_CHECKING:
-    from broker.security.keystores import PrivateKey
     from broker.workers import Worker
     from config.listener_security import ListenerSecurity
     from storage.filesystem import Filesystem
 
-VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -108,10 +106,9 @@ def new_context(files: Filesystem, security: ListenerSecurity) -> ssl.SSLContext
     """The context of a listener. Raises KeystoreError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    offered = [VERSIONS[name] for name in security.ssl_enabled_protocols if name in VERSIONS]
-    context.minimum_version, context.maximum_version = min(offered), max(offered)
-    _choose_ciphers(context, security.ssl_cipher_suites)
-    _load_key(context, read_private_key(files, security))
+    choose_versions(context, security.ssl_enabled_protocols)
+    choose_ciphers(context, security.ssl_cipher_suites)
+    load_key(context, read_private_key(files, security))
     context.verify_mode = CLIENT_AUTH[security.ssl_client_auth]
     if security.ssl_client_auth != "none":
         # As in Java, whoever is in the truststore is trusted, an authority of its own or not.
@@ -120,72 +117,8 @@ def new_context(files: Filesystem, security: ListenerSecurity) -> ssl.SSLContext
             context.load_verify_locations(cadata=read_trusted(files, security))
         except (ssl.SSLError, ValueError) as error:
             where = security.ssl_truststore_location or "ssl.truststore.certificates"
-            raise KeystoreError(f"{where}: {_why(error)}") from None
+            raise KeystoreError(f"{where}: {why(error)}") from None
     return context
-
-
-def _load_key(context: ssl.SSLContext, key: PrivateKey) -> None:
-    """OpenSSL takes files alone, so what is in memory becomes one there."""
-    with os.fdopen(os.memfd_create("keystore", os.MFD_CLOEXEC), "wb") as file:
-        file.write(key.pem)
-        file.flush()
-        try:
-            # Without a password OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(
-                f"/proc/self/fd/{file.fileno()}", password=lambda: key.password or ""
-            )
-        except ssl.SSLError as error:
-            raise KeystoreError(f"{key.origin}: {_why_not_loaded(error, key)}") from None
-
-
-def _why_not_loaded(error: ssl.SSLError, key: PrivateKey) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return "its first certificate is not that of its private key"
-    if b"PRIVATE KEY-----" not in key.pem:
-        return "there is no private key in it"
-    if b"BEGIN CERTIFICATE-----" not in key.pem:
-        return "there is no certificate in it"
-    if b"ENCRYPTED" in key.pem:
-        return "its private key can't be opened with ssl.key.password"
-    return f"OpenSSL can't use it ({_why(error)})"
-
-
-def _why(error: Exception) -> str:
-    return getattr(error, "reason", None) or str(error)
-
-
-def _choose_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Offer these suites alone. Python can't choose among those of TLS 1.3: all or none of them."""
-    if not suites:
-        return
-    newest = [suite for suite in suites if suite.startswith("TLS_") and "_WITH_" not in suite]
-    older = [_name_in_openssl(suite) for suite in suites if suite not in newest]
-    if not newest:
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-    if not older:
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-    if context.minimum_version > context.maximum_version:
-        raise KeystoreError(
-            "ssl.cipher.suites has no suite of the versions in ssl.enabled.protocols"
-        )
-    if older:
-        try:
-            context.set_ciphers(":".join(older))
-        except ssl.SSLError:
-            raise KeystoreError(
-                f"ssl.cipher.suites: OpenSSL knows none of {', '.join(older)}"
-            ) from None
-
-
-def _name_in_openssl(suite: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256 there."""
-    if "_WITH_" not in suite:
-        return suite
-    exchange, _, cipher = suite.partition("_")[2].partition("_WITH_")
-    for name, plain in (("AES_128", "AES128"), ("AES_256", "AES256"), ("_CBC", "")):
-        cipher = cipher.replace(name, plain)
-    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305").replace("_", "-")
-    return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"
 
 
 def why_failed(error: BaseException) -> str:

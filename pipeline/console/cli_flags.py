@@ -6,6 +6,7 @@ A flag's value goes to the parameter of the job that has the flag's `field` as i
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,6 +60,7 @@ class Flag(NamedTuple):
 AS_OPTIONS = {
     "commitGroup": "--group",
     "kafka.bootstrap.servers": "--from",
+    "commandConfig": "--command-config",
     "maxOffsetsPerTrigger": "--max-offsets",
     "startingOffsets": "--starting",
     "subscribe": "--topic",
@@ -132,6 +134,13 @@ def offset(text: str) -> int:
 SKIP = ("fail", "skip")
 
 FROM = Flag("--from", "servers", "the brokers to read from", "HOST:PORT")
+COMMAND_CONFIG = Flag(
+    "--command-config",
+    "command_config",
+    "Kafka's client properties, for TLS and SASL: security.protocol, sasl.*, ssl.*",
+    "FILE",
+    os.path.abspath,
+)
 PATH = Flag("--path", "path", "or a stopped broker's data directory, read as it lies", "DIR")
 TOPIC = Flag("--topic", "topics", "a topic; may be given several times", "NAME", repeated=True)
 TOPICS = Flag("--topics", "pattern", "or all whose whole name matches, new ones too", "REGEX")

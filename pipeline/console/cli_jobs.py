@@ -175,6 +175,7 @@ JOBS = {
             ARCHIVE,
             (
                 flags.FROM,
+                flags.COMMAND_CONFIG,
                 flags.PATH,
                 flags.TOPIC,
                 flags.TOPICS,
@@ -221,6 +222,7 @@ JOBS = {
             (
                 Flag("--from", "archive", "the archive's folder or URI", "DIR", required=True),
                 Flag("--to", "to", "the brokers to write to", "HOST:PORT", required=True),
+                flags.COMMAND_CONFIG,
                 flags.TOPIC._replace(help="of the archive; may be given several times"),
                 flags.RENAME,
                 flags.SINCE,
@@ -247,7 +249,15 @@ JOBS = {
             MIRROR,
             (
                 flags.FROM._replace(required=True),
+                flags.COMMAND_CONFIG,
                 Flag("--to", "to", "the brokers to write to", "HOST:PORT", required=True),
+                Flag(
+                    "--to-command-config",
+                    "to_command_config",
+                    "the same as --command-config, of the brokers to write to",
+                    "FILE",
+                    flags.COMMAND_CONFIG.parse,
+                ),
                 flags.TOPIC,
                 flags.TOPICS,
                 flags.STATE._replace(required=True),
@@ -275,6 +285,7 @@ JOBS = {
             STREAM,
             (
                 flags.FROM._replace(required=True),
+                flags.COMMAND_CONFIG,
                 flags.TOPIC._replace(required=True),
                 Flag("--to", "to", "a folder for the files, local or a URI", "DIR", required=True),
                 Flag("--to-topic", "to_topic", "a topic that is there", "NAME", required=True),
@@ -293,6 +304,7 @@ JOBS = {
             AUDIT,
             (
                 flags.FROM,
+                flags.COMMAND_CONFIG,
                 flags.PATH,
                 flags.TOPIC,
                 flags.TOPICS._replace(help="or all whose whole name matches"),

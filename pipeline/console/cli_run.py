@@ -113,7 +113,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         found = []
         try:
             for finding in doctor.examine(
-                spark_of(arguments), arguments.servers, arguments.session
+                spark_of(arguments), arguments.servers, arguments.session, arguments.command_config
             ):
                 found.append(finding)
                 if not arguments.json:
@@ -222,8 +222,10 @@ def _lag_of(
 ) -> Callable[[Mapping[TopicPartition, int]], int | None] | None:
     """Asks the brokers that are read from; what they do not answer is not known."""
     from client.cluster import LATEST, Cluster
+    from pipeline.reading.options import security_of
 
-    cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S)
+    security = security_of(arguments.command_config)
+    cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S, security=security)
 
     def lag_of(next_offsets: Mapping[TopicPartition, int]) -> int | None:
         try:

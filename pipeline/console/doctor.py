@@ -41,7 +41,9 @@ class Finding(NamedTuple):
         return f"{'ok  ' if not self.exit else 'FAIL'}  {self.name:15} {self.found}"
 
 
-def examine(where: Where, servers: str | None, with_session: bool) -> Iterator[Finding]:
+def examine(
+    where: Where, servers: str | None, with_session: bool, command_config: str | None = None
+) -> Iterator[Finding]:
     """Everything, the quickest first."""
     yield _tried("Python", _python)
     if where.remote is None:
@@ -54,7 +56,7 @@ def examine(where: Where, servers: str | None, with_session: bool) -> Iterator[F
         yield _tried(f"codec {codec}", partial(_codec, codec))
     yield _tried("record loops", _record_loops)
     if servers is not None:
-        yield _tried("broker", partial(_broker, servers))
+        yield _tried("broker", partial(_broker, servers, command_config))
     if with_session:
         yield _tried("Spark session", partial(_session, where))
 
@@ -121,11 +123,13 @@ def _record_loops() -> str:
     return "compiled"
 
 
-def _broker(servers: str) -> str:
+def _broker(servers: str, command_config: str | None) -> str:
     from client.cluster import CLIENT_ID
     from client.routing import Router
+    from client.security import read_client_security
 
-    router = Router(servers, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
+    security = None if command_config is None else read_client_security(command_config)
+    router = Router(servers, timeout_s=TIMEOUT_S, client_id=CLIENT_ID, security=security)
     try:
         topics = router.patiently(lambda: router.learn(None))
         connection = router.any()

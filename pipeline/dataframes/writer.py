@@ -97,7 +97,7 @@ class Writer:
         """Write all rows of a task. Raises Refused, Unreachable, NoSuchTopic, WrongUse,
         CorruptData, CodecMissing, ForeignState."""
         gathered = _gathered(written_columns(batch, self.columns) for batch in batches)
-        with Cluster(self.options.servers, patient=True) as cluster:
+        with Cluster(self.options.servers, patient=True, security=self.options.security) as cluster:
             if self.options.transactional_id is not None:
                 return self._write_share(cluster, gathered, self.options.transactional_id)
             sending = Sending(cluster)
@@ -130,7 +130,7 @@ class Writer:
         if options.transactional_id is None:
             return
         timeout_ms = options.transaction_timeout_ms
-        with Cluster(options.servers, patient=True) as cluster:
+        with Cluster(options.servers, patient=True, security=options.security) as cluster:
             if committed:
                 commit(cluster, [one for one in messages if isinstance(one, Written)], timeout_ms)
             else:
@@ -199,7 +199,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise WrongUse("a topic cannot be overwritten: use mode('append')")
         writer = Writer.of(options, schema)
         if writer.options.topic is not None:
-            with Cluster(writer.options.servers) as cluster:
+            with Cluster(writer.options.servers, security=writer.options.security) as cluster:
                 cluster.partitions([writer.options.topic])
         return cls(writer)
 

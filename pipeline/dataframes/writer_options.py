@@ -1,6 +1,8 @@
 """The options of `format("triglot")` for writing; names count in any case.
 
     kafka.bootstrap.servers   required
+    commandConfig             a file with Kafka's client properties, for TLS and SASL; it has to be
+                              there on every machine that runs tasks
     topic                     for all rows; a column `topic` does not count then
     kafka.compression.type    none (default), gzip, snappy, lz4, zstd; of records only
     kafka.batch.size          bytes of records in a batch, before compression
@@ -25,11 +27,13 @@ from typing import TYPE_CHECKING
 
 from pipeline.delivering.transactional import check_prefix
 from pipeline.errors import WrongUse
-from pipeline.reading.options import OF_EVERY_CLIENT, asks_for_plaintext
+from pipeline.reading.options import OF_EVERY_CLIENT, asks_for_plaintext, security_of
 from protocol.records.compression import NAMES, ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from client.security import ClientSecurity
 
 BATCH_BYTES = 512 << 10
 """Half of what a broker takes by default: long batches compress well and cost little each."""
@@ -42,6 +46,7 @@ was killed for good. A broker grants 900 s at most by default."""
 
 OPTIONS = (
     "kafka.bootstrap.servers",
+    "commandConfig",
     "topic",
     "kafka.compression.type",
     "kafka.batch.size",
@@ -75,6 +80,7 @@ class WriterOptions:
     """The options of a writer. Picklable."""
 
     servers: str
+    security: ClientSecurity | None = None
     topic: str | None = None
     codec: int = 0
     batch_bytes: int = BATCH_BYTES
@@ -108,6 +114,7 @@ class WriterOptions:
         _check_transactions(given, magic)
         return cls(
             servers=given["kafka.bootstrap.servers"],
+            security=security_of(given.get("commandConfig")),
             topic=given.get("topic"),
             codec=codec,
             batch_bytes=_number(given, "kafka.batch.size", BATCH_BYTES, 1, BATCH_BYTES_MAX),

@@ -27,6 +27,7 @@ from pipeline.reading.ranges import read_range
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from client.security import ClientSecurity
     from pipeline.delivering.record_sets import RecordSet
     from pipeline.delivering.transactional import Transactions
     from pipeline.reading.options import SourceOptions
@@ -91,6 +92,8 @@ class MirrorTask:
     doubtful: bool
     """Another run may have ended just now, with requests still on their way."""
     transactions: Transactions | None = None
+    security: ClientSecurity | None = None
+    """Of the client that writes."""
 
     def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, and what reading raises."""
@@ -109,7 +112,9 @@ class MirrorTask:
         left_out = LeftOut()
         with (
             contextlib.closing(self.source.source()) as source,
-            Cluster(self.to, timeout_s=self.source.timeout_s, patient=True) as cluster,
+            Cluster(
+                self.to, timeout_s=self.source.timeout_s, patient=True, security=self.security
+            ) as cluster,
         ):
             try:
                 asked = terms(cluster, place)

@@ -35,6 +35,7 @@ from protocol.records.record import INT64_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from client.security import ClientSecurity
     from pipeline.delivering.record_sets import RecordSet
     from pipeline.delivering.transactional import Transactions as InTransactions
 
@@ -68,6 +69,7 @@ class ReplayTask:
     """The destination's offset at which the first record is to land."""
     doubtful: bool
     transactions: InTransactions | None = None
+    security: ClientSecurity | None = None
 
     def work(self) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, NoSuchTopic, CorruptData."""
@@ -82,7 +84,7 @@ class ReplayTask:
             "place": str(self.place),
             "offsets_missing": self.missing + sum(file.missing for file in self.files),
         }
-        with Cluster(self.to, patient=True) as cluster:
+        with Cluster(self.to, patient=True, security=self.security) as cluster:
             asked = terms(cluster, self.place)
             counts: Counter[str] = Counter()
             if self.transactions is not None:

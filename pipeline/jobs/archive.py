@@ -80,6 +80,8 @@ class Archive:
     """Leave out aborted transactions, and wait for the end of those that are open."""
     group: str | None = None
     """A consumer group that the progress is committed to, for tools that show lag."""
+    command_config: str | None = None
+    """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
     codec: str = "zstd"
     """Of the files: zstd, snappy, gzip, lz4 or none."""
     level: int | None = None
@@ -90,6 +92,7 @@ class Archive:
         """For `format("triglot")`, without what depends on the session."""
         given = {
             "kafka.bootstrap.servers": self.servers,
+            "commandConfig": self.command_config,
             "path": self.path,
             "subscribe": ",".join(self.topics) if self.topics else None,
             "subscribePattern": self.pattern,

@@ -102,13 +102,20 @@ class Audit:
     path: str | None = None
     topics: tuple[str, ...] = ()
     pattern: str | None = None
+    command_config: str | None = None
+    """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
     on_gap: str = "skip"
     """An audit goes on where records were deleted while it looked, unless told otherwise."""
 
     @property
     def options(self) -> SourceOptions:
         """Raises WrongUse."""
-        given = {"kafka.bootstrap.servers": self.servers, "path": self.path, "onGap": self.on_gap}
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "commandConfig": self.command_config,
+            "path": self.path,
+            "onGap": self.on_gap,
+        }
         if self.topics:
             given["subscribe"] = ",".join(self.topics)
         else:

@@ -26,7 +26,7 @@ from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval
 from pipeline.outcome import Outcome, Tally
-from pipeline.reading.options import SourceOptions
+from pipeline.reading.options import SourceOptions, security_of
 from pipeline.session import cores
 from pipeline.state import State
 
@@ -88,6 +88,11 @@ class Mirror:
     """Begin a new mirror at the ends of topics that have records already."""
     group: str | None = None
     """A consumer group at the source that the progress is committed to, for tools that show lag."""
+    command_config: str | None = None
+    """A file with Kafka's client properties, for TLS and SASL at the source. It has to be on every
+    machine that runs tasks."""
+    to_command_config: str | None = None
+    """The same for the destination."""
     transactional_id: str | None = None
     """Write in transactions, whose ids begin with this. Batches then have our producers' ids."""
 
@@ -96,6 +101,7 @@ class Mirror:
         """For `format("triglot")`."""
         given = {
             "kafka.bootstrap.servers": self.servers,
+            "commandConfig": self.command_config,
             "subscribe": ",".join(self.topics) if self.topics else None,
             "subscribePattern": self.pattern,
             "startingOffsets": self.starting,
@@ -113,7 +119,7 @@ class Mirror:
         Raises WrongUse, Unreachable, NoSuchTopic, ForeignState, Refused.
         """
         self._check_arguments()
-        with self._source() as source, Cluster(self.to) as cluster:
+        with self._source() as source, self._destination() as cluster:
             names = self.names(source)
             self._check_clusters(source, cluster, names)
             State.check(self.state, self.identity(source, cluster))
@@ -127,7 +133,7 @@ class Mirror:
 
         tally = Tally("mirror", watch)
         self._check_arguments()
-        with self._source() as source, Cluster(self.to) as cluster:
+        with self._source() as source, self._destination() as cluster:
             names = self.names(source)
             self._check_clusters(source, cluster, names)
             with contextlib.closing(
@@ -166,6 +172,7 @@ class Mirror:
         task = MirrorTask(
             source=self._parsed(),
             to=self.to,
+            security=security_of(self.to_command_config),
             rename=self.rename,
             keep_producers=self.keep_producers,
             delivered=delivered,
@@ -197,7 +204,11 @@ class Mirror:
         return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
 
     def _source(self) -> Cluster:
-        return Cluster(self.servers, timeout_s=self._parsed().timeout_s)
+        parsed = self._parsed()
+        return Cluster(self.servers, timeout_s=parsed.timeout_s, security=parsed.security)
+
+    def _destination(self) -> Cluster:
+        return Cluster(self.to, security=security_of(self.to_command_config))
 
     def _check_arguments(self) -> None:
         if not self.state:

@@ -27,6 +27,7 @@ from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, Wron
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
 from pipeline.outcome import Outcome, Tally
+from pipeline.reading.options import security_of
 from pipeline.session import cores
 from pipeline.state import State
 from protocol.errors import ErrorCode
@@ -84,6 +85,8 @@ class Replay:
     """Of archived records, which every client since 0.8.2 reads; batches keep theirs."""
     keep_producers: bool = False
     """Leave producers' ids in archived batches: only for a topic that nobody else writes to."""
+    command_config: str | None = None
+    """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
     on_gap: str = "fail"
     """Or `skip`, where the archive lacks offsets between those that it has, which are counted, or
     the end of a transaction, which is left out."""
@@ -104,7 +107,7 @@ class Replay:
         self._check_arguments()
         files = self._wanted_of(self._archived())
         self._check_gaps(files)
-        with Cluster(self.to) as cluster:
+        with Cluster(self.to, security=security_of(self.command_config)) as cluster:
             State.check(self._state_path, self._identity(cluster))
             there = cluster.topics()
             for partition in files:
@@ -124,7 +127,7 @@ class Replay:
         archived = self._archived()
         files = self._wanted_of(archived)
         self._check_gaps(files)
-        with Cluster(self.to) as cluster:
+        with Cluster(self.to, security=security_of(self.command_config)) as cluster:
             state = State.open(self._state_path, self._identity(cluster))
             try:
                 if self.again:
@@ -318,6 +321,7 @@ class Replay:
             landing=reached[partition].landing,
             doubtful=doubtful,
             transactions=transactions,
+            security=security_of(self.command_config),
         )
 
     @property

@@ -70,13 +70,24 @@ def write_files(closed: DataFrame, folder: str, batch_id: int) -> None:
     closed.coalesce(1).write.mode("overwrite").option("compression", "zstd").parquet(place)
 
 
-def write_messages(closed: DataFrame, servers: str, topic: str) -> None:
+def of_client(command_config: str | None) -> dict[str, str]:
+    """The option that names a file of a client's properties, if there is one."""
+    return {} if command_config is None else {"commandConfig": command_config}
+
+
+def write_messages(
+    closed: DataFrame, servers: str, topic: str, command_config: str | None = None
+) -> None:
     """The same as messages: JSON, with the key that was counted."""
     from pyspark.sql import functions as f
 
     told = f.to_json(f.struct("start", "end", "records", "bytes"))
     messages = closed.select("key", told.cast("binary").alias("value"))
-    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "topic": topic,
+        **of_client(command_config),
+    }
     messages.write.format("triglot").options(**options).mode("append").save()
 
 
@@ -105,6 +116,8 @@ class Stream:
     starting: str = "earliest"
     """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
     max_offsets: int = MAX_OFFSETS
+    command_config: str | None = None
+    """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -114,6 +127,7 @@ class Stream:
             "subscribe": ",".join(self.topics),
             "startingOffsets": self.starting,
             "maxOffsetsPerTrigger": str(self.max_offsets),
+            **of_client(self.command_config),
         }
 
     def check(self) -> None:
@@ -166,7 +180,7 @@ class Stream:
             closed.persist()  # computed once, written twice
             if not closed.isEmpty():
                 write_files(closed, folder, batch_id)
-                write_messages(closed, self.servers, self.to_topic)
+                write_messages(closed, self.servers, self.to_topic, self.command_config)
             closed.unpersist()
 
         records = spark.readStream.format("triglot").options(**self.options).load()

@@ -19,6 +19,7 @@ from pipeline.reading.plan import Bound
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from client.security import ClientSecurity
     from pipeline.reading.plan import Source
 
 SHAPES = ("records", "batches", "ranges")
@@ -30,6 +31,7 @@ PARTITION_MAX = 2**31 - 1
 
 NAMES = (
     "kafka.bootstrap.servers",
+    "commandConfig",
     "path",
     "subscribe",
     "subscribePattern",
@@ -140,6 +142,8 @@ class SourceOptions:
 
     servers: str | None = None
     """Or a data directory, `path`."""
+    security: ClientSecurity | None = None
+    """Of the client, as the file `commandConfig` says. Each task reads it where it runs."""
     path: str | None = None
     topics: tuple[str, ...] = ()
     """Or `pattern`, or `assigned`."""
@@ -175,7 +179,9 @@ class SourceOptions:
 
             return DataDirectory(self.path)
         assert self.servers is not None
-        return Cluster(self.servers, timeout_s=self.timeout_s, patient=patient)
+        return Cluster(
+            self.servers, timeout_s=self.timeout_s, patient=patient, security=self.security
+        )
 
     def select(
         self, source: Source, known: Collection[TopicPartition] | None = None
@@ -253,6 +259,7 @@ class _Parser:
             raise WrongUse("option commitGroup needs a broker, and path names a data directory")
         return SourceOptions(
             servers=servers,
+            security=self._security(path),
             path=path,
             topics=self._topics(),
             pattern=self._pattern(),
@@ -327,6 +334,12 @@ class _Parser:
         if not found:
             raise WrongUse(f"option assign names no partition, wanted is {wanted}")
         return tuple(sorted(found))
+
+    def _security(self, path: str | None) -> ClientSecurity | None:
+        file = self._text("commandConfig")
+        if file is not None and path is not None:
+            raise WrongUse("option commandConfig is for brokers, and path names a data directory")
+        return security_of(file)
 
     # From where to where
 
@@ -459,6 +472,15 @@ def _refuse_backwards(starting: Bound, ending: Bound) -> None:
             )
 
 
+def security_of(file: str | None) -> ClientSecurity | None:
+    """What a file of Kafka's client properties says; None without. Raises WrongUse."""
+    if file is None:
+        return None
+    from client.security import read_client_security
+
+    return read_client_security(file)
+
+
 def asks_for_plaintext(name: str, value: str) -> bool:
     """Whether an option, named in lower case, is that there be neither TLS nor authentication.
 
@@ -467,7 +489,11 @@ def asks_for_plaintext(name: str, value: str) -> bool:
     if name == "kafka.security.protocol" and value.upper() == "PLAINTEXT":
         return True
     if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
-        raise WrongUse(f"option {name}: only plaintext connections are supported")
+        # Spark shows options in its plans, and its interface.
+        raise WrongUse(
+            f"option {name}: write it into a file, without kafka., and name that in the option "
+            "commandConfig"
+        )
     return False
 
 

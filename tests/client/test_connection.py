@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Serve = Callable[[socket.socket], None]
 
 FETCH, LIST_OFFSETS, METADATA, LIST_GROUPS, API_VERSIONS = 1, 2, 3, 16, 18
-NO_BROKER = r"what answers at \S+ is not a Kafka broker that can be asked \(one without TLS"
+NO_BROKER = r"what answers at \S+ is not a Kafka broker that can be asked \(security.protocol is"
 
 
 def connect(server: RawServer, *, timeout_s: float = 5.0, may_be_old: bool = True) -> Connection:

@@ -84,6 +84,7 @@ def test_the_command_lists_keys_and_says_how_it_is_used(
 
 def source() -> str:
     paths = [path for folder in ("broker", "storage") for path in (ROOT / folder).rglob("*.py")]
+    paths.append(ROOT / "config/keystores.py")  # for brokers and clients
     return "\n".join(path.read_text() for path in paths)
 
 

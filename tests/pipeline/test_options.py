@@ -99,9 +99,9 @@ def test_what_is_not_supported_is_refused_by_name(name: str) -> None:
         parse(**{name: "1"})
 
 
-def test_plaintext_is_the_only_protocol() -> None:
+def test_security_stands_in_a_file() -> None:
     parse(**{"kafka.security.protocol": "PLAINTEXT"})
-    with pytest.raises(WrongUse, match="only plaintext"):
+    with pytest.raises(WrongUse, match="commandConfig"):
         parse(**{"kafka.security.protocol": "SASL_SSL"})
 
 

@@ -24,7 +24,7 @@ from pipeline.dataframes.writer_options import WriterOptions
         ({"kafka.batch.size": "0"}, "want 1 to"),
         ({"kafka.batch.size": "9" * 5000}, "want 1 to"),
         ({"topic": " "}, "option 'topic' is empty"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "only plaintext connections"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "commandConfig"),
         ({"magic": "3"}, "one of 0, 1, 2"),
         ({"path": "somewhere"}, "unknown option 'path'"),
         ({"kafka.compression.type": "zstd", "magic": "1"}, "needs format 2"),

@@ -187,7 +187,7 @@ def test_what_is_no_broker_is_one_sentence_and_exit_code_1(
         assert run("list", "--bootstrap", server.bootstrap) == 1
     assert capsys.readouterr().err == (
         f"triglot: what answers at {server.bootstrap} is not a Kafka broker that can be asked "
-        "(one without TLS or authentication)\n"
+        "(security.protocol is PLAINTEXT)\n"
     )
 
 

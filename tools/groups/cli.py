@@ -24,7 +24,8 @@ DEFAULT_LIMIT = 100
 
 GROUPS_HELP = """\
 Look at consumer groups and change their offsets. The broker is a running one, triglot or Apache
-Kafka (0.11 or later), without TLS or authentication.
+Kafka (0.11 or later). --command-config names a file with Kafka's client properties where it wants
+TLS or authentication.
 
   triglot groups list
   triglot groups describe billing

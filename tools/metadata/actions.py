@@ -11,11 +11,12 @@ from storage.filesystem import DiskFilesystem
 from storage.identity import MetaProperties
 from storage.layout import META_PROPERTIES, METADATA_LOG
 from storage.metadata.loading import load
+from tools.arguments import security_of
 from tools.errors import NotDone
 from tools.metadata.changes import Changes
 from tools.metadata.facts import facts, lines
 from tools.observer.effects import ObserverStopped
-from tools.observer.follower import Follower, Watcher
+from tools.observer.follower import Follower, Watcher, connecting
 from tools.observer.memory import InMemory
 from tools.printing import print_json, print_lines, say
 
@@ -107,7 +108,13 @@ def run_follow(arguments: Arguments) -> None:
     host, port = arguments.address
     kept = _kept(arguments)
     printer = Printer(as_json=arguments.json, once=arguments.once)
-    follower = Follower([(host, port)], kept, watcher=printer, timeout_s=arguments.timeout)
+    follower = Follower(
+        [(host, port)],
+        kept,
+        watcher=printer,
+        timeout_s=arguments.timeout,
+        connect=connecting(security_of(arguments)),
+    )
     try:
         follower.run()
     except Printed:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tools.arguments import add_action, address, seconds
+from tools.arguments import add_action, add_command_config, address, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,8 @@ The address is that of a controller's listener, not the one that clients use. tr
   listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093
   controller.listener.names=CONTROLLER
 
-A controller of Apache Kafka (3.3 or later) is followed as well, without TLS or authentication.
+A controller of Apache Kafka (3.3 or later) is followed as well. --command-config names a file with
+Kafka's client properties where the listener has TLS or SASL.
 
 Whoever is far behind is given a snapshot first. It is downloaded in pieces; after a lost connection
 or a restart with the same --dir it goes on where it was. With --dir the files of the controller are
@@ -84,12 +85,14 @@ def add_commands(commands: Commands) -> None:
         metavar="SECONDS",
         help=f"how long to wait for a connection or an answer; default {DEFAULT_TIMEOUT_S:g}",
     )
+    add_command_config(follow)
     show = add_action(actions, "show", "print what the files of a directory say", SHOW_HELP)
     show.add_argument("path", metavar="DIR", help="a data directory")
 
 
 def run_metadata(arguments: Arguments) -> int:
     """`triglot metadata`: what stops it becomes one sentence, or nothing if the reader has gone."""
+    from client.errors import Failure
     from storage.errors import DataDirectoryError
     from tools.errors import NotDone
     from tools.metadata import actions
@@ -104,7 +107,7 @@ def run_metadata(arguments: Arguments) -> int:
     except BrokenPipeError:
         discard_output()
         return NOT_DONE
-    except (NotDone, DataDirectoryError) as error:
+    except (NotDone, Failure, DataDirectoryError) as error:
         say(f"triglot: {error}", sys.stderr)
         return NOT_DONE
     except OSError as error:

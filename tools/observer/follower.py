@@ -40,6 +40,7 @@ from tools.observer.replay import Replay, State, state_of_snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from client.security import ClientSecurity
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
     from storage.metadata.snapshots import SnapshotBatch
@@ -104,8 +105,20 @@ class Connect(Protocol):
     def __call__(self, host: str, port: int, *, timeout_s: float) -> Line: ...
 
 
-def _connect(host: str, port: int, *, timeout_s: float) -> Connection:
-    return Connection(host, port, timeout_s=timeout_s, client_id=CLIENT_ID, may_be_old=False)
+def connecting(security: ClientSecurity | None = None) -> Connect:
+    """Opens connections with this security."""
+
+    def connect(host: str, port: int, *, timeout_s: float) -> Connection:
+        return Connection(
+            host,
+            port,
+            timeout_s=timeout_s,
+            client_id=CLIENT_ID,
+            may_be_old=False,
+            security=security,
+        )
+
+    return connect
 
 
 class Follower:
@@ -124,7 +137,7 @@ class Follower:
         piece_bytes: int = PIECE_BYTES,
         max_wait_ms: int = MAX_WAIT_MS,
         snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES,
-        connect: Connect = _connect,
+        connect: Connect | None = None,
     ) -> None:
         """`addresses` are tried in turn; a leader that is elsewhere is found by itself. `kept` has
         what an earlier run left, and stays open when `run` ends. The rest as in ObserverMachine; a
@@ -142,7 +155,7 @@ class Follower:
         self._watcher = watcher or Watcher()
         self._addresses = list(addresses)
         self._leader: Address | None = None
-        self._connect = connect
+        self._connect = connect or connecting()
         self._timeout_s = timeout_s
         self._backoff_s = backoff_s
         self._snapshot_after_bytes = snapshot_after_bytes

@@ -25,7 +25,8 @@ DEFAULT_TIMEOUT_MIN = 15
 
 TRANSACTIONS_HELP = """\
 Look at transactions, find those that nobody ends, and abort them. The broker is a running one,
-triglot or Apache Kafka (3.0 or later), without TLS or authentication.
+triglot or Apache Kafka (3.0 or later). --command-config names a file with Kafka's client properties
+where it wants TLS or authentication.
 
   triglot transactions list --state Ongoing
   triglot transactions describe --transactional-id bank

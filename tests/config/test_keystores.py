@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.network.tls import new_context
-from broker.security.keystores import KeystoreError
 from config import load
+from config.keystores import KeystoreError
 from config.listener_security import ListenerSecurity
 from storage.filesystem import DiskFilesystem
 from tests.support.certificates import PASSWORD, Authority, encrypted

@@ -9,17 +9,45 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from config.listener_security import ListenerSecurity
-    from storage.filesystem import Filesystem
+from typing import NamedTuple, Protocol
 
 JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 PEM_MARK = b"-----BEGIN "
 DER_SEQUENCE = b"\x30"
 STORE_MAX_BYTES = 4 * 1024 * 1024
 """A truststore of all public authorities has a quarter of a MB."""
+
+
+class Stores(Protocol):
+    """Where a listener, or a client, has its keys: the settings of Kafka's keys of these names."""
+
+    @property
+    def ssl_keystore_type(self) -> str: ...
+    @property
+    def ssl_keystore_location(self) -> str | None: ...
+    @property
+    def ssl_keystore_password(self) -> str | None: ...
+    @property
+    def ssl_key_password(self) -> str | None: ...
+    @property
+    def ssl_keystore_key(self) -> str | None: ...
+    @property
+    def ssl_keystore_certificate_chain(self) -> str | None: ...
+    @property
+    def ssl_truststore_type(self) -> str: ...
+    @property
+    def ssl_truststore_location(self) -> str | None: ...
+    @property
+    def ssl_truststore_password(self) -> str | None: ...
+    @property
+    def ssl_truststore_certificates(self) -> str | None: ...
+
+
+class Files(Protocol):
+    """What reads files; failures are OSErrors."""
+
+    def size_of(self, path: str) -> int: ...
+    def read_bytes(self, path: str) -> bytes: ...
 
 
 class KeystoreError(ValueError):
@@ -38,7 +66,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 """Path, inode, size and time of change of each file; another stamp is another content."""
 
 
-def stamp_of(security: ListenerSecurity) -> Stamp:
+def stamp_of(security: Stores) -> Stamp:
     """The stamp of the files of a listener; what is not there has zeros."""
     stamps = []
     for path in (security.ssl_keystore_location, security.ssl_truststore_location):
@@ -51,8 +79,8 @@ def stamp_of(security: ListenerSecurity) -> Stamp:
     return tuple(stamps)
 
 
-def read_private_key(files: Filesystem, security: ListenerSecurity) -> PrivateKey:
-    """The broker's own key and certificates. Raises KeystoreError."""
+def read_private_key(files: Files, security: Stores) -> PrivateKey:
+    """One's own key and certificates. Raises KeystoreError."""
     path = security.ssl_keystore_location
     if not path:
         key, chain = security.ssl_keystore_key, security.ssl_keystore_certificate_chain
@@ -66,7 +94,7 @@ def read_private_key(files: Filesystem, security: ListenerSecurity) -> PrivateKe
     return PrivateKey(_pem(path, data, security.ssl_keystore_type), password, path)
 
 
-def read_trusted(files: Filesystem, security: ListenerSecurity) -> str:
+def read_trusted(files: Files, security: Stores) -> str:
     """The trusted certificates as PEM, "" if there are none. Raises KeystoreError."""
     path = security.ssl_truststore_location
     if not path:
@@ -80,7 +108,7 @@ def read_trusted(files: Filesystem, security: ListenerSecurity) -> str:
         raise KeystoreError(f"{path} has other characters than those of PEM (ASCII)") from None
 
 
-def _read(files: Filesystem, path: str) -> bytes:
+def _read(files: Files, path: str) -> bytes:
     try:
         if files.size_of(path) > STORE_MAX_BYTES:
             raise KeystoreError(

@@ -1,0 +1,226 @@
+"""How a client proves who it is, and whom it believes: the security keys of Kafka's clients.
+
+They stand in a file as Kafka's own tools take it (`--command-config client.properties`). Keys of
+other matters in it are left alone, so that a file that exists will do.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from client.errors import WrongUse
+from config.errors import ConfigError, nearest_of
+from config.jaas import parse_login_module
+from config.listeners import PROTOCOLS
+from config.properties import parse_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+"""The login module of each mechanism that is spoken here."""
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+FILE_MAX_BYTES = 1 << 20
+
+KEYS = frozenset({
+    "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL,
+    "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
+    "ssl.truststore.certificates", "ssl.keystore.type", "ssl.keystore.location",
+    "ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain",
+    "ssl.key.password", "ssl.enabled.protocols", "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+})  # fmt: skip
+"""Those that do something here."""
+WITHOUT_EFFECT = (
+    "security.providers",
+    "ssl.engine.factory.class",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+    "sasl.client.callback.handler.class",
+    "sasl.kerberos.",
+    "sasl.login.",
+    "sasl.oauthbearer.",
+)
+"""Keys of Java, or how they begin, and of mechanisms that are not spoken here: taken."""
+OF_SECURITY = ("security.", "ssl.", "sasl.")
+
+
+@dataclass(frozen=True, repr=False)
+class ClientSecurity:
+    """The security of a client. A pickled copy has the path of the file alone, and reads it again
+    where it is made; no text of it has a password."""
+
+    origin: str = ""
+    """The path of the file; "" where it is made otherwise, and can't be pickled."""
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    """Of SASL; "" without."""
+    user: str = ""
+    password: str = ""
+    token_path: str = ""
+    """The file with the token of OAUTHBEARER, read at each authentication."""
+    ssl_truststore_type: str = "JKS"
+    ssl_truststore_location: str | None = None
+    ssl_truststore_password: str | None = None
+    ssl_truststore_certificates: str | None = None
+    ssl_keystore_type: str = "JKS"
+    ssl_keystore_location: str | None = None
+    ssl_keystore_password: str | None = None
+    ssl_keystore_key: str | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_key_password: str | None = None
+    ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    ssl_cipher_suites: tuple[str, ...] = ()
+    check_host: bool = True
+    """Whether the broker's certificate has to be for the host that is connected to."""
+    given: frozenset[str] = field(default=frozenset())
+    """The names of the security keys in the file."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def described(self) -> str:
+        """For errors: what it does, and where that is set."""
+        how = f"{self.protocol} with {self.mechanism}" if self.mechanism else self.protocol
+        return f"{how}, as {self.origin} says" if self.origin else how
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity({self.described})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self.origin:
+            raise TypeError("security that is not read from a file is not pickled: it has secrets")
+        return read_client_security, (self.origin,)
+
+
+def read_client_security(path: str) -> ClientSecurity:
+    """What a properties file of a client says of security. Raises WrongUse, which has no secret."""
+    where = Path(path).absolute()
+    try:
+        with where.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+        mode = where.stat().st_mode
+    except OSError as error:
+        raise WrongUse(f"{path} can't be read: {error.strerror or error}") from None
+    if len(data) > FILE_MAX_BYTES:
+        raise WrongUse(f"{path} has more than {FILE_MAX_BYTES} bytes; that is no client.properties")
+    try:
+        entries = {entry.name: entry.text for entry in parse_properties(data, path)}
+    except ConfigError as error:
+        where_from = ", ".join(problem.source for problem in error.problems)
+        raise WrongUse(f"{where_from}: \\u without four hexadecimal digits") from None
+    for name in ("sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"):
+        if name in entries and mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise WrongUse(
+                f"{path} has a secret ({name}) and can be read or written by every user of this "
+                f"machine; chmod o-rwx {path}"
+            )
+    return parse_client_security(entries, origin=str(where))
+
+
+def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> ClientSecurity:
+    """What the properties of a client say of security. Raises WrongUse, which has no secret."""
+    at = f"{origin}: " if origin else ""
+    texts = {name: text.strip() for name, text in entries.items() if name.startswith(OF_SECURITY)}
+    for name in texts:
+        if name not in KEYS and not name.startswith(WITHOUT_EFFECT):
+            nearest = nearest_of(name, KEYS)
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            raise WrongUse(f"{at}{name} is no key of security of Kafka's clients{hint}")
+    protocol = texts.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise WrongUse(f"{at}security.protocol is {protocol}, wanted {', '.join(PROTOCOLS)}")
+    mechanism = user = password = token_path = ""
+    if protocol.startswith("SASL_"):
+        mechanism = texts.get("sasl.mechanism", "GSSAPI").upper()
+        if mechanism not in MODULES:
+            raise WrongUse(f"{at}sasl.mechanism is {mechanism}, wanted {', '.join(MODULES)}")
+        user, password = _login(at, mechanism, texts.get("sasl.jaas.config"))
+        if mechanism == "OAUTHBEARER":
+            token_path = _token_path(at, texts.get(TOKEN_URL, ""))
+    versions = _names(texts.get("ssl.enabled.protocols", "")) or ("TLSv1.2", "TLSv1.3")
+    if not {"TLSv1.2", "TLSv1.3"} & set(versions):
+        raise WrongUse(f"{at}ssl.enabled.protocols has neither TLSv1.2 nor TLSv1.3")
+    return ClientSecurity(
+        origin=origin,
+        protocol=protocol,
+        mechanism=mechanism,
+        user=user,
+        password=password,
+        token_path=token_path,
+        ssl_truststore_type=texts.get("ssl.truststore.type", "JKS"),
+        ssl_truststore_location=texts.get("ssl.truststore.location") or None,
+        ssl_truststore_password=texts.get("ssl.truststore.password"),
+        ssl_truststore_certificates=texts.get("ssl.truststore.certificates"),
+        ssl_keystore_type=texts.get("ssl.keystore.type", "JKS"),
+        ssl_keystore_location=texts.get("ssl.keystore.location") or None,
+        ssl_keystore_password=texts.get("ssl.keystore.password"),
+        ssl_keystore_key=texts.get("ssl.keystore.key"),
+        ssl_keystore_certificate_chain=texts.get("ssl.keystore.certificate.chain"),
+        ssl_key_password=texts.get("ssl.key.password"),
+        ssl_enabled_protocols=versions,
+        ssl_cipher_suites=_names(texts.get("ssl.cipher.suites", "")),
+        check_host=texts.get("ssl.endpoint.identification.algorithm", "https") != "",
+        given=frozenset(texts),
+    )
+
+
+def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str]:
+    """User and password of a login module; both empty with OAUTHBEARER."""
+    example = f'{MODULES[mechanism]} required username="alice" password="...";'
+    if mechanism == "OAUTHBEARER":
+        example = f"{MODULES[mechanism]} required;"
+    if jaas is None:
+        raise WrongUse(f"{at}sasl.jaas.config is wanted for {mechanism}: {example}")
+    try:
+        module = parse_login_module(jaas)
+    except ValueError as error:
+        raise WrongUse(f"{at}sasl.jaas.config lacks {error}, as in {example}") from None
+    if module.name != MODULES[mechanism]:
+        raise WrongUse(
+            f"{at}sasl.jaas.config is of {module.name}, and sasl.mechanism is {mechanism}, whose "
+            f"module is {MODULES[mechanism]}"
+        )
+    if mechanism == "OAUTHBEARER":
+        if module.options:
+            raise WrongUse(f"{at}sasl.jaas.config: tokens are read from a file ({TOKEN_URL})")
+        return "", ""
+    if "tokenauth" in module.options:
+        raise WrongUse(f"{at}sasl.jaas.config: delegation tokens (tokenauth) are not supported")
+    user, password = module.options.get("username", ""), module.options.get("password", "")
+    if not user or not password:
+        missing = "password" if user else "username"
+        raise WrongUse(f"{at}sasl.jaas.config has no {missing}, as in {example}")
+    return user, password
+
+
+def _token_path(at: str, url: str) -> str:
+    path = url.removeprefix("file://")
+    if path == url or not path.startswith("/"):
+        raise WrongUse(
+            f"{at}{TOKEN_URL} names no file with a token, as in file:///run/secrets/token (tokens "
+            "are not fetched by HTTP)"
+        )
+    return path
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,1 @@
+"""`triglot acls`: access rules, and which of them decides."""

@@ -1,0 +1,1 @@
+"""`triglot users`: users who authenticate by SCRAM, and their passwords."""
