@@ -40,6 +40,9 @@ from bench import (
     single_records,
     startup,
     time_search,
+    transaction_load,
+    transactional_data,
+    transactions,
     validation,
 )
 from bench.servers import Floor, Running, Server, Started, Triglot
@@ -67,6 +70,9 @@ GROUPS: dict[str, tuple[case.Case, ...]] = {
     "group-heartbeats": group_heartbeats.CASES,
     "group-join": group_join.CASES,
     "metadata-load": metadata_load.CASES,
+    "transactions": transactions.CASES,
+    "transactional-data": transactional_data.CASES,
+    "transaction-load": transaction_load.CASES,
 }
 #: Only when it is named: a minute or more in each round.
 LONG: dict[str, tuple[case.Case, ...]] = {

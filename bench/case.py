@@ -43,11 +43,21 @@ class Scale(NamedTuple):
     entries: int = 1_000_000
     #: Consumer groups that heartbeat at the same time.
     groups: int = 1_000
+    #: In a log that is fetched from.
+    transactions: int = 10_000
+    #: Loaded by a start.
+    transactional_ids: int = 100_000
 
 
 FULL = Scale(100_000_000, 300_000_000, 300_000_000, 60_000, 1.5, 3.0, 2, 1.0)
-QUICK = Scale(40_000_000, 100_000_000, 100_000_000, 20_000, 0.5, 1.0, 1, 1.0, entries=100_000)
-TINY = Scale(200_000, 400_000, 2_000_000, 300, 0.05, 0.05, 1, 0.05, 4_000_000, 10, 40, 2_000, 5)
+QUICK = Scale(
+    *(40_000_000, 100_000_000, 100_000_000, 20_000, 0.5, 1.0, 1, 1.0),
+    entries=100_000,
+    transactional_ids=20_000,
+)
+TINY = Scale(
+    200_000, 400_000, 2_000_000, 300, 0.05, 0.05, 1, 0.05, 4_000_000, 10, 40, 2_000, 5, 40, 200
+)
 
 
 class Case:

@@ -57,18 +57,39 @@ def record_batch(count: int, value_bytes: int, *, now_ms: int | None = None) -> 
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc) + checked
 
 
+def of_producer(
+    batch: bytes, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+) -> bytes:
+    """The same batch from an idempotent producer. `sequence` is that of its first record."""
+    head = bytearray(batch[: BATCH_HEADER.size])
+    struct.pack_into(">h", head, 21, 16 if transactional else 0)
+    struct.pack_into(">qhi", head, 43, producer_id, epoch, sequence)
+    crc = crc32c.crc32c(batch[BATCH_HEADER.size :], crc32c.crc32c(head[21:]))
+    struct.pack_into(">I", head, 17, crc)
+    return bytes(head) + batch[BATCH_HEADER.size :]
+
+
 def records_in(batch_bytes: int, value_bytes: int) -> int:
     """The number of such records in a batch of about this size."""
     return max(1, (batch_bytes - BATCH_HEADER.size) // (value_bytes + 8))
 
 
-def produce_frame(topic: str, batch: bytes, *, acks: int, partition: int = 0) -> bytes:
-    """Produce 9 of one batch to one partition."""
+def produce_frame(
+    topic: str,
+    batch: bytes,
+    *,
+    acks: int,
+    partition: int = 0,
+    transactional_id: str | None = None,
+    version: int = 9,
+) -> bytes:
+    """Produce 9, or another up to 12, of one batch to one partition."""
     name = compact(topic.encode())
     data = struct.pack(">i", partition) + compact(batch) + b"\0"
-    body = b"\0" + struct.pack(">hi", acks, 30_000)
+    body = b"\0" if transactional_id is None else compact(transactional_id.encode())
+    body += struct.pack(">hi", acks, 30_000)
     body += b"\x02" + name + b"\x02" + data + b"\0" + b"\0"
-    return frame(PRODUCE, 9, body, flexible=True)
+    return frame(PRODUCE, version, body, flexible=True)
 
 
 def produce_error_position(topic: str) -> int:
@@ -76,10 +97,17 @@ def produce_error_position(topic: str) -> int:
     return 12 + len(topic)
 
 
-def fetch_frame(topic: str, offset: int, *, max_bytes: int = 1 << 20, wait_ms: int = 500) -> bytes:
+def fetch_frame(
+    topic: str,
+    offset: int,
+    *,
+    max_bytes: int = 1 << 20,
+    wait_ms: int = 500,
+    committed_only: bool = False,
+) -> bytes:
     """Fetch 12 of partition 0 without a session."""
     partition = struct.pack(">iiqiqi", 0, -1, offset, -1, -1, max_bytes) + b"\0"
-    body = struct.pack(">iiiibii", -1, wait_ms, 1, 50 << 20, 0, 0, -1)
+    body = struct.pack(">iiiibii", -1, wait_ms, 1, 50 << 20, committed_only, 0, -1)
     body += b"\x02" + compact(topic.encode()) + b"\x02" + partition + b"\0"
     return frame(FETCH, 12, body + b"\x01" + b"\x01" + b"\0", flexible=True)
 

@@ -84,7 +84,7 @@ class Loading(Case):
             return {}
         found: dict[str, float] = {}
         names = [f"bench-load-{number:07d}" for number in range(scale.entries // self._partitions)]
-        asked = _one_of_each_shard(names)
+        asked = one_of_each_shard(names)
         kind = type(server)
         filling = FillingTriglot if kind is Triglot else kind
         one: Started = filling(folder / server.name)
@@ -134,7 +134,7 @@ def _fill(server: Server, names: Sequence[str], partitions: int) -> None:
         )
 
 
-def _one_of_each_shard(names: Sequence[str]) -> list[str]:
+def one_of_each_shard(names: Sequence[str]) -> list[str]:
     """The last group of every partition of the topic of offsets (fewer, if there are few groups).
 
     The partition is the absolute value of Java's hash of the name, modulo their number.

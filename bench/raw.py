@@ -35,6 +35,7 @@ class Blasted(NamedTuple):
     cpu_s: float
     answers: int
     errors: int
+    retries: int
     bytes_sent: int
     bytes_received: int
     p50_us: int
@@ -42,8 +43,14 @@ class Blasted(NamedTuple):
     max_us: int
 
 
-def blast(server: Server, requests: Sequence[bytes], *options: str, error_position: int) -> Blasted:
-    """Runs `blast` with these options. Raises if any answer carried an error code."""
+def blast(
+    server: Server,
+    requests: Sequence[bytes],
+    *options: str,
+    error_position: int | Sequence[int],
+) -> Blasted:
+    """Runs `blast` with these options. Raises if any answer carried an error code. Several
+    positions are those of requests that belong together."""
     with tempfile.NamedTemporaryFile(prefix="frames-") as file:
         file.writelines(requests)
         file.flush()
@@ -59,7 +66,10 @@ def blast(server: Server, requests: Sequence[bytes], *options: str, error_positi
 
 @contextmanager
 def blasting(
-    server: Server, requests: Sequence[bytes], *options: str, error_position: int
+    server: Server,
+    requests: Sequence[bytes],
+    *options: str,
+    error_position: int | Sequence[int],
 ) -> Iterator[None]:
     """Has `blast` run meanwhile, for a server that is killed under it. It is ended afterwards."""
     with tempfile.NamedTemporaryFile(prefix="frames-") as file:
@@ -74,9 +84,12 @@ def blasting(
             run.wait()
 
 
-def _command(server: Server, file: str, options: Sequence[str], error_position: int) -> list[str]:
+def _command(
+    server: Server, file: str, options: Sequence[str], error_position: int | Sequence[int]
+) -> list[str]:
+    positions = [error_position] if isinstance(error_position, int) else error_position
     command = [str(program("blast")), "-p", str(server.port), "-f", file]
-    return [*command, "-P", str(server.pid), "-e", str(error_position), *options]
+    return [*command, "-P", str(server.pid), "-e", ",".join(map(str, positions)), *options]
 
 
 def ask(port: int, request: bytes, *, timeout_s: float = 10) -> bytes:

@@ -50,6 +50,8 @@ static uint8_t *put64(uint8_t *p, uint64_t n) {
 
 /* A body as it was found: sizes in bytes, positions from the start of the buffer. */
 struct body {
+    const uint8_t *transactional_id; /* NULL for none */
+    Py_ssize_t transactional_id_size;
     int16_t acks;
     int32_t index;
     const uint8_t *topic;
@@ -60,10 +62,18 @@ struct body {
 
 /* v3 to v8. The rest of the frame is the records, to the last byte. */
 static bool read_plain(const uint8_t *p, const uint8_t *end, struct body *found) {
-    if (end - p < 26 || get16(p) != 0xFFFF || get32(p + 8) != 1) return false;
-    found->acks = (int16_t)get16(p + 2);
-    int16_t name_size = (int16_t)get16(p + 12);
-    p += 14;
+    if (end - p < 26) return false;
+    int16_t id_size = (int16_t)get16(p);
+    p += 2;
+    if (id_size != -1) {
+        if (id_size < 0 || end - p < id_size + 24) return false;
+        found->transactional_id = p, found->transactional_id_size = id_size;
+        p += id_size;
+    }
+    if (get32(p + 6) != 1) return false;
+    found->acks = (int16_t)get16(p);
+    int16_t name_size = (int16_t)get16(p + 10);
+    p += 12;
     if (name_size < 0 || end - p < name_size + 12) return false;
     found->topic = p, found->topic_size = name_size;
     p += name_size;
@@ -76,9 +86,16 @@ static bool read_plain(const uint8_t *p, const uint8_t *end, struct body *found)
 
 /* From v9 on: after the records come three sections of tags, which must be empty. */
 static bool read_flexible(const uint8_t *p, const uint8_t *end, bool by_id, struct body *found) {
-    if (end - p < 8 + TOPIC_ID_SIZE || p[0] != 0 || p[7] != 2) return false;
-    found->acks = (int16_t)get16(p + 1);
-    p += 8;
+    if (end - p < 8 + TOPIC_ID_SIZE || p[0] > SHORT_NAME_MAX) return false;
+    int id_size = *p++ - 1;
+    if (id_size >= 0) {
+        if (end - p < id_size + 7 + TOPIC_ID_SIZE) return false;
+        found->transactional_id = p, found->transactional_id_size = id_size;
+        p += id_size;
+    }
+    if (p[6] != 2) return false;
+    found->acks = (int16_t)get16(p);
+    p += 7;
     if (by_id) {
         found->topic_size = TOPIC_ID_SIZE;
     } else {
@@ -134,17 +151,25 @@ static PyObject *read_request(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (id_size < 0 || end - p < id_size) Py_RETURN_NONE;
     const uint8_t *client_id = p;
     p += id_size;
-    struct body found;
+    struct body found = {0};
     if (version < FLEXIBLE_SINCE) {
         if (!read_plain(p, end, &found)) Py_RETURN_NONE;
     } else {
         if (p == end || *p++ != 0) Py_RETURN_NONE; /* tags of the header */
         if (!read_flexible(p, end, version >= TOPIC_IDS_SINCE, &found)) Py_RETURN_NONE;
     }
-    return Py_BuildValue("nIiy#hy#inn", (Py_ssize_t)(end - base), (unsigned)(key << 16 | version),
+    PyObject *transactional_id = Py_None;
+    if (found.transactional_id) {
+        transactional_id = PyUnicode_DecodeUTF8((const char *)found.transactional_id,
+                                                found.transactional_id_size, "surrogateescape");
+        if (!transactional_id) return NULL;
+    } else {
+        Py_INCREF(transactional_id);
+    }
+    return Py_BuildValue("nIiy#hy#innN", (Py_ssize_t)(end - base), (unsigned)(key << 16 | version),
                          correlation_id, client_id, (Py_ssize_t)id_size, found.acks, found.topic,
                          found.topic_size, found.index, (Py_ssize_t)(found.records - base),
-                         (Py_ssize_t)(found.records_end - base));
+                         (Py_ssize_t)(found.records_end - base), transactional_id);
 }
 
 /* ---------------------------------------------------------------- writing */

@@ -325,16 +325,16 @@ class ServerConnection:
         return request
 
     def _single(
-        self, found: tuple[int, int, int, bytes, int, bytes, int, int, int]
+        self, found: tuple[int, int, int, bytes, int, bytes, int, int, int, str | None]
     ) -> Request | None:
         """The request of one batch that `read_request` found; None if anything of it is new."""
-        end, number, correlation_id, client_id, acks, topic, index, start, stop = found
+        end, number, correlation_id, client_id, acks, topic, index, start, stop, of = found
         route = self._routes.get(number)
         if route is None or client_id != self._client_id_bytes:
             return None
         records = self._frames.take(end)[start:stop]
         request = Request(
-            route, correlation_id, self._client_id, SingleProduce(acks, topic, index, records)
+            route, correlation_id, self._client_id, SingleProduce(acks, topic, index, records, of)
         )
         self._unanswered.append(request)
         return request

@@ -16,7 +16,7 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from protocol.primitives import write_string_length, write_uvarint
+from protocol.primitives import Written, write_string_length, write_uvarint
 from protocol.source import FORMATS, Source, joined, untagged_fields
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class EncoderSource(Source):
         self._run: list[tuple[str, str]] = []  # (format, expression) not yet written
         self.provide(
             pack=pack,
+            Written=Written,
             write_uvarint=write_uvarint,
             write_string_length=write_string_length,
         )
@@ -145,6 +146,10 @@ class EncoderSource(Source):
             with self.block(f"elif {items}:"):
                 self.line(f"out += pack(f'>{{len({items})}}{code}', *{items})")
             return
+        if item.kind == "struct":
+            with self.block(f"if {items}.__class__ is Written:"):
+                self.line(f"out += {items}.data")
+                self.line(f"{items} = ()")
         with self.block(f"for {one} in {items}:"):
             self._value(item, one, path)
             self._flush()

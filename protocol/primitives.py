@@ -29,6 +29,20 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 
 
+class Written:
+    """An array of structs whose elements were written beforehand, for one that is long and seldom
+    changes. Encoders take it in place of a list; `data` is what their version has."""
+
+    __slots__ = ("count", "data")
+
+    def __init__(self, count: int, data: bytes) -> None:
+        self.count = count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self.count
+
+
 def malformed_end(position: int, size: int, end: int) -> Malformed:
     """The error for a value that does not end before `end`."""
     return Malformed(f"{size} bytes wanted at position {position}, {max(0, end - position)} left")

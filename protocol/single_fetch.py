@@ -21,6 +21,8 @@ from protocol.primitives import write_uvarint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from protocol.primitives import Written
+
 FIRST_VERSION = 12
 TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
@@ -34,9 +36,12 @@ _PARTITION = Struct(">BiiqiqiBBBBB")
 _NO_SESSION = (0, -1)
 _TAIL = b"\0\0\0"
 _ANSWER_HEAD = Struct(">ihiB")
-# One partition, its index, no error, high watermark, last stable offset, log start, aborted
-# transactions, no preferred replica.
-_ANSWER_PARTITION = Struct(">BihqqqBi")
+# One partition, its index, no error, high watermark, last stable offset, log start.
+_ANSWER_PARTITION = Struct(">Bihqqq")
+_NO_REPLICA = b"\xff\xff\xff\xff"
+# No list of aborted transactions, or an empty one; no preferred replica.
+_NO_LIST = b"\0" + _NO_REPLICA
+_EMPTY_LIST = b"\1" + _NO_REPLICA
 
 
 class SingleFetch:
@@ -100,11 +105,11 @@ class SingleFetch:
 
 class SingleRecords:
     """The answer to a SingleFetch that has found records: `records` is a slice of a file, with its
-    `size`. `committed_only` is the isolation level of the request: it decides how the absence of
-    aborted transactions is told."""
+    `size`. `aborted` are the transactions that a reader of committed records leaves out; None for
+    other readers."""
 
     __slots__ = (
-        "committed_only",
+        "aborted",
         "high_watermark",
         "index",
         "last_stable_offset",
@@ -121,7 +126,7 @@ class SingleRecords:
         high_watermark: int,
         last_stable_offset: int,
         log_start_offset: int,
-        committed_only: bool,
+        aborted: Written | None,
         records: Any,
     ) -> None:
         self.topic = topic
@@ -129,7 +134,7 @@ class SingleRecords:
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.committed_only = committed_only
+        self.aborted = aborted
         self.records = records
 
 
@@ -185,9 +190,16 @@ def writer(version: int) -> Callable[[SingleRecords, bytearray], bytes]:
             answer.high_watermark,
             answer.last_stable_offset,
             answer.log_start_offset,
-            1 if answer.committed_only else 0,
-            -1,
         )
+        aborted = answer.aborted
+        if aborted is None:
+            out += _NO_LIST
+        elif not aborted.count:
+            out += _EMPTY_LIST
+        else:
+            write_uvarint(out, aborted.count + 1)
+            out += aborted.data
+            out += _NO_REPLICA
         write_uvarint(out, answer.records.size + 1)
         return _TAIL
 

@@ -6,8 +6,8 @@ and its answer; this builds two, which saves about a third of the broker's time 
 other shape is left to them (`reader` returns None), and tests hold both against each other byte by
 byte in every version.
 
-The compiled `_single` reads a whole frame of this shape in one call, unless it has a transactional
-id, and writes its answer; `protocol.connection` uses it where it is built.
+The compiled `_single` reads a whole frame of this shape in one call, and writes its answer;
+`protocol.connection` uses it where it is built.
 """
 
 from __future__ import annotations

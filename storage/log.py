@@ -65,7 +65,7 @@ from storage.slices import EntrySlice, FileSlice
 from storage.syncing import NotPut, PutFile, SyncFolder, SyncQueue
 from storage.time_index import ENTRY_SIZE as TIME_INDEX_ENTRY_SIZE
 from storage.timestamps import TimestampOffset, first_at_or_after, largest, offsets_of_segments
-from storage.transactions import aborted_between, index_of
+from storage.transactions import aborted_between, index_of, listed_between
 
 if TYPE_CHECKING:
     from protocol.records.legacy import MessageSet
@@ -754,8 +754,15 @@ class Log:
         How far the slice reaches is taken from the index, and may be put a little too high; what
         is listed too much does a reader no harm.
         """
-        upper = self.segments.offset_after(piece, self.written_offset)
-        return aborted_between(self, offset, upper)
+        return aborted_between(self, offset, self._offset_after(piece))
+
+    def aborted_listed_in(self, offset: int, piece: FileSlice) -> tuple[int, bytes]:
+        """The number of these transactions, and all of them as answers to Fetch have them from
+        version 12 on. Raises OSError."""
+        return listed_between(self, offset, self._offset_after(piece))
+
+    def _offset_after(self, piece: FileSlice) -> int:
+        return self.segments.offset_after(piece, self.written_offset)
 
     # The start of the log
 

@@ -211,7 +211,10 @@ class ProducerStates:
         producers = self._producers
         before = producers.get(producer_id)
         self._replaced.append((producer_id, before))
-        if header[ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT):
+        attributes = header[ATTRIBUTES]
+        if attributes & CONTROL_BIT or (
+            attributes & TRANSACTIONAL_BIT and (before is None or before[5] == NONE)
+        ):
             producers[producer_id] = self._transactional(header, base_offset, before)
             return
         last = (first + delta) & SEQUENCE_MASK
@@ -229,7 +232,7 @@ class ProducerStates:
         self._producers[producer_id] = (*producer[:4], coordinator_epoch, producer[5])
 
     def _transactional(self, header: Header, base_offset: int, before: Producer | None) -> Producer:
-        """The producer after a batch of a transaction, or after the marker that ends it."""
+        """The producer after the first batch of a transaction, or after the marker that ends it."""
         producer_id, epoch, first = header[9:12]
         timestamp = header[MAX_TIMESTAMP]
         known = before if before is not None and before[0] == epoch else None

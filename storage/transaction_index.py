@@ -18,6 +18,7 @@ noticed; a clean stop notes which segments have one.
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +30,9 @@ ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = 34
 
 assert ENTRY.size == ENTRY_SIZE
+
+LISTED = Struct(">qqx")
+"""Producer id and first offset, and that there are no tags: a transaction in answers to Fetch."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -43,7 +47,7 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("doubted", "entries", "stored")
+    __slots__ = ("_listed", "doubted", "entries", "stored")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self.entries = list(entries)
@@ -51,6 +55,8 @@ class TransactionIndex:
         """Entries that are in the file already."""
         self.doubted: set[int] = set()
         """Numbers of entries that only a file says, which the log has not borne out yet."""
+        self._listed = bytearray()
+        """As many entries as `listed` has been asked for, in the form of answers."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -64,11 +70,24 @@ class TransactionIndex:
         """Forget the transactions whose markers are at or above an offset."""
         count = self.count_below(offset)
         del self.entries[count:]
+        del self._listed[count * LISTED.size :]
         self.stored = min(self.stored, count)
 
     def count_below(self, offset: int) -> int:
         """Number of markers below an offset."""
         return bisect_left(self.entries, offset, key=_last_offset)
+
+    def listed(self, first: int, stop: int, more: Sequence[int] = ()) -> bytes:
+        """Entries as the list of aborted transactions in answers to Fetch has them, from version 12
+        on: those from `first` up to `stop`, and `more`, whose numbers rise. They are written once,
+        for a fetch of a MiB may have thousands of them."""
+        listed, size = self._listed, LISTED.size
+        for entry in self.entries[len(listed) // size : more[-1] + 1 if more else stop]:
+            listed += LISTED.pack(entry.producer_id, entry.first_offset)
+        found = listed[first * size : stop * size]
+        for number in more:
+            found += listed[number * size : (number + 1) * size]
+        return bytes(found)
 
     def encode(self, first: int = 0) -> bytes:
         """The bytes of the entries from index `first` on."""
@@ -138,5 +157,4 @@ def collect(
     return False
 
 
-def _last_offset(entry: AbortedTransaction) -> int:
-    return entry.last_offset
+_last_offset = itemgetter(AbortedTransaction._fields.index("last_offset"))

@@ -52,15 +52,44 @@ def aborted_between(log: ReadableLog, offset: int, upper: int) -> list[AbortedTr
     """The transactions that a reader of the offsets from `offset` up to `upper` must leave out,
     in the order of their markers, which may lie above. Raises OSError."""
     found: list[AbortedTransaction] = []
+    for index, first, above, more in _numbers_between(log, offset, upper):
+        found += index.entries[first:above]
+        found += [index.entries[number] for number in more]
+    return found
+
+
+def listed_between(log: ReadableLog, offset: int, upper: int) -> tuple[int, bytes]:
+    """The number of these transactions, and all of them as `TransactionIndex.listed` gives them.
+    Raises OSError."""
+    count, parts = 0, []
+    for index, first, above, more in _numbers_between(log, offset, upper):
+        count += above - first + len(more)
+        parts.append(index.listed(first, above, more))
+    return count, b"".join(parts)
+
+
+def _numbers_between(
+    log: ReadableLog, offset: int, upper: int
+) -> list[tuple[TransactionIndex, int, int, list[int]]]:
+    """Where in the indexes these transactions are: from one number up to another those whose
+    markers the reader gets, for these began below `upper`, too; and the numbers of others."""
+    found = []
     said = 0
     for segment in log.segments.with_aborted(offset):
         index = _borne_out(log, segment, offset, upper)
-        for entry in index.entries[index.count_below(offset) :]:
-            if entry.first_offset < upper:
-                found.append(entry)
-            said += entry.last_stable_offset >= upper
-            if said == ENDINGS:
-                return found
+        entries, first, above = index.entries, index.count_below(offset), index.count_below(upper)
+        more = []
+        for number in range(above, len(entries)):
+            _, began, _, stable = entries[number]
+            if began < upper:
+                more.append(number)
+            if stable >= upper:
+                said += 1
+                if said == ENDINGS:
+                    break
+        found.append((index, first, above, more))
+        if said == ENDINGS:
+            break
     return found
 
 

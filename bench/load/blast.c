@@ -8,7 +8,10 @@
  *       -w COUNT   window: frames sent and not answered, on each connection (1)
  *       -n COUNT   stop after so many answers instead of after a time
  *       -t S, -u S seconds to measure (1), seconds to run before that (0)
- *       -e BYTES   position of an int16 error code in an answer, after the length; it must be 0
+ *       -e BYTES   position of an int16 error code in an answer, after the length; it must be 0.
+ *                  Several, as 12,20,8: of the answers to frames that belong together, each with
+ *                  its own, one after the other; a latency is that of all of them
+ *       -x CODE    an answer with this error code is none: its frame is sent again, at once
  *       -P PID     whose CPU time is read, at the very edges of the measured time
  *       -r RATE    open loop: RATE frames a second at fixed times, whatever the server does. An
  *                  answer's latency counts from the time when its frame *should* have been sent
@@ -37,6 +40,7 @@
 
 enum { WAKES_EARLY_NS = 50000 };
 enum { PATCHED = 12, LOOKED_AT = 512, RECEIVED = 256 << 10, OPEN_WINDOW = 1 << 16 };
+enum { POSITIONS_MAX = 8 };
 enum { LATENCIES_KEPT = 1 << 24, LOOKS_AT_CLOCK_NS = 1000000 };
 
 struct frame {
@@ -51,15 +55,17 @@ struct connection {
     uint32_t sent, answered; /* frames begun, and answers that are whole */
     uint8_t seen[LOOKED_AT];
     size_t seen_size, left;
+    int step, again;         /* the frame's place among those that belong together; sent before */
     int64_t *due;            /* from when the latency of each frame in flight counts */
     uint32_t scheduled;      /* open loop: frames that are due or were */
 };
 
 static struct frame *frames;
 static size_t frame_count;
-static int port, connection_count = 1, window = 1, error_position = -1, pid, epoll_fd, sleeps, dealt;
+static int port, connection_count = 1, window = 1, pid, epoll_fd, sleeps, dealt;
+static int error_positions[POSITIONS_MAX], steps, again_for;
 static double seconds = 1, warm_up, rate;
-static long wanted = -1, answers, errors;
+static long wanted = -1, answers, errors, retries;
 static int64_t bytes_sent, bytes_received;
 static uint32_t *latencies_us;
 static size_t latency_count, latency_room;
@@ -140,8 +146,8 @@ static void fill(struct connection *peer) {
             uint32_t big = htonl(peer->sent);
             memcpy(peer->head, frame->bytes, PATCHED);
             memcpy(peer->head + 8, &big, 4);
-            if (sleeps)
-                peer->due[peer->sent % OPEN_WINDOW] = now_ns(CLOCK_MONOTONIC);
+            if (sleeps && peer->step == 0 && !peer->again)
+                peer->due[steps > 1 ? 0 : peer->sent % OPEN_WINDOW] = now_ns(CLOCK_MONOTONIC);
         }
         size_t done = peer->sent_of_frame, head = done < PATCHED ? PATCHED - done : 0;
         struct iovec pieces[2] = {
@@ -177,18 +183,30 @@ static void check(struct connection *peer) {
     memcpy(&correlation, peer->seen + 4, 4);
     if (ntohl(correlation) != peer->answered)
         wrong("an answer came out of order");
-    if (error_position >= 0) {
-        size_t at = (size_t)error_position + 4;
+    int code = 0;
+    if (steps) {
+        size_t at = (size_t)error_positions[peer->step] + 4;
         if (at + 2 > peer->seen_size)
             wrong("an answer is too short for an error code");
-        if (peer->seen[at] || peer->seen[at + 1]) {
-            if (!errors++)
-                fprintf(stderr, "blast: error code %d\n",
-                        (int16_t)(peer->seen[at] << 8 | peer->seen[at + 1]));
-        }
+        code = (int16_t)(peer->seen[at] << 8 | peer->seen[at + 1]);
     }
-    if (peer->due) {
-        int64_t took = now_ns(CLOCK_MONOTONIC) - peer->due[peer->answered % OPEN_WINDOW];
+    peer->again = code && code == again_for;
+    if (peer->again) {
+        peer->next_frame = (peer->next_frame > peer->first_frame ? peer->next_frame
+                                                                 : peer->end_frame) - 1;
+        peer->done = 0;
+        peer->answered++;
+        retries++;
+        return;
+    }
+    if (code && !errors++)
+        fprintf(stderr, "blast: error code %d in answer %d of those that belong together\n", code,
+                peer->step);
+    if (steps > 1)
+        peer->step = (peer->step + 1) % steps;
+    if (peer->due && peer->step == 0) {
+        int64_t due = peer->due[steps > 1 ? 0 : peer->answered % OPEN_WINDOW];
+        int64_t took = now_ns(CLOCK_MONOTONIC) - due;
         if (latency_count < latency_room)
             latencies_us[latency_count++] = (uint32_t)(took / 1000);
     }
@@ -240,6 +258,12 @@ static void receive(struct connection *peer) {
         parse(peer, scratch, (size_t)got);
 }
 
+/* Where the frames of a connection begin. Those that belong together are not parted. */
+static size_t share(int number) {
+    size_t together = steps > 1 ? (size_t)steps : 1;
+    return (size_t)number * (frame_count / together) / (size_t)connection_count * together;
+}
+
 static struct connection *connected(void) {
     struct connection *peers = calloc((size_t)connection_count, sizeof *peers);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -252,11 +276,11 @@ static struct connection *connected(void) {
             die("connect");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         peers[i].fd = fd;
-        peers[i].next_frame = (size_t)i * frame_count / (size_t)connection_count;
+        peers[i].next_frame = share(i);
         peers[i].end_frame = frame_count;
         if (dealt) {
             peers[i].first_frame = peers[i].next_frame;
-            peers[i].end_frame = ((size_t)i + 1) * frame_count / (size_t)connection_count;
+            peers[i].end_frame = share(i + 1);
         }
         if (rate > 0 || sleeps)
             peers[i].due = calloc(OPEN_WINDOW, sizeof *peers[i].due);
@@ -368,10 +392,20 @@ static uint32_t quantile(double share) {
     return latency_count ? latencies_us[at < latency_count ? at : latency_count - 1] : 0;
 }
 
+static void positions(char *text) {
+    for (char *one = strtok(text, ","); one; one = strtok(NULL, ",")) {
+        if (steps == POSITIONS_MAX)
+            wrong("too many positions of error codes");
+        error_positions[steps] = atoi(one);
+        if (error_positions[steps++] + 6 > LOOKED_AT)
+            wrong("the error code lies too far into the answer");
+    }
+}
+
 int main(int count, char **arguments) {
     const char *path = NULL;
     struct edge first, last;
-    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:P:r:sd")) != -1;)
+    for (int option; (option = getopt(count, arguments, "p:f:c:w:n:t:u:e:x:P:r:sd")) != -1;)
         switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'f': path = optarg; break;
@@ -380,7 +414,8 @@ int main(int count, char **arguments) {
         case 'n': wanted = atol(optarg); break;
         case 't': seconds = atof(optarg); break;
         case 'u': warm_up = atof(optarg); break;
-        case 'e': error_position = atoi(optarg); break;
+        case 'e': positions(optarg); break;
+        case 'x': again_for = atoi(optarg); break;
         case 'P': pid = atoi(optarg); break;
         case 'r': rate = atof(optarg); break;
         case 's': sleeps = 1; break;
@@ -391,10 +426,12 @@ int main(int count, char **arguments) {
         wrong("-s goes with a closed loop and a window of at most 65536");
     if (!path || !port || connection_count < 1 || window < 1)
         wrong("-p PORT and -f FILE are needed; -c and -w are at least 1");
-    if (error_position + 6 > LOOKED_AT)
-        wrong("the error code lies too far into the answer");
+    if ((steps > 1 || again_for) && (window > 1 || rate > 0))
+        wrong("frames that belong together, and -x, go with a closed loop and a window of 1");
     load(path);
-    if (dealt && frame_count < (size_t)connection_count)
+    if (frame_count % (size_t)(steps > 1 ? steps : 1))
+        wrong("frames that belong together are missing at the end");
+    if (dealt && frame_count / (size_t)(steps > 1 ? steps : 1) < (size_t)connection_count)
         wrong("-d needs a frame for every connection");
     if (dealt && wanted >= 0)
         wanted = (long)frame_count;
@@ -405,10 +442,10 @@ int main(int count, char **arguments) {
         saturate(peers, &first, &last);
     qsort(latencies_us, latency_count, sizeof *latencies_us, by_size);
     printf("{\"seconds\": %.6f, \"cpu_s\": %.6f, \"answers\": %ld, \"errors\": %ld, "
-           "\"bytes_sent\": %lld, \"bytes_received\": %lld, "
+           "\"retries\": %ld, \"bytes_sent\": %lld, \"bytes_received\": %lld, "
            "\"p50_us\": %u, \"p99_us\": %u, \"max_us\": %u}\n",
            (double)(last.time_ns - first.time_ns) / 1e9, (double)(last.cpu_ns - first.cpu_ns) / 1e9,
-           last.answers - first.answers, errors, (long long)(last.sent - first.sent),
+           last.answers - first.answers, errors, retries, (long long)(last.sent - first.sent),
            (long long)(last.received - first.received), quantile(0.5), quantile(0.99),
            quantile(1));
     return 0;

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
+from protocol.primitives import Written
 from protocol.single_fetch import TOPIC_IDS_SINCE, SingleFetch, SingleRecords
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 ANY_EPOCH = -1
+NONE_ABORTED = Written(0, b"")
 
 
 def find_records(
@@ -54,14 +56,18 @@ def find_records(
         return None
     if found is None or found.size < message.min_bytes:
         return None
+    aborted = NONE_ABORTED if committed_only else None
     if committed_only and log.segments.with_aborted(offset):
-        return None
+        try:
+            aborted = Written(*log.aborted_listed_in(offset, found))
+        except OSError:
+            return None
     return SingleRecords(
         named,
         index,
         high_watermark=log.written_offset,
         last_stable_offset=stable,
         log_start_offset=log.start_offset,
-        committed_only=committed_only,
+        aborted=aborted,
         records=found,
     )

@@ -20,7 +20,7 @@ partition is too large for a client of v0 to v2, which learns from it how much i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from broker import logs
 from broker.fetching.conversion import INLINE_US
@@ -31,6 +31,7 @@ from broker.fetching.waiting import FetchProgress, FetchWait
 from protocol.eras import FETCH, code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.primitives import Written
 from protocol.quirks import LAST_FETCH_READ_RIGHT
 from protocol.records.convert import Form
 from protocol.records.walk import last_offset, walk
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from storage.slices import FileSlice
 
 TOPIC_IDS_SINCE = 13
+LISTED_SINCE = 12
+"""Since then aborted transactions have the form that the log keeps them in."""
 READ_COMMITTED = 1
 ORDINARY_CONSUMER = -1
 DEBUGGING_CONSUMER = -2
@@ -380,6 +383,9 @@ class _Reading:
         if isinstance(found, bytes):
             *_, (position, _, magic) = walk(found)
             aborted = log.aborted_transactions(offset, last_offset(found, position, magic) + 1)
+        elif self._version >= LISTED_SINCE:
+            listed = Written(*log.aborted_listed_in(offset, found))
+            return cast("list[Aborted]", listed)  # which encoders take in place of a list
         else:
             aborted = log.aborted_in(offset, found)
         return [

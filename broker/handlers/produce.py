@@ -2,7 +2,7 @@
 
 Versions 0 to 13, which carry any record format up to v2 and exactly one batch of format 2 from v3
 on. One partition's failure is told for it alone. A topic is never created here (Metadata does
-that). Transactional batches are refused until there is a transaction coordinator.
+that). Of transactional batches the coordinator is asked (`broker.producing.transactions`).
 
 The commonest set, a batch that can be stored as it is, is checked (header facts, CRC-32C), patched
 in the 12 bytes that lie outside the checksum, and written from the buffer that the kernel filled.
@@ -168,7 +168,7 @@ def _produce_all(
     version = request.route.version
     by_id = version >= TOPIC_IDS_SINCE
     if transaction is not None:
-        transaction.add_all(_transactional_places(message, ctx, by_id=by_id))
+        _add_all(transaction, message, ctx, by_id=by_id)
     acks = message.acks
     answered = []
     touched: list[Partition] = []
@@ -211,12 +211,14 @@ def _produce_all(
     return _acknowledge(acks, response, touched, ctx)
 
 
-def _transactional_places(
-    message: ProduceRequest, ctx: Context, *, by_id: bool
-) -> list[tuple[str, int]]:
-    """The partitions there are for which this request has transactional batches."""
+def _add_all(
+    transaction: ProduceTransaction, message: ProduceRequest, ctx: Context, *, by_id: bool
+) -> None:
+    """Have all partitions there are for which the request has transactional batches join at
+    once."""
     topics = ctx.topics
-    found: dict[tuple[str, int], None] = {}
+    places: dict[tuple[str, int], None] = {}
+    producer = None
     for data in message.topic_data:
         topic = topics.by_id.get(data.topic_id) if by_id else topics.by_name.get(data.name)
         if topic is None or topic.internal:
@@ -224,9 +226,12 @@ def _transactional_places(
         if not ctx.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
             continue
         for sent in data.partition_data:
-            if 0 <= sent.index < len(topic.partitions) and transactional_producer(sent.records):
-                found[topic.name, sent.index] = None
-    return list(found)
+            found = transactional_producer(sent.records)
+            if found is not None and 0 <= sent.index < len(topic.partitions):
+                places[topic.name, sent.index] = None
+                producer = found  # the same of all
+    if producer is not None:
+        transaction.add_all(list(places), producer)
 
 
 def _unknown(topic: Topic | None, version: int) -> ErrorCode:

@@ -53,6 +53,12 @@ NOT_ENOUGH_REPLICAS, without looking for another leader."""
 class Coordinator(Protocol):
     """The coordinator of transactions, as far as partitions and groups ask it."""
 
+    def includes(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: Place
+    ) -> bool:
+        """Whether this partition is known to belong to the open transaction of this producer. If it
+        is not, `verify` says why, or makes it so."""
+
     def verify(
         self,
         transactional_id: str,
@@ -69,32 +75,24 @@ class Coordinator(Protocol):
 class ProduceTransaction:
     """The transaction that the transactional batches of one Produce request belong to."""
 
-    __slots__ = ("_adds", "_coordinator", "_producer", "_transactional_id", "_verifies")
+    __slots__ = ("_adds", "_coordinator", "_transactional_id", "_verifies")
 
     def __init__(
-        self,
-        coordinator: Coordinator,
-        transactional_id: str,
-        producer: tuple[int, int],
-        *,
-        adds: bool,
-        verifies: bool,
+        self, coordinator: Coordinator, transactional_id: str, *, adds: bool, verifies: bool
     ) -> None:
-        """`producer` is its id and epoch. `adds`: the batches join the transaction. If not,
-        `verifies` says whether the coordinator is asked
-        (transaction.partition.verification.enable)."""
+        """`adds`: the batches join the transaction. If not, `verifies` says whether the coordinator
+        is asked (transaction.partition.verification.enable)."""
         self._coordinator = coordinator
         self._transactional_id = transactional_id
-        self._producer = producer
         self._adds = adds
         self._verifies = verifies
 
-    def add_all(self, places: Sequence[Place]) -> None:
+    def add_all(self, places: Sequence[Place], producer: tuple[int, int]) -> None:
         """Have several partitions join with one change of the coordinator's state. If they may
-        not, each is told so when it is admitted."""
+        not, each is told so when it is admitted. `producer` is its id and epoch."""
         if self._adds and len(places) > 1:
             with suppress(KafkaError):
-                self._verify(places)
+                self._coordinator.verify(self._transactional_id, *producer, places, add=True)
 
     def admit(self, partition: Partition, header: Header) -> None:
         """Let a batch into its partition. Raises KafkaError with a code of Produce's.
@@ -102,21 +100,23 @@ class ProduceTransaction:
         A batch that is in the log already is asked for like any other: after a loss of power it may
         be there, and the coordinator not know of it.
         """
-        if not self._adds and not self._verifies:
+        adds = self._adds
+        if not adds and not self._verifies:
             return
-        try:
-            self._verify([(partition.topic.name, partition.index)])
-        except KafkaError as error:
-            raise self._translated(error) from None
-        producer_id, sequence = header[PRODUCER_ID], header[BASE_SEQUENCE]
-        if self._adds and sequence and producer_id not in partition.log.producers:
+        place = (partition.topic.name, partition.index)
+        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+        transactional_id, coordinator = self._transactional_id, self._coordinator
+        if not coordinator.includes(transactional_id, producer_id, epoch, place):
+            try:
+                coordinator.verify(transactional_id, producer_id, epoch, [place], add=adds)
+            except KafkaError as error:
+                raise self._translated(error) from None
+        if adds and header[BASE_SEQUENCE] and producer_id not in partition.log.producers:
             # The epoch is of this transaction alone: nothing of it can have been forgotten.
             raise OutOfOrderSequence(
-                f"producer {producer_id} begins a transaction with sequence {sequence}, not 0"
+                f"producer {producer_id} begins a transaction with sequence "
+                f"{header[BASE_SEQUENCE]}, not 0"
             )
-
-    def _verify(self, places: Sequence[Place]) -> None:
-        self._coordinator.verify(self._transactional_id, *self._producer, places, add=self._adds)
 
     def _translated(self, error: KafkaError) -> KafkaError:
         """The error for the producer when its coordinator says this."""
@@ -144,13 +144,10 @@ def single_transaction(
 ) -> ProduceTransaction | None:
     """The same as `transaction_of` for the commonest shape of requests. A transactional batch
     without a transactional id is refused when it is looked at."""
-    producer = transactional_producer(message.records)
-    if producer is None or message.transactional_id is None:
+    if message.transactional_id is None or not _is_transactional(message.records):
         return None
     adds = version >= ADDED_BY_PRODUCE_SINCE
-    return ProduceTransaction(
-        coordinator, message.transactional_id, producer, adds=adds, verifies=verifies
-    )
+    return ProduceTransaction(coordinator, message.transactional_id, adds=adds, verifies=verifies)
 
 
 def transaction_of(
@@ -179,20 +176,25 @@ def transaction_of(
         return None
     assert message.transactional_id is not None
     adds = version >= ADDED_BY_PRODUCE_SINCE
-    return ProduceTransaction(
-        coordinator, message.transactional_id, producer, adds=adds, verifies=verifies
-    )
+    return ProduceTransaction(coordinator, message.transactional_id, adds=adds, verifies=verifies)
 
 
 def transactional_producer(records: memoryview | None) -> tuple[int, int] | None:
     """Id and epoch of the producer of a set that begins with a transactional batch; None for
     others. Nothing of the set has been checked."""
-    if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2:
-        return None
-    if not records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+    if records is None or not _is_transactional(records):
         return None
     header = HEADER.unpack_from(records)
     return header[PRODUCER_ID], header[PRODUCER_EPOCH]
+
+
+def _is_transactional(records: memoryview) -> bool:
+    """Whether a set begins with a transactional batch. Nothing of it has been checked."""
+    return (
+        len(records) >= HEADER_SIZE
+        and records[MAGIC_POSITION] == 2
+        and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
+    )
 
 
 def no_transactional_id() -> KafkaError:

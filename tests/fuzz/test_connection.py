@@ -75,7 +75,10 @@ def shown(request: Any) -> Any:
     if message is None:
         body = None
     elif message.__class__ is SingleProduce:
-        body = (message.acks, message.topic, message.index, bytes(message.records))
+        body = (
+            *(message.acks, message.topic, message.index, bytes(message.records)),
+            message.transactional_id,
+        )
     else:
         body = request.general_message().encode(request.version)
     return request.route.api.key, request.version, request.correlation_id, request.client_id, body

@@ -17,7 +17,7 @@ from storage.filesystem import DiskFilesystem
 from storage.recovery import open_log
 from tests.storage.logs import Settings
 from tests.support.broker_process import BrokerProcess
-from tests.support.caller import NOW_MS, Caller, batch, records_in
+from tests.support.caller import NOW_MS, Caller, Target, batch, fetch_request, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +108,22 @@ def test_a_reader_gets_what_is_stable_and_is_told_what_of_it_was_aborted(
     assert set(told) <= {Aborted(70, 1), Aborted(70, 7)}
     if offset >= STABLE:
         assert told == []
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("offset", range(END + 1))
+def test_a_reader_of_several_partitions_is_told_the_same_as_one_of_a_single_partition(
+    caller: Caller, version: int, offset: int
+) -> None:
+    one = caller.fetch(TOPIC, offset, version=version, isolation_level=READ_COMMITTED)
+    named = caller.topic_id(TOPIC) if version >= 13 else TOPIC
+    wanted = [Target(named, offset, index) for index in (0, 1)]
+
+    answer = caller.call(fetch_request(*wanted, isolation_level=READ_COMMITTED), version)
+
+    first, second = sorted(answer.responses[0].partitions, key=lambda each: each.partition_index)
+    assert first == one
+    assert (second.error_code, second.partition_index) == (3, 1)
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)

@@ -45,7 +45,10 @@ def read(data: bytes) -> tuple[list[Any], bool]:
                 body: Any = message
                 if message.__class__ is SingleProduce:
                     records = bytes(message.records)
-                    body = (message.acks, message.topic, message.index, records)
+                    body = (
+                        *(message.acks, message.topic, message.index, records),
+                        message.transactional_id,
+                    )
                 elif message is not None:
                     body = request.general_message().encode(request.version)
                 found.append((request.route, request.correlation_id, request.client_id, body))
@@ -54,10 +57,18 @@ def read(data: bytes) -> tuple[list[Any], bool]:
     return found, True
 
 
-def frame(version: int, *, name: str = "orders", records: bytes = b"r" * 70) -> bytes:
+def frame(
+    version: int,
+    *,
+    name: str = "orders",
+    records: bytes = b"r" * 70,
+    transactional_id: str | None = None,
+) -> bytes:
     partition = ProduceRequest.Topic.Partition(index=3, records=memoryview(records))
     topic = ProduceRequest.Topic(name=name, topic_id=TOPIC_ID, partition_data=[partition])
-    body = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]).encode(version)
+    body = ProduceRequest(
+        transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic]
+    ).encode(version)
     head = version.to_bytes(4, "big") + b"\0\0\0\x09" + b"\0\x04test" + b"\0" * (version >= 9)
     return (len(head) + len(body)).to_bytes(4, "big") + head + body
 
@@ -73,20 +84,45 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [0, 1, 61, 127, 128, 2_000])
-def test_a_whole_frame_is_read_in_one_call(version: int, size: int) -> None:
-    data = frame(version, records=bytes(size))
+@pytest.mark.parametrize("transactional_id", [None, "", "tx", "größe", "x" * 126])
+def test_a_whole_frame_is_read_in_one_call(
+    version: int, size: int, transactional_id: str | None
+) -> None:
+    data = frame(version, records=bytes(size), transactional_id=transactional_id)
 
     found = _single.read_request(bytearray(data), 0, len(data), MAX_FRAME_BYTES)
 
-    end, number, correlation_id, client_id, acks, topic, index, start, stop = found
+    end, number, correlation_id, client_id, acks, topic, index, start, stop, of = found
     assert (end, number, correlation_id, client_id) == (len(data), version, 9, b"test")
     assert (acks, topic, index) == (-1, TOPIC_ID if version >= 13 else b"orders", 3)
     assert data[start:stop] == bytes(size)
+    assert of == transactional_id
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_frame_that_is_not_whole_or_too_large_is_left_to_the_other_way(version: int) -> None:
-    data = bytearray(frame(version))
+def test_a_transactional_id_is_a_view_of_nothing_and_may_be_any_bytes(version: int) -> None:
+    text = b"\xff\0tx\xc3".decode("utf-8", "surrogateescape")
+    data = bytearray(frame(version, transactional_id=text))
+
+    *_, of = _single.read_request(data, 0, len(data), MAX_FRAME_BYTES)
+    data[:] = bytes(len(data))
+
+    assert of == text
+
+
+@pytest.mark.parametrize("version", range(9, PRODUCE.max_version + 1))
+def test_a_transactional_id_with_a_longer_length_is_left_to_the_other_way(version: int) -> None:
+    data = bytearray(frame(version, transactional_id="x" * 127))
+
+    assert _single.read_request(data, 0, len(data), MAX_FRAME_BYTES) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+def test_a_frame_that_is_not_whole_or_too_large_is_left_to_the_other_way(
+    version: int, transactional_id: str | None
+) -> None:
+    data = bytearray(frame(version, transactional_id=transactional_id))
 
     for end in range(len(data)):
         assert _single.read_request(data, 0, end, MAX_FRAME_BYTES) is None
@@ -104,7 +140,9 @@ def test_places_outside_of_the_buffer_are_refused() -> None:
 def test_spoiled_frames_are_read_alike_in_both_ways(ways: Any) -> None:
     mutator = Mutator(20261123)
     mutator.seeds = [one.data for one in captured_frames() if one.api.key == PRODUCE.key]
-    mutator.seeds += [frame(version) for version in VERSIONS]
+    mutator.seeds += [
+        frame(version, transactional_id=of) for version in VERSIONS for of in (None, "tx")
+    ]
     taken = 0
     for _ in range(20_000):
         data = mutator.frame()[:2000]

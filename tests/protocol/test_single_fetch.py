@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.primitives import Written
 from protocol.single_fetch import FIRST_VERSION, SingleFetch, SingleRecords, reader, writer
 
 VERSIONS = range(FIRST_VERSION, 19)
@@ -111,11 +113,13 @@ def test_whatever_is_read_would_have_been_read_by_the_compiled_decoder(version: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", NAMES[:3])
-@pytest.mark.parametrize("committed_only", [True, False])
+@pytest.mark.parametrize("aborted", [None, 0, 1, 126, 127, 5_000])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_answer_is_written_as_the_compiled_encoder_writes_it(
-    version: int, name: str, committed_only: bool, size: int
+    version: int, name: str, aborted: int | None, size: int
 ) -> None:
+    listed = [(number, 2**40 + number) for number in range(aborted or 0)]
+    data = b"".join(struct.pack(">qq", *one) + b"\0" for one in listed)
     records = Slice(size)
     answer = SingleRecords(
         TOPIC_ID if version >= 13 else name.encode(),
@@ -123,7 +127,7 @@ def test_the_answer_is_written_as_the_compiled_encoder_writes_it(
         high_watermark=2**41,
         last_stable_offset=2**40,
         log_start_offset=12,
-        committed_only=committed_only,
+        aborted=None if aborted is None else Written(aborted, data),
         records=records,
     )
     partition = FetchResponse.Topic.Partition(
@@ -132,7 +136,12 @@ def test_the_answer_is_written_as_the_compiled_encoder_writes_it(
         high_watermark=2**41,
         last_stable_offset=2**40,
         log_start_offset=12,
-        aborted_transactions=[] if committed_only else None,
+        aborted_transactions=None
+        if aborted is None
+        else [
+            FetchResponse.Topic.Partition.AbortedTransaction(producer_id=one, first_offset=first)
+            for one, first in listed
+        ],
         records=records,
     )
     entry = FetchResponse.Topic(topic=name, topic_id=TOPIC_ID, partitions=[partition])

@@ -6,6 +6,7 @@ import errno
 import random
 from contextlib import suppress
 from itertools import pairwise
+from struct import pack
 
 import pytest
 
@@ -166,6 +167,8 @@ class Run:
             upper = max(last[2] + 1, offset + 1)
             expected = [a for a in aborted if a.last_offset >= offset and a.first_offset < upper]
             assert [a for a in told if a.first_offset < upper] == expected, when
+            listed = b"".join(pack(">qqx", a.producer_id, a.first_offset) for a in told)
+            assert log.aborted_listed_in(offset, piece) == (len(told), listed), when
             # As Kafka: not beyond the next index entry, though more is known of the file.
             segment = log.segments.of_file(piece.file)
             assert segment is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
@@ -114,3 +115,16 @@ def test_ending_the_search_early_leaves_out_nothing(seed: int) -> None:
         assert found == [
             entry for entry in entries if entry.last_offset >= offset and entry.first_offset < upper
         ], f"seed {seed}, {offset}..{upper}"
+
+
+def test_entries_are_listed_as_answers_have_them_also_after_a_cut() -> None:
+    index = TransactionIndex(ENTRIES)
+    rows = [struct.pack(">qq", one.producer_id, one.first_offset) + b"\0" for one in ENTRIES]
+
+    assert index.listed(0, 1) == rows[0]
+    assert index.listed(1, 1) == b""
+    assert index.listed(0, 1, [2]) == rows[0] + rows[2]
+    index.cut_from(15)
+    index.add(AbortedTransaction(9, 11, 15, 16))
+
+    assert index.listed(0, 2) == rows[0] + struct.pack(">qq", 9, 11) + b"\0"

@@ -63,6 +63,12 @@ class KnownTransactions:
     def places(self, transactional_id: str) -> list[Place]:
         return self.open[transactional_id][2]
 
+    def includes(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: Place
+    ) -> bool:
+        """Every question goes to `verify`, and is counted there."""
+        return False
+
     def verify(
         self,
         transactional_id: str,

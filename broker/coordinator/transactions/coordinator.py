@@ -54,6 +54,22 @@ class TransactionCoordinator:
         COORDINATOR_NOT_AVAILABLE where the topic could not be made."""
         self.runtime.require_topic()
 
+    def includes(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
+    ) -> bool:
+        """Whether this partition is known to belong to the open transaction of this producer: the
+        question of nearly every batch, without the reasons that `verify` gives."""
+        runtime = self._runtime
+        if runtime is None:
+            return False
+        now = runtime.ends.ongoing.get(transactional_id)
+        return (
+            now is not None
+            and partition in now.partitions
+            and now.producer_id == producer_id
+            and now.epoch == epoch
+        )
+
     def verify(
         self,
         transactional_id: str,

@@ -68,6 +68,8 @@ class Ends:
         self._wall_ms = wall_ms
         self._unfinished: dict[str, tuple[TransactionShard, list[tuple[str, int]]]] = {}
         """Ends with the partitions whose marker could not be written yet."""
+        self.ongoing: dict[str, Transaction] = {}
+        """Open transactions, as last written, of which no end is on its way."""
         self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
         """Markers of a start that could not be written yet."""
         self._retry: asyncio.TimerHandle | None = None
@@ -145,6 +147,7 @@ class Ends:
         begun under this id: it would lie before them."""
         left = self._write_markers(shard, decided, partitions)
         if left:
+            self.ongoing.pop(transactional_id, None)
             shard.ending[transactional_id] = decided
             self._lost.append((shard, transactional_id, decided, left))
             self._try_later()
@@ -198,6 +201,9 @@ class Ends:
             ends=ends,
         )
         if after.state in machine.PREPARED:
+            self.ongoing.pop(transactional_id, None)
             shard.ending[transactional_id] = after
-        else:
-            shard.states[transactional_id] = after
+            return
+        shard.states[transactional_id] = after
+        if after.state is machine.ONGOING and transactional_id not in shard.ending:
+            self.ongoing[transactional_id] = after

@@ -9,6 +9,7 @@ import pytest
 
 from broker.coordinator.transactions.transaction import TV2
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.transactions import TransactionState
 from storage.errors import StorageError
 from tests.coordinator.transactions.world import STATE_TOPIC, TIMEOUT_MS, TOPIC, World
 
@@ -252,3 +253,60 @@ def test_a_topic_that_is_gone_keeps_no_end_from_coming_about(world: World) -> No
     world.end(producer)
 
     assert world.state() == "CompleteCommit"
+
+
+def test_a_partition_is_known_to_be_in_a_transaction_until_its_end_is_decided(world: World) -> None:
+    producer_id, epoch = producer = world.begin()
+    includes = world.coordinator.includes
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+    world.write(producer, 0)
+
+    assert includes("x", producer_id, epoch, (TOPIC, 0))
+    assert not includes("x", producer_id, epoch, (TOPIC, 1))
+    assert not includes("x", producer_id, epoch + 1, (TOPIC, 0))
+    assert not includes("x", producer_id + 1, epoch, (TOPIC, 0))
+    assert not includes("y", producer_id, epoch, (TOPIC, 0))
+    told = world.ask_end(producer)
+    assert told == []
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+    world.turn_until(lambda: bool(told))
+    assert not includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_a_partition_of_a_transaction_that_was_fenced_is_not_known_any_more(world: World) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+
+    world.begin()
+
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_an_end_that_the_disk_refused_leaves_the_partition_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+    with monkeypatch.context() as patch:
+        refuse_writes(world, patch)
+        code = refusal(partial(world.ask_end, producer))
+
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+
+
+def test_a_partition_is_not_known_while_an_older_marker_is_still_to_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+    shard, now = world.runtime.known("x")
+    aborted = now._replace(state=TransactionState.PREPARE_ABORT)
+    lost = [(TOPIC, 0)]
+    monkeypatch.setattr(world.participants, "write_markers", lambda *_, **__: lost)
+
+    world.runtime.ends.mend(shard, "x", aborted, lost)
+    world.runtime.adopt(shard, "x", now, [(TOPIC, 1)])
+
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 1))
