@@ -224,7 +224,7 @@ def _lag_of(
     from client.cluster import LATEST, Cluster
     from pipeline.reading.options import security_of
 
-    security = security_of(arguments.command_config)
+    security = security_of(getattr(arguments, "command_config", None))
     cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S, security=security)
 
     def lag_of(next_offsets: Mapping[TopicPartition, int]) -> int | None:
