@@ -144,6 +144,27 @@ class SecureConnection(Connection):
         if not self._gone and not self._transport.is_closing():
             self._handshake = self._loop.create_task(self._secured(first))
 
+    def cut_off(self, cause: str) -> None:
+        super().cut_off(cause)
+        self._leave_handshake()
+
+    def close(self) -> None:
+        if self._handshake is None:
+            super().close()
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        super().abort()
+        self._leave_handshake()
+
+    def _leave_handshake(self) -> None:
+        """Wait no longer for the TLS handshake: uvloop does not say that its transport is lost."""
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+            self._loop.call_soon(self.connection_lost, None)
+
     async def _secured(self, first: bytes) -> None:
         """Replace the transport by one that encrypts."""
         from broker.network.tls import NoPrincipal, why_failed
@@ -163,11 +184,13 @@ class SecureConnection(Connection):
                 ssl_shutdown_timeout=TLS_SHUTDOWN_S,
             )
         except OSError as error:
+            self._handshake = None
             if not self._gone and not self._closing:
                 self._secure.refused(why_failed(error), self.address)
             bare.abort()
             self.connection_lost(error)
             return
+        self._handshake = None
         if transport is None or self._gone:
             bare.abort()
             self.connection_lost(None)

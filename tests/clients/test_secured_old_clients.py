@@ -1,7 +1,7 @@
 """Java clients of every age, and old ones of Python, over TLS and SASL.
 
-Java before 1.0 sends tokens without a header; 0.9 knows TLS alone. SCRAM of 0.10.2 needs a class
-that Java lost after 8.
+Java before 1.0 sends tokens without a header; 0.9 knows TLS alone, and SCRAM of 0.10.2 needs a
+class that Java lost after 8.
 """
 
 from __future__ import annotations
