@@ -79,13 +79,21 @@ class Worker:
                 result = job()
             except Exception as error:
                 if failed is None or not isinstance(error, OSError | KafkaError):
-                    self._loop.call_soon_threadsafe(_fault, error)
+                    self._hand_over(_fault, error)
                 if failed is not None:
-                    self._loop.call_soon_threadsafe(failed, error)
+                    self._hand_over(failed, error)
             else:
-                self._loop.call_soon_threadsafe(done, result)
+                self._hand_over(done, result)
                 del result
             del item, job, done, failed  # while it waits it must not keep a deleted file open
+
+    def _hand_over(self, take: Callable[[Any], None], result: Any) -> None:
+        """Have the loop take a result, unless it has been closed: then nobody waits for one."""
+        try:
+            self._loop.call_soon_threadsafe(take, result)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
 
 class SideBySide:

@@ -222,7 +222,7 @@ def _lag_of(
 ) -> Callable[[Mapping[TopicPartition, int]], int | None] | None:
     """Asks the brokers that are read from; what they do not answer is not known."""
     from client.cluster import LATEST, Cluster
-    from pipeline.reading.options import security_of
+    from pipeline.reading.security_options import security_of
 
     security = security_of(getattr(arguments, "command_config", None))
     cluster = Cluster(arguments.servers, timeout_s=LAG_TIMEOUT_S, security=security)

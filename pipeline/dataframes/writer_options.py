@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.delivering.transactional import check_prefix
 from pipeline.errors import WrongUse
-from pipeline.reading.options import OF_EVERY_CLIENT, asks_for_plaintext, security_of
+from pipeline.reading.options import OF_EVERY_CLIENT
+from pipeline.reading.security_options import asks_for_plaintext, security_of
 from protocol.records.compression import NAMES, ZSTD
 
 if TYPE_CHECKING:

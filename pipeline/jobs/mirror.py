@@ -26,7 +26,8 @@ from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval
 from pipeline.outcome import Outcome, Tally
-from pipeline.reading.options import SourceOptions, security_of
+from pipeline.reading.options import SourceOptions
+from pipeline.reading.security_options import security_of
 from pipeline.session import cores
 from pipeline.state import State
 

@@ -27,7 +27,7 @@ from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, Wron
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
 from pipeline.outcome import Outcome, Tally
-from pipeline.reading.options import security_of
+from pipeline.reading.security_options import security_of
 from pipeline.session import cores
 from pipeline.state import State
 from protocol.errors import ErrorCode

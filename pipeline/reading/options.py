@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.errors import NoSuchTopic, WrongUse
 from pipeline.reading.plan import Bound
+from pipeline.reading.security_options import asks_for_plaintext, security_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -470,31 +471,6 @@ def _refuse_backwards(starting: Bound, ending: Bound) -> None:
                 f"option {starting.option} is {since}, and {ending.option} {until}: nothing is "
                 "between them"
             )
-
-
-def security_of(file: str | None) -> ClientSecurity | None:
-    """What a file of Kafka's client properties says; None without. Raises WrongUse."""
-    if file is None:
-        return None
-    from client.security import read_client_security
-
-    return read_client_security(file)
-
-
-def asks_for_plaintext(name: str, value: str) -> bool:
-    """Whether an option, named in lower case, is that there be neither TLS nor authentication.
-
-    Raises WrongUse for what asks for either.
-    """
-    if name == "kafka.security.protocol" and value.upper() == "PLAINTEXT":
-        return True
-    if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
-        # Spark shows options in its plans, and its interface.
-        raise WrongUse(
-            f"option {name}: write it into a file, without kafka., and name that in the option "
-            "commandConfig"
-        )
-    return False
 
 
 def _is_partition_text(text: str) -> bool:
