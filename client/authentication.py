@@ -5,7 +5,7 @@ They travel in SaslAuthenticate (KIP-152, Kafka 1.0), with older brokers as bare
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from client.errors import ConnectionLost, Refused
 from client.sasl import start
@@ -17,8 +17,21 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshake
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from client.connection import Connection
     from client.security import ClientSecurity
+    from protocol.schema import Message
+
+T = TypeVar("T", bound="Message")
+
+
+class Connection(Protocol):
+    """A connection, as far as authentication has to know it (`client.connection`)."""
+
+    @property
+    def address(self) -> str: ...
+    def offers(self, message: type[Message]) -> bool: ...
+    def call(self, request: Message, response: type[T], *, newest: int | None = None) -> T: ...
+    def close(self) -> None: ...
+
 
 REAUTHENTICATE_AT = 0.85
 """Of the time that a session lasts, as Kafka's clients begin at the earliest."""

@@ -25,7 +25,7 @@ from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from storage.metadata.acl_table import AclTable
-from tools.acls.cli import resources_of
+from tools.acls.resources import resources_of
 from tools.errors import NotDone
 from tools.printing import counted, print_json, print_lines, table
 

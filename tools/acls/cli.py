@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from protocol.acls import CLUSTER_NAME, OPERATION_NAMES, ResourceType
+from protocol.acls import OPERATION_NAMES, ResourceType
+from tools.acls.resources import RESOURCES, resources_of
 from tools.arguments import add_cluster_action, refuse, run_on_cluster
 
 if TYPE_CHECKING:
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 
 CLIENT_ID = b"triglot-acls"
 WRONG_USE = 2
-RESOURCES = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional_id": ResourceType.TRANSACTIONAL_ID,
-    "delegation_token": ResourceType.DELEGATION_TOKEN,
-    "user": ResourceType.USER,
-}
-"""Arguments that name a resource; `--cluster` has no name."""
 
 ACLS_HELP = """\
 Access rules: who may do what. They are the same rules that kafka-acls knows, and hold where the
@@ -138,16 +131,6 @@ def _add_resources(parser: argparse.ArgumentParser, *, repeated: bool) -> None:
             f"--{name.replace('_', '-')}", metavar="NAME", action="append" if repeated else "store"
         )
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
-
-
-def resources_of(arguments: Arguments) -> list[tuple[int, str]]:
-    """Types and names of the resources that are named."""
-    found: list[tuple[int, str]] = []
-    for attribute, resource_type in RESOURCES.items():
-        given = getattr(arguments, attribute)
-        names = given if isinstance(given, list) else [] if given is None else [given]
-        found += [(resource_type, name) for name in names]
-    return [*found, (ResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else found
 
 
 def run_acls(arguments: Arguments) -> int:

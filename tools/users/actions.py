@@ -21,7 +21,7 @@ from protocol.messages.describe_user_scram_credentials import (
 )
 from tools.errors import NotDone
 from tools.printing import print_json, print_lines, table
-from tools.users.cli import MECHANISMS
+from tools.users.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     import argparse

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tools.arguments import add_cluster_action, run_on_cluster, whole_number
+from tools.users.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 CLIENT_ID = b"triglot-users"
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 DEFAULT_ITERATIONS = 8192
 
 USERS_HELP = """\
