@@ -159,7 +159,8 @@ clients-grid: .venv/.test-stamp
 	$(BIN)/python -m docs.generate
 
 test-transactions: .venv/.test-stamp .venv/.loops-stamp
-	TEST_TRANSACTIONS_ON_KAFKA=1 $(PYTEST) --timeout=3600 tests/clients/transactions $(PYTEST_ARGS)
+	TEST_TRANSACTIONS_ON_KAFKA=1 $(PYTEST) --timeout=3600 tests/clients/transactions \
+		tests/pipeline/test_transactional_spark.py $(PYTEST_ARGS)
 
 test-groups: .venv/.test-stamp
 	TEST_GROUPS_SOAK=1 $(PYTEST) -s --timeout=3600 tests/clients/test_groups_soak.py $(PYTEST_ARGS)

@@ -102,7 +102,11 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
     assert sorted(value for of_partition in seen for _, value in of_partition) == all_once(4_000)
 
 
-@pytest.fixture(scope="module", params=["triglot", "kafka"])
+# Minutes each: Apache Kafka with `make test-transactions`.
+@pytest.fixture(
+    scope="module",
+    params=["triglot", *(["kafka"] if "TEST_TRANSACTIONS_ON_KAFKA" in os.environ else [])],
+)
 def destination(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcess | KafkaProcess]:
