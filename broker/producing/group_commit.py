@@ -8,6 +8,7 @@ covers several logs, their files are synced side by side.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,12 @@ class GroupCommit:
                 else:
                     is_news = log.failed is None  # not so if its topic was deleted meanwhile
                     failed[log] = str(log.sync_failed(error))
-                    if not self._disk.noticed(error) and is_news:
+                    if self._disk.noticed(error) or not is_news:
+                        continue
+                    if log.failed is None:  # the next sync does it
+                        reason = os.strerror(error.errno or 0)
+                        logs.error_once_a_minute("syncs put off", reason, "all that wait")
+                    else:
                         logs.error("sync failed", log=log.name, reason=failed[log])
             if self._again and not self._scheduled:
                 self._scheduled = True

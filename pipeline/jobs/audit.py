@@ -222,6 +222,7 @@ def audit(
     path: str | None = None,
     topics: Sequence[str] = (),
     pattern: str | None = None,
+    command_config: str | None = None,
     on_gap: str = "skip",
     spark: SparkSession | None = None,
     watch: Watch | None = None,
@@ -232,7 +233,7 @@ def audit(
     """
     from pipeline.session import session
 
-    job = Audit(servers, path, tuple(topics), pattern, on_gap)
+    job = Audit(servers, path, tuple(topics), pattern, command_config, on_gap)
     job.check()
     with session() as active:
         return job.run(spark or active, watch)

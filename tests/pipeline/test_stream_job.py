@@ -70,8 +70,8 @@ def test_windows_are_counted_once_by_event_time_and_late_records_are_left_out(
     )
     messages = job.write_messages
 
-    def failing(closed: DataFrame, servers: str, topic: str) -> None:
-        messages(closed, servers, topic)
+    def failing(closed: DataFrame, *arguments: Any) -> None:
+        messages(closed, *arguments)
         raise errors.Refused("no more")
 
     with monkeypatch.context() as patch:

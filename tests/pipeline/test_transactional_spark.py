@@ -69,6 +69,8 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
     with Cluster(broker.bootstrap) as cluster:
         cluster.create_topic("summed", 2)
     flag = tmp_path / "killed-once"
+    # Else a task gets its first rows with its last.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
 
     def value(read: bytes) -> bytes:
         if read == b"3999" and not flag.exists():
@@ -87,6 +89,7 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
             .option("kafka.bootstrap.servers", broker.bootstrap)
             .option("topic", "summed")
             .option("transactionalId", "sums")
+            .option("kafka.batch.size", "1024")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -100,6 +103,7 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
             query.awaitTermination()
     seen = [consume(broker.bootstrap, "summed", "read_committed", number) for number in range(2)]
     assert sorted(value for of_partition in seen for _, value in of_partition) == all_once(4_000)
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 # Minutes each: Apache Kafka with `make test-transactions`.

@@ -42,6 +42,7 @@ DIFFERENCES = {
     ("", "a transaction with partitions and no records"): NO_MARKER,
     ("", "markers are written by hand"): NO_MARKER,
     ("", "offsets by a member of a group that is not there"): GENERATION,
+    ("", "transactions are described in each state"): "an id that is named twice is told once",
     ("", "partitions of topics that are Kafka's own"): "in versions 4 and 5, which brokers send",
     ("3.9.1", "offsets by a producer that is not that of the transactional id"): STRICTER,
     ("3.9.1", "offsets by an instance that was fenced"): STRICTER,
