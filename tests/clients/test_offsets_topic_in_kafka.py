@@ -175,7 +175,7 @@ def test_our_segments_and_indexes_are_in_order(story: Story) -> None:
     found = dump(story.folder / "written")
 
     assert found.faults == [], "\n".join(found.faults)
-    assert found.files[".log"] > SHARDS
+    assert found.files[".log"]  # of shards that have had a group
     assert found.index_entries
 
 

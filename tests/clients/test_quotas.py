@@ -200,6 +200,11 @@ def _per_second(seconds: float, step: Callable[[], int]) -> float:
     return total / (time.monotonic() - begun_s)
 
 
+MOST_OF_QUOTA = 1.4
+"""What Kafka's windows let through in a few seconds; over minutes it is 1.04. An unthrottled client
+gets a hundred times the quota."""
+
+
 @pytest.mark.long
 def test_librdkafka_produces_and_consumes_at_its_quota(
     new_server: Callable[..., ServerProcess], name: str
@@ -233,7 +238,7 @@ def test_librdkafka_produces_and_consumes_at_its_quota(
         return delivered - before
 
     _per_second(2, produce)
-    assert _per_second(8, produce) == pytest.approx(rate, rel=0.15)
+    assert rate / 2 < _per_second(8, produce) < MOST_OF_QUOTA * rate
     producer.flush()
 
     consumer = confluent_kafka.Consumer(
@@ -251,5 +256,5 @@ def test_librdkafka_produces_and_consumes_at_its_quota(
         return sum(len(one.value() or b"") for one in consumer.consume(50, 0.05) if not one.error())
 
     _per_second(3, consume)
-    assert _per_second(6, consume) == pytest.approx(rate, rel=0.15)
+    assert rate / 2 < _per_second(6, consume) < MOST_OF_QUOTA * rate
     consumer.close()
