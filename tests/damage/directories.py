@@ -274,7 +274,7 @@ class _Building:
             assert time.monotonic() < deadline_s, points.read_text()
             time.sleep(0.05)
 
-    # Transactions: nobody may produce them here, but a log of Kafka's can have them
+    # Transactions, as a log of Kafka's has them
 
     def _write_transactions(self) -> set[int]:
         """Three segments with committed and aborted transactions of two producers, as a broker
@@ -284,7 +284,7 @@ class _Building:
         offset = 0
         known = self._acknowledged.setdefault(("transactions", 0), {})
         sequences = {1000: 0, 1001: 0}
-        (folder / f"{0:020d}.log").unlink()
+        (folder / f"{0:020d}.log").unlink(missing_ok=True)
         for _ in range(3):
             base, log = offset, b""
             for _ in range(4):
