@@ -48,7 +48,7 @@ from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
 from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
 from broker.network.descriptors import Descriptors
-from broker.network.dispatch import served
+from broker.network.dispatch import HANDLERS, served
 from broker.network.listening import CannotListen, Listening
 from broker.network.secured import SecureListeners, warn_of_open_listeners
 from broker.network.turn import Turn
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.network.dispatch import Handler
     from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
@@ -118,7 +119,7 @@ class Broker:
         self.loop = loop
         self.directory = directory
         self.now_ms = now_ms
-        self.routes = Routes(served())
+        self.routes = _routes(HANDLERS, settings)
         self.controller_routes = _controller_routes(settings)
         self.listening = Listening(loop, self.new_connection)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
@@ -477,13 +478,22 @@ def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
     return ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio)
 
 
+def _routes(handlers: dict[int, Handler], settings: BrokerSettings) -> Routes:
+    """The APIs of a table, with checks of access before them where access is checked."""
+    if settings.authorizer_class_name:
+        from broker.handlers.access import guarded  # most brokers are open
+
+        handlers = guarded(handlers)
+    return Routes(served(handlers))
+
+
 def _controller_routes(settings: BrokerSettings) -> Routes:
     """The APIs on the listeners of the controller, if there are any."""
     if not settings.controller_listeners:
         return Routes({})
     from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
 
-    return Routes(served(CONTROLLER_HANDLERS))
+    return _routes(CONTROLLER_HANDLERS, settings)
 
 
 def _random_uuid() -> bytes:

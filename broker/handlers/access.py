@@ -17,10 +17,12 @@ from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from broker.handlers.context import Context
     from protocol.connection import Request
+
+    Handler = Callable[[Request, Context], Any]
 
 
 class Check(NamedTuple):
@@ -192,17 +194,31 @@ WHOLE = {
 """The checks that are made here."""
 
 
-def require(request: Request, ctx: Context) -> None:
-    """Make the checks that decide about the whole request. Raises KafkaError with the code of the
-    resource."""
-    api = request.route.api
-    checks = WHOLE.get(api.key)
+def guarded(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+    """A table of handlers with these checks before each, for a broker that has an authorizer. What
+    has none of them is called as before."""
+    return {key: _guarded(key, handler) for key, handler in handlers.items()}
+
+
+def _guarded(key: int, handler: Handler) -> Handler:
+    checks = WHOLE.get(key)
     if checks is None:
-        raise KafkaError(
-            f"{api.name} is not in the table of access",
-            code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        )
-    for check, name_in in checks:
-        name = name_in(request.general_message())
-        if name is not None:
-            ctx.require(check.operation, check.resource_type, name)
+        return _refuse
+    if not checks:
+        return handler
+
+    def checked(request: Request, ctx: Context) -> Any:
+        for check, name_in in checks:
+            name = name_in(request.general_message())
+            if name is not None:
+                ctx.require(check.operation, check.resource_type, name)
+        return handler(request, ctx)
+
+    return checked
+
+
+def _refuse(request: Request, ctx: Context) -> Any:
+    raise KafkaError(
+        f"{request.route.api.name} is not in the table of access",
+        code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )

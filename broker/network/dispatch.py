@@ -153,16 +153,6 @@ def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
     }
 
 
-def _require(request: Request, ctx: Context) -> None:
-    """Make the checks of access that decide about the whole request. Raises KafkaError. Imported
-    with the first request, for most brokers are open; to import it in each would cost 0.5 us."""
-    global _require
-    from broker.handlers.access import require
-
-    _require = require
-    require(request, ctx)
-
-
 def answer(request: Request, ctx: Context) -> Any:
     """Call the handler; its result is an answer, or one of broker.pending.
 
@@ -173,8 +163,6 @@ def answer(request: Request, ctx: Context) -> Any:
     route = request.route
     route.requests += 1
     try:
-        if ctx.authorizer is not None:
-            _require(request, ctx)
         return route.handler(request, ctx)
     except NeededFirst as needed:
         made = needed.need.met(lambda: route.handler(request, ctx))
