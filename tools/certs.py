@@ -54,7 +54,7 @@ What to write into server.properties and client.properties is printed.
 """
 
 
-def add_command(commands: Commands) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `certs` to the command line's."""
     parser = commands.add_parser(
         "certs",
@@ -62,6 +62,7 @@ def add_command(commands: Commands) -> None:
         description=CERTS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(run=run_certs)
     parser.add_argument("folder", metavar="DIR", help="where to write them")
     parser.add_argument(
         "--host",

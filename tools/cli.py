@@ -1,26 +1,37 @@
 """The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `transactions`,
 `metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
 
-Only what a command needs is imported when it runs; `serve` has a start-up time to keep.
+Only the module of the command that is asked for is imported, and only what that needs when it runs;
+`serve` has a start-up time to keep.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker._version import VERSION
-from tools import certs, health, inspection, serve
-from tools.acls import cli as acls
 from tools.arguments import Parser, refuse
-from tools.groups import cli as groups
-from tools.metadata import cli as metadata
-from tools.transactions import cli as transactions
-from tools.users import cli as users
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+
+MODULES = {
+    "serve": ".serve",
+    "health": ".health",
+    "groups": ".groups.cli",
+    "transactions": ".transactions.cli",
+    "metadata": ".metadata.cli",
+    "users": ".users.cli",
+    "acls": ".acls.cli",
+    "certs": ".certs",
+    "check": ".inspection",
+    "dump": ".inspection",
+    "repair": ".inspection",
+}
+"""Where the arguments of each command are, in this package; `add_commands` says what runs it."""
 
 PIPELINE_NEEDS = ("numpy", "py4j", "pyarrow", "pyspark")
 """The packages that come with the extra `pipeline`."""
@@ -32,46 +43,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["pipeline"]:
         return _pipeline(words[1:])
-    parser = _parser()
+    parser = _parser(words[0] if words else "")
     arguments = parser.parse_args(words)
     if arguments.command is None:
         parser.print_help()
         return 2
-    command = {
-        "serve": serve.run_serve,
-        "version": _version,
-        "config": _config,
-        "health": health.run_health,
-        "groups": groups.run_groups,
-        "transactions": transactions.run_transactions,
-        "metadata": metadata.run_metadata,
-        "users": users.run_users,
-        "acls": acls.run_acls,
-        "certs": certs.run_certs,
-        "check": inspection.run_check,
-        "dump": inspection.run_dump,
-        "repair": inspection.run_repair,
-    }[arguments.command]
-    return command(arguments)
+    code: int = arguments.run(arguments)
+    return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
+    """The parser of one command; of all where there is none of this name, for their list."""
     parser: argparse.ArgumentParser = Parser(
         prog="triglot", description="A single-node broker for Apache Kafka clients."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    serve.add_command(commands)
-    commands.add_parser("version", help="print the version")
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
     config = commands.add_parser("config", help="list, document or sample the settings")
     config.add_argument("what", choices=("keys", "docs", "sample"))
-    health.add_command(commands)
-    groups.add_commands(commands)
-    transactions.add_commands(commands)
-    metadata.add_commands(commands)
-    users.add_commands(commands)
-    acls.add_commands(commands)
-    certs.add_command(commands)
-    inspection.add_commands(commands)
+    config.set_defaults(run=_config)
+    # In the order of the table, each once.
+    modules = [MODULES[command]] if command in MODULES else dict.fromkeys(MODULES.values())
+    if command not in ("version", "config"):
+        for module in modules:
+            import_module(module, __package__).add_commands(commands)
     commands.add_parser(
         "pipeline",
         help="archive, replay, mirror and audit topics with Apache Spark",

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-def add_command(commands: Commands) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `health` to the command line's."""
     health = commands.add_parser(
         "health",
         help="ask a running broker for its API versions; exit 0 if it answers",
         description="Connects, asks for the API versions and exits 0 if they come back in time.",
     )
+    health.set_defaults(run=run_health)
     health.add_argument("--host", default="127.0.0.1")
     health.add_argument("--port", type=int, default=9092)
     health.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")

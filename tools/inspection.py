@@ -71,6 +71,7 @@ def add_commands(commands: Commands) -> None:
         description=CHECK_HELP,
         formatter_class=raw,
     )
+    check.set_defaults(run=run_check)
     check.add_argument("path", metavar="DIR", help="data directory, partition folder or file")
     check.add_argument("--deep", action="store_true", help="open the records of every batch")
     check.add_argument("--json", action="store_true", help="JSON lines, for machines")
@@ -81,6 +82,7 @@ def add_commands(commands: Commands) -> None:
         description=DUMP_HELP,
         formatter_class=raw,
     )
+    dump.set_defaults(run=run_dump)
     dump.add_argument("paths", metavar="PATH", nargs="+", help="file or partition folder")
     dump.add_argument("--records", action="store_true", help="records with their keys")
     dump.add_argument("--values", action="store_true", help="records with keys and values")
@@ -93,6 +95,7 @@ def add_commands(commands: Commands) -> None:
         description=REPAIR_HELP,
         formatter_class=raw,
     )
+    repair.set_defaults(run=run_repair)
     repair.add_argument("path", metavar="DIR", help="data directory")
     repair.add_argument("--apply", action="store_true", help="do it; without this, only say it")
     repair.add_argument("--json", action="store_true", help="JSON lines, for machines")

@@ -27,7 +27,7 @@ finish what is in flight and stop cleanly.
 """
 
 
-def add_command(commands: Commands) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `serve` to the command line's."""
     serve = commands.add_parser(
         "serve",
@@ -35,6 +35,7 @@ def add_command(commands: Commands) -> None:
         description=SERVE_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    serve.set_defaults(run=run_serve)
     serve.add_argument("--config", metavar="FILE", help="a server.properties file")
     serve.add_argument(
         "--set",

@@ -15,27 +15,17 @@ from typing import TYPE_CHECKING, Any
 from broker import handlers
 from broker.coordinator.needs import NeededFirst
 from broker.handlers.api_versions import api_versions
-from broker.handlers.consumer_group_describe import consumer_group_describe
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
-from broker.handlers.create_topics import create_topics
-from broker.handlers.delete_records import delete_records
-from broker.handlers.delete_topics import delete_topics
-from broker.handlers.describe_cluster import describe_cluster
-from broker.handlers.describe_groups import describe_groups
-from broker.handlers.describe_log_dirs import describe_log_dirs
-from broker.handlers.describe_topic_partitions import describe_topic_partitions
 from broker.handlers.fetch import fetch
 from broker.handlers.find_coordinator import find_coordinator
 from broker.handlers.heartbeat import heartbeat
 from broker.handlers.init_producer_id import init_producer_id
 from broker.handlers.join_group import join_group
 from broker.handlers.leave_group import leave_group
-from broker.handlers.list_groups import list_groups
 from broker.handlers.list_offsets import list_offsets
 from broker.handlers.metadata import metadata
 from broker.handlers.offset_commit import offset_commit
 from broker.handlers.offset_fetch import offset_fetch
-from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
 from broker.metadata.changes import ChangeWait
@@ -80,37 +70,8 @@ class LazyHandler:
 
 
 LAZY = (
-    *(
-        17,
-        24,
-        25,
-        26,
-        27,
-        28,
-        29,
-        30,
-        31,
-        32,
-        33,
-        34,
-        36,
-        37,
-        38,
-        39,
-        40,
-        41,
-        42,
-        43,
-        44,
-        45,
-        46,
-        47,
-        48,
-        49,
-        50,
-        51,
-    ),
-    *(55, 57, 61, 64, 65, 66, 71, 72, 74),
+    *(*range(15, 18), *range(19, 22), *range(23, 52)),
+    *(55, 57, 60, 61, 64, 65, 66, 69, 71, 72, 74, 75),
 )
 """The APIs of administration and of transactions, and those that are only refused."""
 
@@ -126,19 +87,9 @@ HANDLERS: dict[int, Handler] = {
     12: heartbeat,
     13: leave_group,
     14: sync_group,
-    15: describe_groups,
-    16: list_groups,
     18: api_versions,
-    19: create_topics,
-    20: delete_topics,
-    21: delete_records,
     22: init_producer_id,
-    23: offset_for_leader_epoch,
-    35: describe_log_dirs,
-    60: describe_cluster,
     68: consumer_group_heartbeat,
-    69: consumer_group_describe,
-    75: describe_topic_partitions,
     **{key: LazyHandler(key) for key in LAZY},
 }
 """The handlers of the APIs that clients are served."""

@@ -92,6 +92,7 @@ def add_commands(commands: Commands) -> None:
         description=ACLS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    acls.set_defaults(run=run_acls)
     actions = acls.add_subparsers(dest="action", metavar="ACTION", required=True)
     operations = tuple(OPERATION_NAMES.values())
     add = add_cluster_action(actions, "add", "add rules", ADD_HELP)

@@ -93,6 +93,7 @@ def add_commands(commands: Commands) -> None:
         description=GROUPS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    groups.set_defaults(run=run_groups)
     actions = groups.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = add_cluster_action(actions, "list", "list the groups", LIST_HELP)
     listed.add_argument("--state", metavar="S", help="only those in this state, as in Stable")

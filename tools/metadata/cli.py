@@ -73,6 +73,7 @@ def add_commands(commands: Commands) -> None:
         description=METADATA_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    metadata.set_defaults(run=run_metadata)
     actions = metadata.add_subparsers(dest="action", metavar="ACTION", required=True)
     follow = add_action(actions, "follow", "print the state and each change", FOLLOW_HELP)
     follow.add_argument("address", type=address, metavar="HOST:PORT", help="a controller")

@@ -110,6 +110,7 @@ def add_commands(commands: Commands) -> None:
         description=TRANSACTIONS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    transactions.set_defaults(run=run_transactions)
     actions = transactions.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_list(add_cluster_action(actions, "list", "list the transactional ids", LIST_HELP))
     described = add_cluster_action(actions, "describe", "one transactional id", DESCRIBE_HELP)

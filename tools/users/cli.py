@@ -66,6 +66,7 @@ def add_commands(commands: Commands) -> None:
         description=USERS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    users.set_defaults(run=run_users)
     actions = users.add_subparsers(dest="action", metavar="ACTION", required=True)
     add = add_cluster_action(actions, "add", "make a user, or change the password", ADD_HELP)
     add.allow_abbrev = False  # --password is no --password-file
