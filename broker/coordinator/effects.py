@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from protocol.logdata.offsets import Record
 
@@ -31,13 +31,22 @@ class Append(NamedTuple):
 Effect = Reply | Append
 
 
+class TopicRights(NamedTuple):
+    """The topics that are there for a client of a broker with access rules. `generation` grows with
+    every change of the rules."""
+
+    generation: int
+    may_describe: Callable[[str], bool]
+
+
 class Caller(NamedTuple):
     """The sender of a request. `client_host` is "/" and the address, as Kafka stores it; `version`
-    is that of the request."""
+    is that of the request. Without `rights` every topic is there for it."""
 
     client_id: str
     client_host: str
     version: int
+    rights: TopicRights | None = None
 
 
 class ConsumerTimes(NamedTuple):

@@ -167,7 +167,12 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     64: (_cluster(Operation.ALTER),),
     65: (_each(Operation.DESCRIBE, _ID),),
     66: (_each(Operation.DESCRIBE, _ID, "without it an id is not there"),),
-    68: (_group(Operation.READ), _each(Operation.DESCRIBE, _TOPIC, "those of a subscription")),
+    68: (
+        _group(Operation.READ),
+        _each(
+            Operation.DESCRIBE, _TOPIC, "those of a subscription; an expression matches no other"
+        ),
+    ),
     69: (
         _each(Operation.DESCRIBE, _GROUP),
         _each(Operation.DESCRIBE, _TOPIC, "all that the members read"),

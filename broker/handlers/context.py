@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import logs
-from broker.coordinator.effects import Caller
+from broker.coordinator.effects import Caller, TopicRights
 from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
 from protocol.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Operation, ResourceType
@@ -244,7 +244,12 @@ class Context(Parts):
 
     def caller(self, request: Request) -> Caller:
         """The sender of this request, as groups keep it."""
-        return Caller(request.client_id or "", f"/{self.peer_host}", request.version)
+        authorizer, rights = self.authorizer, None
+        if authorizer is not None:
+            rights = TopicRights(
+                authorizer.generation, lambda topic: self.may_describe(topic, silent=True)
+            )
+        return Caller(request.client_id or "", f"/{self.peer_host}", request.version, rights)
 
     def client(self, request: Request) -> tuple[str, str]:
         """User and client id, for whom there are quotas."""

@@ -58,7 +58,8 @@ class ClassicProtocol:
         group = shard.state.groups.get(group_id)
         now_ms = runtime.now_ms()
         if isinstance(group, ConsumerGroup) and not group.is_empty():
-            response, records = classic_join(group, request, caller, runtime.topics, now_ms)
+            topics = runtime.topics.for_caller(caller)
+            response, records = classic_join(group, request, caller, topics, now_ms)
             if records:
                 runtime.store(shard, records)
             # It may have taken the place of the last member of the newer protocol, or been it.

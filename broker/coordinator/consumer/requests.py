@@ -62,7 +62,8 @@ class ConsumerProtocol:
         if isinstance(known, ClassicGroup):
             return shard, self._replace(shard, known, request, caller)
         group = known or ConsumerGroup(group_id, runtime.rules, self._new_member_id)
-        response, records = group.heartbeat(request, caller, runtime.topics, runtime.now_ms())
+        topics = runtime.topics.for_caller(caller)
+        response, records = group.heartbeat(request, caller, topics, runtime.now_ms())
         if records:
             shard.write_records(records)
             shard.state.groups[group_id] = group
@@ -101,7 +102,8 @@ class ConsumerProtocol:
             group, replaced = upgraded(
                 classic, runtime.rules, self._new_member_id, runtime.topics, now_ms
             )
-        response, records = group.heartbeat(request, caller, runtime.topics, now_ms)
+        topics = runtime.topics.for_caller(caller)
+        response, records = group.heartbeat(request, caller, topics, now_ms)
         shard.write_records([*replaced, *records])
         shard.state.groups[classic.group_id] = group
         runtime.replay(shard, records)

@@ -42,7 +42,8 @@ def subscriptions_after(
     gone: Iterable[MemberFacts] = (),
     come: MemberFacts | None = None,
 ) -> Subscriptions:
-    """The subscriptions of the group's members without `gone`, and with `come`.
+    """The subscriptions of the group's members without `gone`, and with `come`, for whom
+    expressions match the topics that are there for it. Without it they stand for what they matched.
 
     Raises INVALID_REGULAR_EXPRESSION if that of `come` is new and bad.
     """
@@ -54,7 +55,10 @@ def subscriptions_after(
         names.update(come.topic_names)
         regexes[come.regex] += 1
     used = sorted(regex for regex, count in regexes.items() if regex and count > 0)
-    resolved = _resolved(state, topics, used, "" if come is None else come.regex)
+    if come is None:
+        resolved = {regex: state.resolved[regex] for regex in used if regex in state.resolved}
+    else:
+        resolved = _resolved(state, topics, used, come.regex)
     subscribed = {name for name, count in names.items() if count > 0}.union(*resolved.values())
     metadata = {}
     for name in sorted(subscribed):
