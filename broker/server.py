@@ -547,6 +547,7 @@ async def _serve(
     *,
     as_json: bool,
 ) -> None:
+    gc.disable()
     running = await start(settings, loop, credentials=credentials)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -556,6 +557,7 @@ async def _serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     await stop.wait()
     await running.stop()
 

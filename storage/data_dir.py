@@ -44,7 +44,7 @@ from storage.reports import RecoveryReport
 from storage.segment import OPEN
 from storage.start_offsets import StartOffsets
 from storage.steps import AT_ONCE, run_here
-from storage.syncing import SyncFolder, one_by_one, take_all
+from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
 from storage.unavailable import unavailable_log
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ class DataDirectory:
         topic has had only since this start."""
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
         reports: list[RecoveryReport] = []
-        owner = self._owner(folder, topic) if found else Owner.TOPIC
+        is_named = found and topic_id_of(self._files, folder) == topic.topic_id
+        owner = self._owner(folder, topic) if found and not is_named else Owner.TOPIC
         if owner is Owner.OTHER and not made:
             return [self._withhold(folder, topic, number, settings, known)]
         if owner is Owner.DELETED:
@@ -208,8 +209,11 @@ class DataDirectory:
         if not found:
             self._files.make_dir(folder)
             steps += [SyncFolder(self._files, self.path)]
-        clean = known.clean is not None
-        steps += name_topic(self._files, folder, topic, reports, clean=clean)
+        if not is_named:
+            steps += name_topic(self._files, folder, topic, reports)
+        elif known.clean is None:
+            # If only the process died, it is here to be read and may not be on the disk.
+            steps.append(SyncFile(self._files, f"{folder}/{PARTITION_METADATA}"))
         log, more = open_log(
             self._files,
             folder,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IOV_MAX = 1024
+SMALL_FILE_BYTES, READ_BYTES = 1 << 16, 1 << 20
 """Buffers the kernel takes in one call; Linux's limit."""
 
 
@@ -420,9 +421,18 @@ class DiskFilesystem:
             os.close(descriptor)
 
     def read_bytes(self, path: str) -> bytes:
+        # A file object costs as much as the rest, and a start reads 40,000 files of 10,000 logs.
         descriptor = _opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read()
+        try:
+            data = os.read(descriptor, SMALL_FILE_BYTES)
+            if len(data) < SMALL_FILE_BYTES:
+                return data
+            parts = [data]
+            while data := os.read(descriptor, READ_BYTES):
+                parts.append(data)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         write_atomic(self, path, data)

@@ -101,19 +101,16 @@ def new_log(
 
 
 def name_topic(
-    files: Filesystem, folder: str, topic: Topic, reports: list[RecoveryReport], *, clean: bool
+    files: Filesystem, folder: str, topic: Topic, reports: list[RecoveryReport]
 ) -> list[SyncStep]:
-    """Write `partition.metadata` where it is missing or damaged; returns what to sync.
+    """Write the `partition.metadata` that is missing or damaged; returns what to sync.
 
     It reaches the disk with the first batch at the latest. Without it Kafka would not take
-    the folder for a partition; we make it again. `clean` is whether the last stop was.
+    the folder for a partition; we make it again.
     """
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         found = decode_partition_metadata(files.read_bytes(path), path)
-        if found == topic.topic_id:
-            # If only the process died, it is here to be read and may not be on the disk.
-            return [] if clean else [SyncFile(files, path)]
         reason = (
             f"{PARTITION_METADATA} says topic id {uuid_text(found)}, which no topic has, for "
             f"{uuid_text(topic.topic_id)}: it is damaged; written again"

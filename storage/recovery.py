@@ -23,6 +23,7 @@ from storage.layout import (
     LARGEST_OFFSET,
     LEADER_EPOCHS,
     LOG,
+    OFFSET_DIGITS,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     TIME_INDEX,
@@ -192,15 +193,19 @@ class Opening:
 
     def _find_segments(self, names: list[str]) -> None:
         bases = {base for name in names if (base := offset_of(name, LOG)) is not None}
+        with_aborted = set()
         for name in names:
-            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
-                base = offset_of(name, suffix)
-                if base is not None and base not in bases:
-                    self.files.remove(f"{self.folder}/{name}")
+            suffix = name[OFFSET_DIGITS:]
+            if suffix not in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                continue
+            base = offset_of(name, suffix)
+            if base is not None and base not in bases:
+                self.files.remove(f"{self.folder}/{name}")
+            elif suffix == TRANSACTION_INDEX:
+                with_aborted.add(base)
         self.segments = [self._segment(base) for base in sorted(bases)]
-        present = set(names)
         for segment in self.segments:
-            if file_name(segment.base_offset, TRANSACTION_INDEX) not in present:
+            if segment.base_offset not in with_aborted:
                 segment.aborted = NOTHING
 
     def _create_first(self) -> None:
