@@ -22,6 +22,11 @@ class BadToken(Exception):
     it."""
 
 
+class ComeAgain(BadToken):
+    """A token that may be right another time: the connection ends without an answer, so that the
+    client does not give up."""
+
+
 class Challenge(NamedTuple):
     """The client's next token is wanted."""
 
@@ -30,9 +35,9 @@ class Challenge(NamedTuple):
 
 class Done(NamedTuple):
     """The client is known. `expires_ms`, in ms since 1970, is when its credential ends; None is
-    never."""
+    never. A token that is None is not sent where tokens have no header."""
 
-    token: bytes
+    token: bytes | None
     principal: Principal
     expires_ms: int | None = None
 
