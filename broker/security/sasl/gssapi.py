@@ -72,9 +72,11 @@ class GssapiExchange:
         if self._token_count > TOKENS_MAX:
             raise BadToken(f"no context of GSSAPI after {TOKENS_MAX} tokens")
         answer = context.accept(token)
-        if context.established and not answer:
-            return self._offer()
-        return Challenge(answer or b"")
+        if answer:
+            return Challenge(answer)
+        if not context.established:  # MIT's library says so of a token that is none of Kerberos
+            raise BadToken("a token of GSSAPI that no other can follow")
+        return self._offer()
 
     def _offer(self) -> Challenge:
         self._offered = True

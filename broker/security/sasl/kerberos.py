@@ -111,8 +111,10 @@ class Context:
         return wrapped
 
     def unwrap(self, token: bytes) -> bytes:
+        # The library moves the bytes that it is given about.
+        own = bytes(bytearray(token))
         try:
-            message: bytes = self._raw.unwrap(self._context, token).message
+            message: bytes = self._raw.unwrap(self._context, own).message
         except self._error as error:
             raise self._bad("a wrapped message is not what it was", error) from None
         return message
