@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -56,7 +56,7 @@ def is_served(client: WireClient) -> bool:
     return bool(client.call(MetadataRequest(topics=[]), 9).brokers)
 
 
-def log_in(client: WireClient, who: GssapiClient, choice: bytes = CHOICE) -> object:
+def log_in(client: WireClient, who: GssapiClient, choice: bytes = CHOICE) -> Any:
     """The answer to the last token, which is the choice of a layer."""
     proof = authenticate(client, who.first())
     assert proof.error_code == 0

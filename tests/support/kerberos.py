@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -197,7 +197,7 @@ class GssapiClient:
     def __init__(self, tickets: Path, service: str = f"kafka@{HOST}") -> None:
         import gssapi
 
-        store = {"ccache": f"FILE:{tickets}"}
+        store: Any = {"ccache": f"FILE:{tickets}"}
         self._context = gssapi.SecurityContext(
             name=gssapi.Name(service, gssapi.NameType.hostbased_service),
             creds=gssapi.Credentials(usage="initiate", store=store),
@@ -216,11 +216,13 @@ class GssapiClient:
 
     def offered(self, offer: bytes) -> bytes:
         """What the broker has wrapped."""
-        return self._context.unwrap(offer).message
+        message: bytes = self._context.unwrap(offer).message
+        return message
 
     def wrapped(self, choice: bytes, *, encrypted: bool = False) -> bytes:
         """A mask of layers, a size in three bytes, and as whom to act."""
-        return self._context.wrap(choice, encrypted).message
+        message: bytes = self._context.wrap(choice, encrypted).message
+        return message
 
 
 class KerberosBroker(SecuredBroker):

@@ -33,7 +33,6 @@ TOKENS_MAX = 4
 class SecurityContext(Protocol):
     """The broker's side of a security context of GSSAPI. Its methods raise BadToken."""
 
-    @property
     def established(self) -> bool: ...
     @property
     def initiator(self) -> str:
@@ -64,7 +63,7 @@ class GssapiExchange:
         context = self._context
         if self._offered:
             return self._chosen(context.unwrap(token))
-        if context.established:
+        if context.established():
             if token:
                 raise BadToken("a token of GSSAPI where the client has to wait for the layers")
             return self._offer()
@@ -74,7 +73,7 @@ class GssapiExchange:
         answer = context.accept(token)
         if answer:
             return Challenge(answer)
-        if not context.established:  # MIT's library says so of a token that is none of Kerberos
+        if not context.established():  # MIT's library says so of a token that is none of Kerberos
             raise BadToken("a token of GSSAPI that no other can follow")
         return self._offer()
 

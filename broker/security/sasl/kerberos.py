@@ -81,7 +81,10 @@ class Context:
         self._credentials = credentials
         self._context: Any = None
         self._name: Any = None
-        self.established = False
+        self._established = False
+
+    def established(self) -> bool:
+        return self._established
 
     @property
     def initiator(self) -> str:
@@ -99,7 +102,7 @@ class Context:
         except self._error as error:
             raise self._bad("a ticket is not accepted", error) from None
         self._context, self._name = found.context, found.initiator_name
-        self.established = not found.more_steps
+        self._established = not found.more_steps
         answer: bytes | None = found.token
         return answer
 

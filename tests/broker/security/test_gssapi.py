@@ -21,7 +21,6 @@ class FakeContext:
         self.answer = answer
         self.initiator = "alice@EXAMPLE.COM"
 
-    @property
     def established(self) -> bool:
         return self.left == 0
 
