@@ -270,7 +270,7 @@ class SecureConnection(Connection):
         try:
             return self._taken(authentication.step(token), raw=raw)
         except AuthenticationFailed as failed:
-            return self._failed(failed, _said(failed, raw=raw))
+            return self._failed(failed, None if raw else _refusal(failed.code, str(failed)))
 
     def _step_on_worker(self, later: Later, token: bytes, *, raw: bool) -> None:
         authentication = self._authentication
@@ -290,7 +290,8 @@ class SecureConnection(Connection):
                     raise answer
                 later.answer(self._taken(answer, raw=raw))
             except AuthenticationFailed as failed:
-                self._fail_later(later, failed, _said(failed, raw=raw))
+                answered = None if raw else _refusal(failed.code, str(failed))
+                self._fail_later(later, failed, answered)
 
         self._secure.worker.run(step, done)
 
@@ -378,11 +379,6 @@ def _hand_over(transport: asyncio.Transport, data: bytes) -> None:
     protocol = cast("asyncio.BufferedProtocol", transport.get_protocol())
     memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
     protocol.buffer_updated(len(data))
-
-
-def _said(failed: AuthenticationFailed, *, raw: bool) -> SaslAuthenticateResponse | None:
-    """The answer to a token that ends it, None if there is none."""
-    return None if raw or not failed.answered else _refusal(failed.code, str(failed))
 
 
 def _refusal(code: ErrorCode, text: str) -> SaslAuthenticateResponse:

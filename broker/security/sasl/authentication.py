@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.security.sasl.mechanism import BadToken, Challenge, ComeAgain, Done, Refused
+from broker.security.sasl.mechanism import BadToken, Challenge, Done, Refused
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,18 +36,15 @@ class State(Enum):
 
 
 class AuthenticationFailed(Exception):
-    """The connection is to be closed, after an answer of this code and text if it is `answered`.
+    """The connection is to be closed, after an answer of this code and text.
 
     `cause` is for our log, and has nothing secret.
     """
 
-    def __init__(
-        self, code: ErrorCode, text: str, cause: str = "", *, answered: bool = True
-    ) -> None:
+    def __init__(self, code: ErrorCode, text: str, cause: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.cause = cause or text
-        self.answered = answered
 
 
 class Session(NamedTuple):
@@ -141,7 +138,6 @@ class Authentication:
                 f"Authentication failed during {what} due to invalid credentials with SASL "
                 f"mechanism {self.mechanism.name}",
                 str(bad),
-                answered=not isinstance(bad, ComeAgain),
             ) from None
 
     def take(self, answer: Challenge | Done, now_ms: int) -> Challenge | Session:

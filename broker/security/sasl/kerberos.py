@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.security.sasl.gssapi import GssapiExchange
-from broker.security.sasl.mechanism import BadToken, ComeAgain
+from broker.security.sasl.mechanism import BadToken
 from config.jaas import kerberos_keytab
 from config.kerberos_rules import parse_kerberos_rules
 from config.keystores import KeystoreError, require_private
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from config.listener_security import ListenerSecurity
 
 WHY_MAX_CHARACTERS = 200
-KRB5_ERRORS = -1765328384
-"""The first number of MIT's table of the errors of RFC 4120, 7.5.9."""
-COME_AGAIN = {(KRB5_ERRORS + number) & 0xFFFFFFFF for number in (21, 33, 34)}
-"""Tickets that are not valid yet, and repeated authenticators. As in Kafka a client is not told
-that its credentials are wrong then."""
 
 
 def exchanges(security: ListenerSecurity) -> Callable[[], GssapiExchange]:
@@ -100,7 +95,7 @@ class Context:
         try:
             found = self._raw.accept_sec_context(token, self._credentials, self._context)
         except self._error as error:
-            raise self._bad("a ticket is not accepted", error) from None
+            raise BadToken(f"a ticket is not accepted: {_why(error)}") from None
         self._context, self._name = found.context, found.initiator_name
         self._established = not found.more_steps
         answer: bytes | None = found.token
@@ -110,7 +105,7 @@ class Context:
         try:
             wrapped: bytes = self._raw.wrap(self._context, data, False).message
         except self._error as error:
-            raise self._bad("no message can be wrapped", error) from None
+            raise BadToken(f"no message can be wrapped: {_why(error)}") from None
         return wrapped
 
     def unwrap(self, token: bytes) -> bytes:
@@ -119,12 +114,8 @@ class Context:
         try:
             message: bytes = self._raw.unwrap(self._context, own).message
         except self._error as error:
-            raise self._bad("a wrapped message is not what it was", error) from None
+            raise BadToken(f"a wrapped message is not what it was: {_why(error)}") from None
         return message
-
-    def _bad(self, what: str, error: Any) -> BadToken:
-        kind = ComeAgain if error.min_code in COME_AGAIN else BadToken
-        return kind(f"{what}: {_why(error)}")
 
 
 def _why(error: Any) -> str:

@@ -22,11 +22,6 @@ class BadToken(Exception):
     it."""
 
 
-class ComeAgain(BadToken):
-    """A token that may be right another time: the connection ends without an answer, so that the
-    client does not give up."""
-
-
 class Challenge(NamedTuple):
     """The client's next token is wanted."""
 
