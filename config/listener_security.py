@@ -183,10 +183,9 @@ class ListenerSecurity(Settings):
         "sasl.kerberos.principal.to.local.rules",
         names,
         ("DEFAULT",),
-        "How a Kerberos principal becomes the name of a user: rules as "
-        "`RULE:[N:FORMAT](PATTERN)s/FROM/TO/g/L`, separated by commas; the first that gives a name "
-        "holds. DEFAULT is the first part of principals of the realm of krb5.conf. Whom no rule is "
-        "for is refused.",
+        "How a Kerberos principal becomes the name of a user: rules in Kafka's grammar (`RULE:...` "
+        "or `DEFAULT`), separated by commas; the first that gives a name holds. DEFAULT is the "
+        "first part of principals of krb5.conf's default realm. Whom no rule is for is refused.",
         since="0.9.0",
         dynamic=True,
     )

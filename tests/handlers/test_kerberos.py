@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
-from tests.support.kerberos import GssapiClient, KerberosBroker, Realm, realm_with_broker
-from tests.support.secured import USERS, authenticate, recv_token, send_token, shake
+from tests.support.broker_changes import SET, alter, delete_all, set_all
+from tests.support.caller import Caller
+from tests.support.kerberos import (
+    GssapiClient,
+    KerberosBroker,
+    Realm,
+    kerberos_settings,
+    realm_with_broker,
+)
+from tests.support.secured import (
+    USERS,
+    SecuredBroker,
+    authenticate,
+    recv_token,
+    send_token,
+    shake,
+)
+from tests.support.server_process import ServerFailed
 from tests.support.wire_client import ConnectionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.wire_client import WireClient
 
@@ -247,6 +264,54 @@ def test_the_name_of_a_principal_is_made_by_the_rules(site: Site) -> None:
         assert answer.error_message.endswith("from User.WEB-LOCALHOST: User.alice")
 
 
+def test_rules_change_at_run_time(site: Site) -> None:
+    name = "listener.name.sasl_ssl.gssapi.sasl.kerberos.principal.to.local.rules"
+    with Caller(site.broker.host, site.broker.ports["PLAINTEXT"]) as administrator:
+        set_all(administrator, {name: "RULE:[1:new-$1]"})
+        try:
+            with site.broker.connect("SASL_SSL") as client:
+                shake(client, "GSSAPI")
+                log_in(client, GssapiClient(site.alice))
+                shake(client, "GSSAPI")
+                bob = GssapiClient(site.realm.kinit("bob", USERS["bob"]))
+                assert log_in(client, bob).error_message.endswith("User.new-alice: User.new-bob")
+        finally:
+            delete_all(administrator, name)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("sasl.kerberos.principal.to.local.rules", "RULE:[1:$2]", r"\$0 to \$1 in the format"),
+        (
+            "sasl.jaas.config",
+            kerberos_settings(Path("/nowhere"))["listener.name.sasl_ssl.gssapi.sasl.jaas.config"],
+            "/nowhere can't be read",
+        ),
+    ],
+)
+def test_what_can_not_be_served_is_refused_at_run_time(
+    site: Site, key: str, value: str, reason: str
+) -> None:
+    with Caller(site.broker.host, site.broker.ports["PLAINTEXT"]) as administrator:
+        answer = alter(administrator, (f"listener.name.sasl_ssl.gssapi.{key}", SET, value))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert re.search(reason, answer.error_message)
+
+
+def test_a_start_without_the_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gssapi.py").write_text("raise ImportError('it is hidden')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = kerberos_settings(tmp_path / "keytab")
+    with (
+        pytest.raises(ServerFailed, match=r"GSSAPI needs pip install triglot\[kerberos\]"),
+        SecuredBroker(tmp_path, settings),
+    ):
+        pass
+
+
 def spoiled(token: bytes) -> bytes:
     at = len(token) // 2
     return token[:at] + bytes((token[at] ^ 1,)) + token[at + 1 :]
@@ -275,8 +340,6 @@ def test_a_spoiled_first_token_without_a_handshake_ends_the_connection(
 
 
 def test_a_token_is_no_first_frame_where_gssapi_is_not_enabled(site: Site, tmp_path: Path) -> None:
-    from tests.support.secured import SecuredBroker
-
     with SecuredBroker(tmp_path) as broker, broker.connect("SASL_PLAINTEXT") as client:
         with pytest.raises(ConnectionClosed):
             send_token(client, GssapiClient(site.alice).first())

@@ -8,6 +8,7 @@ tickets' authenticators (by default in a file in /var/tmp), so that none is take
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from broker.security.sasl.gssapi import GssapiExchange
@@ -41,10 +42,10 @@ class Service:
         self._gssapi = gssapi = _package()
         try:
             require_private(path, "keys of Kerberos")
-            with open(path, "rb"):  # noqa: PTH123 - MIT's library would not say why it can't
-                pass
         except OSError as error:
             raise KeystoreError(f"{path} can't be read: {error.strerror or error}") from None
+        if not os.access(path, os.R_OK):
+            raise KeystoreError(f"{path} can't be read by the user that the broker runs as")
         kerberos = gssapi.MechType.kerberos
         try:
             name = gssapi.raw.import_name(principal.encode(), gssapi.NameType.kerberos_principal)
