@@ -70,7 +70,7 @@ def require() -> None:
     try:
         import gssapi  # noqa: F401
     except ImportError:
-        missing.append("the package gssapi (requirements-kerberos.lock)")
+        missing.append("package gssapi (requirements-kerberos.lock)")
     if not missing:
         return
     reason = f"there is no {', no '.join(missing)}"
