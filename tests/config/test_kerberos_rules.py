@@ -28,6 +28,8 @@ def name(principal: str, *rules: str) -> str | None:
         ("Alice@EXAMPLE.COM", ["RULE:[1:$1](.*)s/l/L/U"], "ALICE"),
         ("banana@EXAMPLE.COM", ["RULE:[1:$1]s/a/o/"], "bonana"),
         ("banana@EXAMPLE.COM", ["RULE:[1:$1]s/a/o/g"], "bonono"),
+        ("bob@OTHER.COM", ["DEFAULT", "RULE:[1:$1@$0]s/@OTHER.COM$/-other/"], "bob-other"),
+        ("bob@THIRD.COM", ["DEFAULT", "RULE:[1:$1@$0]s/@OTHER.COM$/-other/"], None),
         ("banana@EXAMPLE.COM", ["RULE:[1:$1](b)", "RULE:[1:x-$1]"], "x-banana"),
         ("kafka/h1@EXAMPLE.COM", ["RULE:[1:$1]", "RULE:[2:$1-$2]"], "kafka-h1"),
         ("kafka/h1@EXAMPLE.COM", ["RULE:[2:$1]s/kafka/\\$1/"], "$1"),
