@@ -6,7 +6,7 @@ is the service that was asked for; of the layers of security it offers, none is 
 
 from __future__ import annotations
 
-import os
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from client.errors import Refused, WrongUse
@@ -45,8 +45,9 @@ class Gssapi:
             kind = self._gssapi.NameType.kerberos_principal
             name = raw.import_name(security.user.encode(), kind)
         if security.keytab_path:
-            # Tickets are kept for this authentication alone.
-            store[b"ccache"] = b"MEMORY:" + os.urandom(12).hex().encode()
+            # One cache of this process for each key, which the library renews: such caches stay.
+            which = f"{security.keytab_path}\0{security.user}".encode()
+            store[b"ccache"] = b"MEMORY:" + hashlib.sha256(which).hexdigest().encode()
             store[b"client_keytab"] = b"FILE:" + security.keytab_path.encode()
         elif security.ticket_cache:
             store[b"ccache"] = security.ticket_cache.encode()

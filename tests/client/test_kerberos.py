@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +74,18 @@ def test_a_ticket_and_a_key_do(site: Site, options: object, protocol: str) -> No
     assert callable(options)
     with connect(site, properties(site, protocol, options(site))) as connection:
         assert is_served(connection)
+
+
+def test_a_key_is_used_again_when_its_ticket_ends_and_not_before(site: Site) -> None:
+    site.realm.add("program", password="program")
+    keytab = site.realm.keytab("program", "program")
+    login = f'useKeyTab=true keyTab="{keytab}" principal="program@{REALM}"'
+    log = site.realm.folder / "kdc.log"
+    for _ in range(3):
+        with connect(site, properties(site, "SASL_PLAINTEXT", login)) as connection:
+            assert is_served(connection)
+    given = re.findall(rf"AS_REQ.*ISSUE.* program@{REALM} for krbtgt", log.read_text())
+    assert len(given) == 1
 
 
 def test_without_a_login_module_it_is_the_ticket_of_kinit(
