@@ -28,6 +28,8 @@ class Connection(Protocol):
 
     @property
     def address(self) -> str: ...
+    @property
+    def host(self) -> str: ...
     def offers(self, message: type[Message]) -> bool: ...
     def call(self, request: Message, response: type[T], *, newest: int | None = None) -> T: ...
     def close(self) -> None: ...
@@ -38,14 +40,14 @@ REAUTHENTICATE_AT = 0.85
 
 
 def authenticate(
-    connection: Connection, security: ClientSecurity, raw: Callable[[bytes], bytes]
+    connection: Connection, security: ClientSecurity, raw: Callable[..., bytes]
 ) -> float | None:
     """Authenticate, and return after how many seconds it has to be done again; None is never.
 
-    `raw` sends a token as a bare frame, and returns the one that answers it. Raises Refused,
-    WrongUse, ConnectionLost.
+    `raw` sends a token as a bare frame, and returns the one that answers it; with `answered=False`
+    there is none. Raises Refused, WrongUse, ConnectionLost.
     """
-    exchange = start(security)
+    exchange = start(security, connection.host)
     in_messages = connection.offers(SaslAuthenticateRequest)
     _shake(connection, security, 1 if in_messages else 0)
     token: bytes | None = exchange.first()
@@ -60,7 +62,7 @@ def authenticate(
             said_back, lasts_ms = bytes(answer.auth_bytes), answer.session_lifetime_ms
         else:
             try:
-                said_back = raw(token)
+                said_back = raw(token, answered=not exchange.is_last)
             except ConnectionLost:
                 raise _refused(connection, security, "it closed the connection") from None
         try:
@@ -98,6 +100,8 @@ def _refused(connection: Connection, security: ClientSecurity, why: str) -> Refu
     connection.close()
     who = f"user '{security.user}'" if security.user else "the token"
     key = "sasl.jaas.config" if security.user else security.token_path
+    if security.mechanism == "GSSAPI" and not security.user:
+        who, key = "the ticket", "kinit"
     return Refused(
         f"{connection.address} refuses {who} by {security.mechanism}: {why} ({key})",
         ErrorCode.SASL_AUTHENTICATION_FAILED,

@@ -120,6 +120,11 @@ class Connection:
             raise
 
     @property
+    def host(self) -> str:
+        """The broker's, as it was dialled."""
+        return self._where[0]
+
+    @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """Of each API that the broker speaks, the oldest and newest version."""
         return self._talk.versions
@@ -256,11 +261,13 @@ class Connection:
         again_s = authenticate(self, self._security, self._raw)
         self._authenticate_at = None if again_s is None else began + again_s
 
-    def _raw(self, token: bytes) -> bytes:
-        """A token as a frame of its own, and the frame that answers it."""
+    def _raw(self, token: bytes, *, answered: bool = True) -> bytes:
+        """A token as a frame of its own, and the frame that answers it, if one does."""
         try:
             self._expect_within(self._timeout_s)
             self._socket.sendall(len(token).to_bytes(LENGTH_BYTES) + token)
+            if not answered:
+                return b""
             deadline = time.monotonic() + self._timeout_s
             size = int.from_bytes(self._bytes(LENGTH_BYTES, deadline), signed=True)
             if not 0 <= size <= TOKEN_MAX_BYTES:

@@ -1,6 +1,6 @@
 """The client's side of SASL mechanisms: messages in, messages out, without the connection.
 
-exchange = start(security)
+exchange = start(security, host)
 token = exchange.first()
 while token is not None:
     token = exchange.next(answer_of_the_broker_to(token))
@@ -35,6 +35,11 @@ _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d
 class Exchange(Protocol):
     """One authentication."""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the broker answers the latest message with nothing, which older ones do not
+        send."""
+
     def first(self) -> bytes:
         """The first message."""
 
@@ -43,8 +48,13 @@ class Exchange(Protocol):
         that of a broker that knows us."""
 
 
-def start(security: ClientSecurity) -> Exchange:
-    """Raises WrongUse where there is no token."""
+def start(security: ClientSecurity, host: str) -> Exchange:
+    """With the broker on a host, as it is dialled. Raises WrongUse where there is no token, or no
+    ticket."""
+    if security.mechanism == "GSSAPI":
+        from client.kerberos import Gssapi
+
+        return Gssapi(security, host)
     if security.mechanism == "PLAIN":
         return Plain(security.user, security.password)
     if security.mechanism == "OAUTHBEARER":
@@ -54,6 +64,8 @@ def start(security: ClientSecurity) -> Exchange:
 
 class Plain:
     """PLAIN (RFC 4616)."""
+
+    is_last = False
 
     def __init__(self, user: str, password: str) -> None:
         self._message = f"\0{user}\0{password}".encode()
@@ -68,6 +80,8 @@ class Plain:
 class OAuthBearer:
     """OAUTHBEARER (RFC 7628). A broker that refuses a token says why, and waits for a byte."""
 
+    is_last = False
+
     def __init__(self, token: str) -> None:
         self._token = token
 
@@ -80,6 +94,8 @@ class OAuthBearer:
 
 class Scram:
     """SCRAM (RFC 5802) without channel binding. The broker proves that it knows the password."""
+
+    is_last = False
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from client.errors import WrongUse
 from config.errors import ConfigError, nearest_of
-from config.jaas import parse_login_module
+from config.jaas import KRB5_LOGIN_MODULE, kerberos_options, keytab_path, parse_login_module
+from config.keystores import KeystoreError, require_private
 from config.listeners import PROTOCOLS
 from config.properties import parse_properties
 
@@ -25,14 +26,16 @@ MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": KRB5_LOGIN_MODULE,
 }
 """The login module of each mechanism that is spoken here."""
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+SERVICE_NAME = "sasl.kerberos.service.name"
 FILE_MAX_BYTES = 1 << 20
 
 KEYS = frozenset({
-    "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL,
+    "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL, SERVICE_NAME,
     "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
     "ssl.truststore.certificates", "ssl.keystore.type", "ssl.keystore.location",
     "ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain",
@@ -71,6 +74,13 @@ class ClientSecurity:
     password: str = ""
     token_path: str = ""
     """The file with the token of OAUTHBEARER, read at each authentication."""
+    kerberos_service: str = ""
+    """The broker's principal before its host. `user` is our own with GSSAPI, "" for that of the
+    tickets."""
+    keytab_path: str = ""
+    """The file with our key in Kerberos."""
+    ticket_cache: str = ""
+    """Where kinit has left the ticket, "" for Kerberos' own choice."""
     ssl_truststore_type: str = "JKS"
     ssl_truststore_location: str | None = None
     ssl_truststore_password: str | None = None
@@ -149,11 +159,16 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
     if protocol not in PROTOCOLS:
         raise WrongUse(f"{at}security.protocol is {protocol}, wanted {', '.join(PROTOCOLS)}")
     mechanism = user = password = token_path = ""
+    service = keytab = tickets = ""
     if protocol.startswith("SASL_"):
         mechanism = texts.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in MODULES:
             raise WrongUse(f"{at}sasl.mechanism is {mechanism}, wanted {', '.join(MODULES)}")
-        user, password = _login(at, mechanism, texts.get("sasl.jaas.config"))
+        jaas = texts.get("sasl.jaas.config")
+        if mechanism == "GSSAPI":
+            service, user, keytab, tickets = _kerberos(at, jaas, texts.get(SERVICE_NAME, ""))
+        else:
+            user, password = _login(at, mechanism, jaas)
         if mechanism == "OAUTHBEARER":
             token_path = _token_path(at, texts.get(TOKEN_URL, ""))
     versions = _names(texts.get("ssl.enabled.protocols", "")) or ("TLSv1.2", "TLSv1.3")
@@ -166,6 +181,9 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         user=user,
         password=password,
         token_path=token_path,
+        kerberos_service=service,
+        keytab_path=keytab,
+        ticket_cache=tickets,
         ssl_truststore_type=texts.get("ssl.truststore.type", "JKS"),
         ssl_truststore_location=texts.get("ssl.truststore.location") or None,
         ssl_truststore_password=texts.get("ssl.truststore.password"),
@@ -210,6 +228,35 @@ def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str]:
         missing = "password" if user else "username"
         raise WrongUse(f"{at}sasl.jaas.config has no {missing}, as in {example}")
     return user, password
+
+
+def _kerberos(at: str, jaas: str | None, service: str) -> tuple[str, str, str, str]:
+    """The broker's service, our principal, its keytab, and the cache of tickets. As with kinit, no
+    login module means the tickets that are there."""
+    try:
+        options = kerberos_options(jaas) if jaas is not None else {}
+    except ValueError as error:
+        raise WrongUse(f"{at}sasl.jaas.config lacks {error}") from None
+    in_jaas = options.get("serviceName", "")
+    if service and in_jaas and service != in_jaas:
+        raise WrongUse(
+            f"{at}{SERVICE_NAME} is {service}, and serviceName in sasl.jaas.config another"
+        )
+    service = service or in_jaas
+    if not service:
+        raise WrongUse(f"{at}{SERVICE_NAME} is wanted for GSSAPI: what the broker is, as in kafka")
+    user, keytab = options.get("principal", ""), ""
+    if options.get("useKeyTab", "").lower() == "true":
+        keytab = keytab_path(options)
+        if not (keytab and user):
+            raise WrongUse(f"{at}sasl.jaas.config with useKeyTab lacks keyTab or principal")
+        try:
+            require_private(keytab, "keys of Kerberos")
+        except OSError as error:
+            raise WrongUse(f"{at}{keytab} can't be read: {error.strerror or error}") from None
+        except KeystoreError as error:
+            raise WrongUse(f"{at}{error}") from None
+    return service, user, keytab, options.get("ticketCache", "") if not keytab else ""
 
 
 def _token_path(at: str, url: str) -> str:

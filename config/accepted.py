@@ -34,8 +34,6 @@ CHANGED_AT_RUN_TIME = frozenset(
         "remote.log.manager.fetch.max.bytes.per.second",
         "sasl.kerberos.kinit.cmd",
         "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.principal.to.local.rules",
-        "sasl.kerberos.service.name",
         "sasl.kerberos.ticket.renew.jitter",
         "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.refresh.buffer.seconds",

@@ -6,7 +6,7 @@ Those with an effect are in config.listener_security.
 from __future__ import annotations
 
 from config.declare import Key, accepted, at_least
-from config.kinds import boolean, class_name, double, int16, int32, int64, names, password, string
+from config.kinds import boolean, class_name, double, int16, int32, int64, password, string
 
 SECURITY_KEYS: list[Key] = [
     *accepted(
@@ -30,8 +30,6 @@ SECURITY_KEYS: list[Key] = [
             ("sasl.client.callback.handler.class", class_name, None),
             ("sasl.kerberos.kinit.cmd", string, "/usr/bin/kinit"),
             ("sasl.kerberos.min.time.before.relogin", int64, 60_000),
-            ("sasl.kerberos.principal.to.local.rules", names, ("DEFAULT",)),
-            ("sasl.kerberos.service.name", string, None),
             ("sasl.kerberos.ticket.renew.jitter", double, 0.05),
             ("sasl.kerberos.ticket.renew.window.factor", double, 0.8),
             ("sasl.login.callback.handler.class", class_name, None),

@@ -13,6 +13,7 @@ import re
 from typing import NamedTuple
 
 PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+KRB5_LOGIN_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 USER_PREFIX = "user_"
 """How the options of PlainLoginModule begin that hold the passwords of users."""
 
@@ -64,6 +65,41 @@ def plain_users(text: str) -> dict[str, str]:
         for name, password in module.options.items()
         if name.startswith(USER_PREFIX) and name != USER_PREFIX
     }
+
+
+class Keytab(NamedTuple):
+    """A file with the keys of a Kerberos principal."""
+
+    path: str
+    principal: str
+    service: str | None
+    """The option serviceName, which can stand for sasl.kerberos.service.name."""
+
+
+def kerberos_keytab(text: str) -> Keytab:
+    """What the text of a Krb5LoginModule of a broker says. Raises ValueError."""
+    options = kerberos_options(text)
+    for name in ("useKeyTab", "storeKey"):
+        if options.get(name, "").lower() != "true":
+            raise ValueError(f"{name}=true: a broker has its keys in a file (JAAS)")
+    path, principal = keytab_path(options), options.get("principal", "")
+    if not path or not principal:
+        missing = 'principal="kafka/HOST@REALM"' if path else 'keyTab="/path/to/kafka.keytab"'
+        raise ValueError(f"{missing} (JAAS)")
+    return Keytab(path, principal, options.get("serviceName"))
+
+
+def kerberos_options(text: str) -> dict[str, str]:
+    """The options of a Krb5LoginModule. Raises ValueError."""
+    module = parse_login_module(text)
+    if module.name != KRB5_LOGIN_MODULE:
+        raise ValueError(f"{KRB5_LOGIN_MODULE} for the mechanism GSSAPI")
+    return module.options
+
+
+def keytab_path(options: dict[str, str]) -> str:
+    """The option keyTab as a path, "" without one."""
+    return options.get("keyTab", "").removeprefix("FILE:")
 
 
 def _words(text: str) -> list[tuple[str, str]]:

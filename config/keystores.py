@@ -87,7 +87,7 @@ def read_private_key(files: Files, security: Stores) -> PrivateKey:
         pem = f"{(key or '').strip()}\n{(chain or '').strip()}\n".encode()
         return PrivateKey(_with_lines(pem), security.ssl_key_password, "ssl.keystore.key")
     data = _read(files, path)
-    _require_private(path)
+    require_private(path, "a private key")
     if data[:1] == DER_SEQUENCE:
         return PrivateKey(_key_of_pkcs12(path, data, security.ssl_keystore_password), None, path)
     password = security.ssl_key_password or security.ssl_keystore_password
@@ -119,10 +119,12 @@ def _read(files: Files, path: str) -> bytes:
         raise KeystoreError(f"{path} can't be read: {error.strerror or error}") from None
 
 
-def _require_private(path: str) -> None:
+def require_private(path: str, content: str) -> None:
+    """Raises KeystoreError, which says what it has, if every user of this machine can read or write
+    the file."""
     if os.stat(path).st_mode & (stat.S_IROTH | stat.S_IWOTH):  # noqa: PTH116 - as above
         raise KeystoreError(
-            f"{path} has a private key and can be read or written by every user of this machine; "
+            f"{path} has {content} and can be read or written by every user of this machine; "
             f"chmod o-rwx {path}"
         )
 

@@ -153,7 +153,8 @@ class ListenerSecurity(Settings):
         "sasl.enabled.mechanisms",
         names,
         ("GSSAPI",),
-        "The mechanisms by which clients may authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        "The mechanisms by which clients may authenticate: GSSAPI, PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512.",
         since="0.10.0",
         dynamic=True,
     )
@@ -163,9 +164,29 @@ class ListenerSecurity(Settings):
         None,
         "The login module of a mechanism and its options, in the format of JAAS; of PLAIN, the "
         "users "
-        'with their passwords (`user_alice="..."`). To be given for the mechanism of a listener: '
+        'with their passwords (`user_alice="..."`); of GSSAPI, the broker\'s `principal` and the '
+        "`keyTab` with its keys. To be given for the mechanism of a listener: "
         "listener.name.NAME.plain.sasl.jaas.config.",
         since="0.10.2",
+        dynamic=True,
+    )
+    sasl_kerberos_service_name: str | None = key(
+        "sasl.kerberos.service.name",
+        string,
+        None,
+        "The first part of the broker's Kerberos principal, by which clients find it. The "
+        "principal of sasl.jaas.config is what counts: given here as well, it has to be the same.",
+        since="0.9.0",
+        dynamic=True,
+    )
+    sasl_kerberos_principal_to_local_rules: tuple[str, ...] = key(
+        "sasl.kerberos.principal.to.local.rules",
+        names,
+        ("DEFAULT",),
+        "How a Kerberos principal becomes the name of a user: rules in Kafka's grammar (`RULE:...` "
+        "or `DEFAULT`), separated by commas; the first that gives a name holds. DEFAULT is the "
+        "first part of principals of krb5.conf's default realm. Whom no rule is for is refused.",
+        since="0.9.0",
         dynamic=True,
     )
     sasl_server_callback_handler_class: str | None = key(

@@ -53,6 +53,7 @@ READ_HERE = frozenset(
         "log.dirs",
         "message.timestamp.difference.max.ms",
         "process.roles",
+        "sasl.kerberos.service.name",
         "sasl.server.callback.handler.class",
     }
 )

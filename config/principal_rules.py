@@ -34,7 +34,7 @@ class Rule(NamedTuple):
         found = self.pattern.fullmatch(subject)
         if found is None:
             return None
-        name = _REFERENCE.sub(lambda one: _referred(one, found), self.replacement)
+        name = expanded(self.replacement, found)
         if self.case:
             return name.lower() if self.case == "L" else name.upper()
         return name
@@ -69,6 +69,11 @@ def name_of(subject: str, rules: tuple[Rule, ...]) -> str | None:
         if name is not None:
             return name or None
     return None
+
+
+def expanded(replacement: str, found: re.Match[str]) -> str:
+    """A replacement as Java writes it ($1, and a backslash before what stands for itself)."""
+    return _REFERENCE.sub(lambda one: _referred(one, found), replacement)
 
 
 def _referred(reference: re.Match[str], found: re.Match[str]) -> str:

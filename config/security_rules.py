@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from config.jaas import plain_users
+from config.jaas import kerberos_keytab, plain_users
+from config.kerberos_rules import parse_kerberos_rules
 from config.listener_security import ListenerSecurity, full_names, given_for
 from config.principal_rules import parse_rules
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from config.broker import BrokerSettings
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms of SASL that are served."""
 UNSECURED_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
@@ -117,6 +118,8 @@ def _sasl(
             )
         if mechanism == "PLAIN":
             yield from _plain(security.sasl_jaas_config)
+        elif mechanism == "GSSAPI":
+            yield from _kerberos(security)
         elif mechanism == "OAUTHBEARER" and handler != UNSECURED_VALIDATOR:
             yield from _oauthbearer(security.sasl_oauthbearer_jwks_endpoint_url)
 
@@ -133,6 +136,36 @@ def _plain(jaas: str | None) -> Iterator[tuple[str, str, str]]:
         return
     if not users:
         yield "PLAIN", key, 'has no user; wanted user_NAME="PASSWORD"'
+
+
+def _kerberos(security: ListenerSecurity) -> Iterator[tuple[str, str, str]]:
+    try:
+        parse_kerberos_rules(security.sasl_kerberos_principal_to_local_rules)
+    except ValueError as error:
+        yield "GSSAPI", "sasl.kerberos.principal.to.local.rules", f"wanted {error}"
+    jaas = security.sasl_jaas_config
+    if jaas is None:
+        yield (
+            "GSSAPI",
+            "sasl.jaas.config",
+            "is missing: for GSSAPI it has Krb5LoginModule with the broker's principal and keyTab "
+            "(java.security.auth.login.config is not read)",
+        )
+        return
+    try:
+        keytab = kerberos_keytab(jaas)
+    except ValueError as error:
+        yield "GSSAPI", "sasl.jaas.config", f"wanted {error}"
+        return
+    service = keytab.principal.partition("@")[0].partition("/")[0]
+    for given in (security.sasl_kerberos_service_name, keytab.service):
+        if given and given != service:
+            yield (
+                "GSSAPI",
+                "sasl.kerberos.service.name",
+                f"(or serviceName) is {given}, and the principal in sasl.jaas.config is that of "
+                f"{service}: clients would ask for tickets that can't be read",
+            )
 
 
 def _oauthbearer(url: str | None) -> Iterator[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol import single_fetch, single_produce
 from protocol.errors import Malformed
-from protocol.frame import FrameBuffer
+from protocol.frame import LENGTH, FrameBuffer
 from protocol.header import (
     API_VERSIONS_KEY,
     REQUEST_START,
@@ -229,6 +229,13 @@ class ServerConnection:
         """Bytes received and not yet handed out as requests."""
         frames = self._frames
         return frames.end - frames.start
+
+    @property
+    def next_byte(self) -> int | None:
+        """The first byte of the next frame, None if it has not come."""
+        frames = self._frames
+        at = frames.start + LENGTH.size
+        return frames.data[at] if at < frames.end else None
 
     @property
     def unanswered(self) -> int:

@@ -44,6 +44,10 @@ TLS_SHUTDOWN_S = 5.0
 TLS_HANDSHAKE = 0x16
 """The first byte of every TLS client."""
 HELLO_BYTES = 4096
+GSSAPI = "GSSAPI"
+GSSAPI_TOKEN = 0x60
+"""The first byte of every first token of GSSAPI (RFC 2743, 3.1); as that of an API key it would be
+beyond all of them."""
 SMALL_BYTES = 4096
 """What a client may have sent of a request before it is known, without its memory being counted."""
 
@@ -72,6 +76,8 @@ class SecureConnection(Connection):
         if secure.mechanisms is not None:
             self._authentication = Authentication(secure.mechanisms)
             self._wire.serve(secure.routes_before, max_frame_bytes=secure.max_receive_bytes)
+            if GSSAPI in secure.mechanisms:
+                self._next_request = self._first_request
         self._gone = False
         self._bare = self.over_tls
         """Whether what is sent would not be encrypted yet."""
@@ -213,6 +219,18 @@ class SecureConnection(Connection):
 
     # SASL.
 
+    def _first_request(self) -> Request | None:
+        """The first frame. Clients of Kafka 0.9 name no mechanism: theirs is a token of GSSAPI."""
+        first = self._wire.next_byte
+        if first is None:
+            return None
+        self._next_request = self._wire.next_request
+        if first == GSSAPI_TOKEN:
+            assert self._authentication is not None
+            self._authentication.begin(GSSAPI, raw=True, now_ms=self._clock_ms())
+            self._next_request = self._wire.next_token
+        return self._next_request()
+
     def handshake(self, request: Request) -> Any:
         """The answer to SaslHandshake, or what it waits for."""
         authentication, now_ms = self._authentication, self._clock_ms()
@@ -277,7 +295,9 @@ class SecureConnection(Connection):
 
         self._secure.worker.run(step, done)
 
-    def _taken(self, answer: Challenge | Done, *, raw: bool) -> SaslAuthenticateResponse | bytes:
+    def _taken(
+        self, answer: Challenge | Done, *, raw: bool
+    ) -> SaslAuthenticateResponse | bytes | None:
         """What is sent for the mechanism's answer. Raises AuthenticationFailed."""
         authentication = self._authentication
         assert authentication is not None
@@ -296,7 +316,7 @@ class SecureConnection(Connection):
         return SaslAuthenticateResponse(
             error_code=ErrorCode.NONE,
             error_message="",
-            auth_bytes=outcome.token,
+            auth_bytes=outcome.token or b"",
             session_lifetime_ms=lifetime_ms,
         )
 

@@ -210,7 +210,9 @@ def test_a_file_with_a_secret_that_everybody_can_read_is_refused(
     [
         ({"security.protocol": "TLS"}, "security.protocol is TLS, wanted PLAINTEXT, SSL"),
         ({"security.protcol": "SSL"}, "did you mean security.protocol?"),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI, wanted PLAIN"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.kerberos.service.name is wanted for GSSAPI"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "DIGEST-MD5"},
+         "sasl.mechanism is DIGEST-MD5, wanted PLAIN"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.jaas.config is want"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
           "sasl.jaas.config": jaas("SCRAM-SHA-256", "a", "hidden")}, "whose module is"),

@@ -5,7 +5,7 @@ proves the tests), `TEST_BOOTSTRAP=host:port` one that is already there; tests t
 stop or kill their server are skipped then.
 
 A client whose runtime is missing is skipped with the reason, unless `TEST_REQUIRE_CLIENTS`
-names its runtime: a list of python, java, node, go, rust between commas.
+names its runtime: a list of python, java, node, go, rust, kerberos between commas.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 
 from config import BrokerSettings, ConfigError, load
 from config.dynamic import with_dynamic
-from config.jaas import PLAIN_LOGIN_MODULE
+from config.jaas import KRB5_LOGIN_MODULE, PLAIN_LOGIN_MODULE, kerberos_keytab
 from config.listener_security import ListenerSecurity
 
 JAAS = f'{PLAIN_LOGIN_MODULE} required user_alice="tell-nobody";'
@@ -17,6 +17,20 @@ INSIDE = {
     "listener.name.inside.plain.sasl.jaas.config": JAAS,
     "ssl.keystore.location": "/keys/all.pem",
 }
+
+
+def kerberos(**changes: str) -> dict[str, str]:
+    """The login module of a broker, with changes."""
+    options = {
+        "useKeyTab": "true",
+        "storeKey": "true",
+        "keyTab": "/keys/kafka.keytab",
+        "principal": "kafka/broker@EXAMPLE.COM",
+        **changes,
+    }
+    words = " ".join(f'{name}="{value}"' for name, value in options.items() if value)
+    name = "listener.name.inside.gssapi.sasl.jaas.config"
+    return {name: f"{KRB5_LOGIN_MODULE} required {words};"}
 
 
 def settings(**given: str) -> BrokerSettings:
@@ -101,7 +115,36 @@ def test_sasl_ssl_asks_for_certificates_only_where_its_own_key_says_so() -> None
         ({"ssl.client.auth": "required"}, "no certificate of a client can be checked"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "has neither TLSv1.2 nor TLSv1.3"),
         ({"ssl.principal.mapping.rules": "RULE:("}, "wanted DEFAULT or RULE"),
-        ({"sasl.enabled.mechanisms": "GSSAPI"}, "has GSSAPI; served are PLAIN"),
+        ({"sasl.enabled.mechanisms": "DIGEST"}, "has DIGEST; served are GSSAPI, PLAIN"),
+        (
+            {"sasl.enabled.mechanisms": "GSSAPI"},
+            r"gssapi\.sasl\.jaas\.config: is missing: .*Krb5LoginModule",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "GSSAPI", "sasl.jaas.config": JAAS},
+            "wanted com.sun.security.auth.module.Krb5LoginModule for the mechanism GSSAPI",
+        ),
+        ({"sasl.enabled.mechanisms": "GSSAPI", **kerberos(useKeyTab="")}, "wanted useKeyTab=true"),
+        ({"sasl.enabled.mechanisms": "GSSAPI", **kerberos(storeKey="no")}, "wanted storeKey=true"),
+        ({"sasl.enabled.mechanisms": "GSSAPI", **kerberos(keyTab="")}, "wanted keyTab="),
+        ({"sasl.enabled.mechanisms": "GSSAPI", **kerberos(principal="")}, "wanted principal="),
+        ({"sasl.enabled.mechanisms": "GSSAPI", **kerberos(serviceName="http")}, "is http, and the"),
+        (
+            {
+                **kerberos(),
+                "sasl.enabled.mechanisms": "GSSAPI",
+                "sasl.kerberos.service.name": "broker",
+            },
+            "is broker, and the principal in sasl.jaas.config is that of kafka",
+        ),
+        (
+            {
+                **kerberos(),
+                "sasl.enabled.mechanisms": "GSSAPI",
+                "sasl.kerberos.principal.to.local.rules": "RULE:[1:$2],DEFAULT",
+            },
+            r"to\.local\.rules = .*: wanted \$0 to \$1 in the format",
+        ),
         ({"sasl.enabled.mechanisms": ""}, "has no mechanism"),
         (
             {"listener.name.inside.plain.sasl.jaas.config": f"{PLAIN_LOGIN_MODULE} required;"},
@@ -120,6 +163,13 @@ def test_what_would_protect_less_than_it_says_stops_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         settings(**given)
+
+
+def test_the_keytab_of_a_listener_is_that_of_its_login_module() -> None:
+    given = settings(**{"sasl.enabled.mechanisms": "GSSAPI", **kerberos(keyTab="FILE:/keys/k")})
+    jaas = ListenerSecurity(given, "INSIDE", "GSSAPI").sasl_jaas_config
+    assert jaas is not None
+    assert kerberos_keytab(jaas)[:2] == ("/keys/k", "kafka/broker@EXAMPLE.COM")
 
 
 def test_plain_without_users_stops_the_start() -> None:

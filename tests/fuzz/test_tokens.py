@@ -133,5 +133,6 @@ def outcome_token(client: ScramClient, final: bytes) -> bytes:
     outcome(one, client.first())
     done = outcome(one, final)
     assert isinstance(done, Done)
+    assert done.token is not None
     assert client.is_from_the_server(done.token)
     return done.token

@@ -57,7 +57,7 @@ def test_every_command_that_the_documents_name_is_in_the_makefile() -> None:
 def test_the_dependencies_have_a_line_that_says_what_they_save() -> None:
     page = read("docs/decisions/0002-dependencies.md")
     for lock in (
-        *("requirements.lock", "requirements-security.lock"),
+        *("requirements.lock", "requirements-security.lock", "requirements-kerberos.lock"),
         *("requirements-dev.lock", "requirements-test.lock"),
     ):
         for name in re.findall(r"^([\w-]+)==", read(lock), flags=re.MULTILINE):

@@ -24,7 +24,7 @@ LATER = (
     *("client", "structlog", "rich", "numpy", "pyarrow", "pyspark"),
     *("importlib.metadata", "argparse", "dataclasses", "difflib", "json", "tomllib", "unittest"),
     "uuid",
-    *("cryptography", "hashlib", "hmac", "ipaddress", "jwt"),
+    *("cryptography", "hashlib", "hmac", "ipaddress", "jwt", "gssapi"),
     *("xml", "urllib.request", "http", "email", "multiprocessing", "sqlite3"),
 )
 

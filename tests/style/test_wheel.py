@@ -149,6 +149,9 @@ def test_the_locks_hold_every_dependency_that_the_metadata_names(
     assert locked("requirements-pipeline.lock") == required(distribution.wheel, "pipeline") | {
         "py4j"
     }
+    assert locked("requirements-kerberos.lock") == required(distribution.wheel, "kerberos") | {
+        "decorator"
+    }
 
 
 def required(wheel: Path, extra: str | None) -> set[str]:

@@ -10,6 +10,7 @@ Brokers of ours
 
 Clients made of raw requests
     secured             brokers with TLS and SASL, and what a client of theirs has to say
+    kerberos            a realm with its KDC, brokers in it, and what a client with a ticket says
     certificates        an authority of a test's own, and what it certifies
     wire_client         one blocking socket and our declarations of messages
     caller              create, produce, fetch, list offsets

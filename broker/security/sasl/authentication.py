@@ -50,7 +50,7 @@ class AuthenticationFailed(Exception):
 class Session(NamedTuple):
     """The end of a conversation: who the client is, and for how many ms (None is for ever)."""
 
-    token: bytes
+    token: bytes | None
     principal: Principal
     lifetime_ms: int | None
 

@@ -30,9 +30,9 @@ class Challenge(NamedTuple):
 
 class Done(NamedTuple):
     """The client is known. `expires_ms`, in ms since 1970, is when its credential ends; None is
-    never."""
+    never. A token that is None is not sent where tokens have no header."""
 
-    token: bytes
+    token: bytes | None
     principal: Principal
     expires_ms: int | None = None
 

@@ -7,7 +7,7 @@ from base64 import b64encode
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.security.sasl import plain, scram
+from broker.security.sasl import gssapi, plain, scram
 from broker.security.sasl.mechanism import Mechanism
 from broker.security.sasl.plain import PlainExchange
 from broker.security.sasl.scram import Credential, Decoys, ScramExchange
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def mechanisms_of(
     settings: BrokerSettings, listener: str, credentials: ScramCredentials
 ) -> dict[str, Mechanism]:
-    """The mechanisms of a listener by name, in the order of its setting, which is sound."""
+    """The mechanisms of a listener by name, in the order of its setting, which is sound. Raises
+    KeystoreError."""
     found = {}
     for name in ListenerSecurity(settings, listener).sasl_enabled_mechanisms:
         security = ListenerSecurity(settings, listener, name)
@@ -35,6 +36,10 @@ def mechanisms_of(
         if name == plain.NAME:
             users = plain_users(security.sasl_jaas_config or "")
             found[name] = Mechanism(name, partial(PlainExchange, users), max_session_ms)
+        elif name == gssapi.NAME:
+            from broker.security.sasl.kerberos import exchanges
+
+            found[name] = Mechanism(name, exchanges(security), max_session_ms, slow=True)
         elif name in scram.ALGORITHMS:
             begin = _scram(scram.ALGORITHMS[name], credentials)
             found[name] = Mechanism(name, begin, max_session_ms)
