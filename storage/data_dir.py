@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from storage import clean_state
-from storage.checkpoints import CheckpointFile, encode_clean_shutdown
-from storage.closing import close_all, store_for_recovery
+from storage.checkpoints import encode_clean_shutdown
+from storage.closing import close_all
 from storage.deletion import Renaming, finish_deletions, remove_folder, rename_all, sort_out
 from storage.errors import LockHeld
 from storage.filesystem import parent_of
@@ -24,31 +24,26 @@ from storage.identity import ZERO_UUID, identify, uuid_text
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
     LOCK,
     PARTITION_METADATA,
-    RECOVERY_POINTS,
-    SYNCED_POINTS,
-    TAKEN_OVER,
     deleted_directory,
     partition_directory,
-    partition_of,
 )
 from storage.log import Log
 from storage.new_partitions import NewFolders, name_topic, new_log
 from storage.noted import Noted
+from storage.offset_checkpoints import OffsetCheckpoints
 from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
 from storage.segment import OPEN
 from storage.start_offsets import StartOffsets
 from storage.steps import AT_ONCE, run_here
-from storage.syncing import SyncFile, SyncFolder, one_by_one, take_all
+from storage.syncing import SyncFile, SyncFolder, one_by_one
 from storage.unavailable import unavailable_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
@@ -65,7 +60,7 @@ STRAY_SUFFIX = "-stray"
 
 class DataDirectory:
     """A locked data directory. `logs` holds the open partitions by (topic, partition), `starts`
-    where they start."""
+    where they start, `checkpoints` what is noted of them."""
 
     def __init__(
         self,
@@ -79,6 +74,7 @@ class DataDirectory:
         self.identity = identity
         self.logs: dict[Partition, Log] = {}
         self.starts = StartOffsets(files, path, self.logs)
+        self.checkpoints = OffsetCheckpoints(files, path, self.logs, self.starts)
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
@@ -86,14 +82,6 @@ class DataDirectory:
         self._reports: list[RecoveryReport] = []
         # The checkpoints on disk may name a deleted topic; a new one must not take these offsets.
         self._names_deleted = False
-        self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}")
-        self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
-        self._synced_points = CheckpointFile(files, f"{path}/{SYNCED_POINTS}")
-        self._synced_before: dict[Partition, int] = {}  # as the last process noted it
-        self._synced_noted: dict[Partition, int] = {}
-        self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}")
-        self._taken_over = CheckpointFile(files, f"{path}/{TAKEN_OVER}")
-        self._ends_taken_over: dict[Partition, int] = {}
 
     @classmethod
     def take(
@@ -161,25 +149,10 @@ class DataDirectory:
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
         self._names_deleted = not noted.is_all_of(self.logs)
-        self._take_over(noted)
-        for key, log in self.logs.items():
-            log.segments.gaps_below = self._ends_taken_over.get(key, 0)
+        self.checkpoints.take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)
         return reports
-
-    def _take_over(self, noted: Noted) -> None:
-        """Note where logs end that were not made by us alone. A disk that refuses leaves it at
-        that: then the next start believes as much as this one did."""
-        self._ends_taken_over = noted.ends_of(self.logs)
-        if noted.is_ours and self._ends_taken_over == noted.taken_over:
-            return
-        with suppress(OSError):
-            self._taken_over.holding(dict(self._ends_taken_over)).sync()
-            if not noted.has_points:
-                # In this order: without the former, gaps above these points count as our own.
-                for step in self.checkpoint_points():
-                    step.sync()
 
     def _open_partition(
         self,
@@ -226,7 +199,7 @@ class DataDirectory:
         if known.cleaned_to is not None and log.start_offset < known.cleaned_to <= log.next_offset:
             log.cleaned_to = known.cleaned_to
         self._add(topic, number, log)
-        self._synced_before[topic.name, number] = min(known.synced, log.next_offset)
+        self.checkpoints.opened((topic.name, number), synced=min(known.synced, log.next_offset))
         return reports + more
 
     def _owner(self, folder: str, topic: Topic) -> Owner:
@@ -311,7 +284,7 @@ class DataDirectory:
             epoch = self._leader_epoch(topic, number)
             log = new_log(self._files, folder, settings, leader_epoch=epoch, now_ms=now_ms)
             self._add(topic, number, log)
-            self._synced_before[topic.name, number] = 0
+            self.checkpoints.opened((topic.name, number), synced=0)
         else:
             found = self._files.exists(folder)
             self._reports += self._open_partition(
@@ -377,8 +350,7 @@ class DataDirectory:
     def _closed(self, name: str, number: int) -> Renaming:
         """Close the log of a partition that is deleted; what its folder is to be called."""
         log = self.logs.pop((name, number), None)
-        self._ends_taken_over.pop((name, number), None)
-        self._synced_before.pop((name, number), None)
+        self.checkpoints.deleted((name, number))
         if log is not None:
             log.close(clean=False)
         folder = f"{self.path}/{partition_directory(name, number)}"
@@ -391,91 +363,13 @@ class DataDirectory:
         """Remove a folder that `deletion` renamed. Any thread may do that."""
         self._files.remove_tree(folder)
 
-    # Checkpoints
-
-    def checkpoint(self) -> list[SyncStep]:
-        """The steps that note how far all logs are; to be taken in order, in any thread.
-
-        None needs another, so all are to be taken even if one fails (`syncing.take_all`): the
-        points that are noted were covered before. What is above them is read again after a crash.
-        A `Cover` among the steps is told of its failure.
-        """
-        offsets = self.checkpoint_offsets()
-        covers = [cover for log in self.logs.values() for cover in store_for_recovery(log)]
-        return [*covers, *offsets]
-
-    def checkpoint_offsets(self) -> list[SyncStep]:
-        """The steps that note how far all logs are covered now, without covering more."""
-        return run_here(self.gather_offsets())
-
-    def gather_offsets(self) -> Generator[None, None, list[SyncStep]]:
-        """The same, gathered a few logs at a time: others may use the loop in between."""
-        files = self._recovery_points, self._high_watermarks
-        # What a deletion notes meanwhile is newer: it has to win.
-        turns = [file.turn() for file in files]
-        points: dict[tuple[str, int], int] = {}
-        watermarks: dict[tuple[str, int], int] = {}
-        for number, (key, log) in enumerate(list(self.logs.items()), 1):
-            points[key], watermarks[key] = log.covered_point, log.written_offset
-            if number % AT_ONCE == 0:
-                yield None
-        return [
-            file.holding(offsets, turn)
-            for file, offsets, turn in zip(files, (points, watermarks), turns, strict=True)
-        ]
-
-    def checkpoint_points(self) -> list[SyncStep]:
-        """The step that notes the recovery points alone."""
-        points = {key: log.covered_point for key, log in self.logs.items()}
-        return [self._recovery_points.holding(points)]
-
-    def checkpoint_gaps(self, log: Log, below: int) -> list[SyncStep]:
-        """The steps that note the recovery points, and that compaction may leave gaps in a log
-        below an offset, which its recovery point is past; before segments are replaced."""
-        key = partition_of(log.name)
-        if key is not None and self.logs.get(key) is log:  # else the topic was deleted meanwhile
-            self._ends_taken_over[key] = max(below, self._ends_taken_over.get(key, 0))
-        taken_over = self._taken_over.holding(dict(self._ends_taken_over))
-        return [*self.checkpoint_points(), taken_over]
-
-    def checkpoint_synced(self, *, even_if_noted: bool = False) -> list[SyncStep]:
-        """The step that notes up to where the batches of all logs are on the disk, with or without
-        their indexes; none if that is noted already."""
-        before = self._synced_before
-        points = {
-            key: max(log.recovery_point, before.get(key, 0)) for key, log in self.logs.items()
-        }
-        if points == self._synced_noted and not even_if_noted:
-            return []
-        self._synced_noted = points
-        noted = {key: point for key, point in points.items() if point}
-        return [self._synced_points.holding(noted)]
-
-    def checkpoint_cleaned(self) -> list[SyncStep]:
-        """The step that notes how far each log is compacted (`Log.cleaned_to`).
-
-        To be taken when the folder of a log whose segments were replaced has been synced, or old
-        segments that come back after a crash would count as clean.
-        """
-        known = {key: log.cleaned_to for key, log in self.logs.items()}
-        cleaned = {key: offset for key, offset in known.items() if offset is not None}
-        return [self._cleaner_offsets.holding(cleaned)]
-
     def write_offsets(self) -> None:
         """`noting`, at once. Raises OSError."""
         run_here(self.noting())
 
     def noting(self) -> Steps[None]:
-        """Note how far all logs are covered and where they start. Raises OSError."""
-        every = [
-            *(yield from self.gather_offsets()),
-            self.starts.checkpoint(),
-            *self.checkpoint_cleaned(),
-            *self.checkpoint_synced(even_if_noted=True),
-            self._taken_over.holding(dict(self._ends_taken_over)),
-        ]
-        for _, error in (yield partial(take_all, every)):
-            raise error
+        """Write the checkpoints, which name no deleted topic then. Raises OSError."""
+        yield from self.checkpoints.write()
         self._names_deleted = False
 
     # Closing

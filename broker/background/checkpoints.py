@@ -86,7 +86,7 @@ class Checkpoints:
         whatever it finds there."""
         now_s = self._loop.time()
         if now_s >= self._synced_next_s and not self._noting_synced:
-            steps = self._directory.checkpoint_synced()
+            steps = self._directory.checkpoints.synced()
             if steps:
                 self._noting_synced = True
                 self._synced_next_s = now_s + len(self._directory.logs) / SYNCED_LOGS_PER_S
@@ -101,7 +101,7 @@ class Checkpoints:
             self._steps += store_for_recovery(log)
             yield self._take_covered if self._slicer.is_slice_over else None
         yield self._take_covered
-        self._steps = yield from self._directory.gather_offsets()
+        self._steps = yield from self._directory.checkpoints.gather_offsets()
 
     def _take_covered(self, resume: Callable[[], None]) -> None:
         steps, self._steps = self._steps, []

@@ -299,7 +299,7 @@ class Cleaner:
             if failed:
                 self._give_up(cleaning, "; ".join(failed.values()))
                 return
-            steps.extend(self._directory.checkpoint_gaps(log, cleaning.plan.end))
+            steps.extend(self._directory.checkpoints.gaps(log, cleaning.plan.end))
             self._on_thread(cleaning, prepare, lambda: self._send(cleaning, spawned))
 
         steps: list[SyncStep] = []
@@ -421,7 +421,7 @@ class Cleaner:
     def _cleaned(self, cleaning: _Cleaning, cleaned_to: int, stats: dict[str, int]) -> None:
         """All groups are swapped in, durably: note it, and tell of it."""
         cleaning.log.cleaned_to = cleaned_to
-        steps = self._directory.checkpoint_cleaned()
+        steps = self._directory.checkpoints.cleaned()
 
         def note() -> None:
             for step in steps:

@@ -63,7 +63,7 @@ def clean(world: World, topic: SimulatedTopic, number: int, map_bytes: int) -> J
     if not (yield from world.synced(log, ledger)):
         return
     try:
-        steps = world.directory.checkpoint_gaps(log, plan.end)
+        steps = world.directory.checkpoints.gaps(log, plan.end)
         discard_all(log.files, log.folder)
         for step in steps:
             step.sync()
@@ -79,7 +79,7 @@ def clean(world: World, topic: SimulatedTopic, number: int, map_bytes: int) -> J
         log.cleaned_to = ledger.cleaned_to = cleaning.cleaned_to
         world.totals.cleanings += 1
         expect_clean(world, log, ledger)
-        for step in world.directory.checkpoint_cleaned():
+        for step in world.directory.checkpoints.cleaned():
             step.sync()
             yield
     except FileNotFoundError:

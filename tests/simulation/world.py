@@ -249,8 +249,8 @@ class World:
 
     def begin_checkpoint(self) -> None:
         directory = self.directory
-        steps = [*directory.checkpoint(), directory.starts.checkpoint()]
-        steps += directory.checkpoint_synced()
+        steps = [*directory.checkpoints.everything(), directory.starts.checkpoint()]
+        steps += directory.checkpoints.synced()
         self.syncs.append(self._checkpoint(steps))
 
     def _checkpoint(self, steps: list[SyncStep]) -> Job:

@@ -73,7 +73,7 @@ class Start:
 
     def checkpoint(self) -> list[tuple[SyncStep, OSError]]:
         """Take the steps of a checkpoint as the broker does."""
-        failed = take_all(self.directory.checkpoint())
+        failed = take_all(self.directory.checkpoints.everything())
         for step, error in failed:
             if isinstance(step, Cover):
                 step.failed(error)

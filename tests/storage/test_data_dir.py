@@ -473,7 +473,7 @@ def test_a_raise_of_the_log_start_that_a_crash_takes_back_costs_no_epochs() -> N
 def test_a_checkpoint_can_be_written_by_another_thread() -> None:
     files, _ = used()
     start = Start(files)
-    steps = start.directory.checkpoint()
+    steps = start.directory.checkpoints.everything()
     start.fill(count=1)
 
     for step in steps:

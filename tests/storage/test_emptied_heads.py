@@ -79,7 +79,7 @@ def test_a_log_starts_where_it_was_told_to_wherever_the_power_fails(
         produce(log, value)
         log.roll(now_ms=NOW_MS)
     write_checkpoints(directory)
-    for step in directory.checkpoint_gaps(log, log.active.base_offset):
+    for step in directory.checkpoints.gaps(log, log.active.base_offset):
         step.sync()
     files.sync_all()
     group = CleanedGroup(2, sources, empty=True, size=0, modified_ms=NOW_MS)

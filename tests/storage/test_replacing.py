@@ -121,7 +121,7 @@ def clean(directory: DataDirectory, log: Log, model: Model, files: MemoryFilesys
     cover_sealed(log)
     log.sync()
     model.promised = log.recovery_point
-    for step in directory.checkpoint_gaps(log, plan.end):
+    for step in directory.checkpoints.gaps(log, plan.end):
         step.sync()
     cleaning = Cleaning(files, plan)
     for group in cleaning.groups():
@@ -133,7 +133,7 @@ def clean(directory: DataDirectory, log: Log, model: Model, files: MemoryFilesys
         assert survivors(log) == after
         model.allowed = [after]
     log.cleaned_to = cleaning.cleaned_to
-    for step in directory.checkpoint_cleaned():
+    for step in directory.checkpoints.cleaned():
         step.sync()
 
 
@@ -436,7 +436,7 @@ def test_an_emptied_head_keeps_the_first_offset_and_other_emptied_segments_vanis
         assert survivors(log) == rest
     assert log.segments.base_offsets == [base for base in bases if base != bases[2]]
     log.sync()
-    for step in directory.checkpoint_gaps(log, bases[3]):
+    for step in directory.checkpoints.gaps(log, bases[3]):
         step.sync()
     files.kill()
     _, log = begun(files, 1)

@@ -70,7 +70,7 @@ def abort_timed_out(world: World, rng: random.Random) -> None:
 
 def checkpoint(world: World, rng: random.Random) -> None:
     directory = world.machine.broker.directory
-    for step in [*directory.checkpoint(), *directory.checkpoint_synced()]:
+    for step in [*directory.checkpoints.everything(), *directory.checkpoints.synced()]:
         step.sync()
 
 
@@ -91,7 +91,7 @@ def compact(world: World, rng: random.Random) -> None:
     cover_sealed(log)
     for one in to_sync_first(partition, broker.directory.logs.values()):
         one.sync()
-    steps = broker.directory.checkpoint_gaps(log, plan.end)
+    steps = broker.directory.checkpoints.gaps(log, plan.end)
     discard_all(log.files, log.folder)
     for step in steps:
         step.sync()
@@ -100,7 +100,7 @@ def compact(world: World, rng: random.Random) -> None:
         if not replace_segments(log, group):
             return
     log.cleaned_to = cleaning.cleaned_to
-    for step in broker.directory.checkpoint_cleaned():
+    for step in broker.directory.checkpoints.cleaned():
         step.sync()
     world.totals.cleanings += 1
 

@@ -111,7 +111,7 @@ def test_batches_that_an_unfinished_compaction_joined_are_not_missed() -> None:
     assert plan is not None
     cover_sealed(log)
     log.sync()
-    for step in directory.checkpoint_gaps(log, plan.end):
+    for step in directory.checkpoints.gaps(log, plan.end):
         step.sync()
     for group in Cleaning(files, plan).groups():
         assert replace_segments(log, group)
