@@ -1,33 +1,42 @@
 """The sizes of each log's last files at a clean shutdown.
 
-File (`.pystate.json`), our own: `{"version": 2, "crc": <CRC-32C of the value of "partitions", as it
-stands there>, "partitions": {"<topic>-<partition>": [next offset, size of the last .log, of its
-.index, of its .timeindex, name of the producer snapshot]}}`. The sizes are -1 where there are no
-files, before the first batch. If any segment has aborted transactions, a list follows of the base
-offsets of those that do. Version 1 has no checksum.
+File (`.pystate.json`), our own: `{"version": 3, "crc": <CRC-32C of [partitions, topics] as JSON>,
+"partitions": {"<topic>-<partition>": [next offset, size of the last .log, of its .index, of its
+.timeindex, name of the producer snapshot, base offset of the last segment]}, "topics": {"<topic>":
+"<topic id>"}}`. The sizes are -1 where there are no files, before the first batch. If any segment
+has aborted transactions, a list follows of the base offsets of those that do. Version 2 has no base
+offsets and no topics, and its checksum is that of the partitions; version 1 has none.
 
 It guards against a stale clean shutdown marker: a log whose files have other sizes is looked
-through as after a crash. What if it is lost: all logs are.
+through as after a crash. After a crash it tells of logs that nothing was appended to since the
+stop: an append makes the last file longer, or begins another one, before it is acknowledged.
+What if it is lost: all logs are looked through.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERSION = 2
+VERSION = 3
+WITHOUT_TOPICS = 2
 WITHOUT_CHECKSUM = 1
+NOT_KNOWN = -1
 
 
 class CleanState:
-    """The sizes of a log's last files when it was closed, to be compared at the next start."""
+    """The sizes of a log's last files when it was closed, to be compared at the next start.
+
+    `base_offset` is that of its last segment, NOT_KNOWN if there is none, or in old versions.
+    """
 
     __slots__ = (
-        "aborted", "index_size", "log_size", "next_offset", "snapshot", "time_index_size",
+        "aborted", "base_offset", "index_size", "log_size", "next_offset", "snapshot",
+        "time_index_size",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +46,7 @@ class CleanState:
         index_size: int,
         time_index_size: int,
         snapshot: str,
+        base_offset: int = NOT_KNOWN,
         aborted: Sequence[int] = (),
     ) -> None:
         self.next_offset = next_offset
@@ -44,6 +54,7 @@ class CleanState:
         self.index_size = index_size
         self.time_index_size = time_index_size
         self.snapshot = snapshot
+        self.base_offset = base_offset
         self.aborted = tuple(aborted)
 
     @classmethod
@@ -58,39 +69,52 @@ class CleanState:
             self.index_size,
             self.time_index_size,
             self.snapshot,
+            self.base_offset,
             *([list(self.aborted)] if self.aborted else []),
         ]
 
 
-def encode(states: Mapping[str, CleanState]) -> bytes:
-    import json
+class CleanStop(NamedTuple):
+    """The states of logs by folder, and the ids of their topics by name, as UUID text."""
 
-    partitions = {name: state.as_list() for name, state in states.items()}
-    crc = crc32c(json.dumps(partitions).encode())
-    return json.dumps({"version": VERSION, "crc": crc, "partitions": partitions}).encode()
+    states: Mapping[str, CleanState]
+    topic_ids: Mapping[str, str]
 
+    def encode(self) -> bytes:
+        import json
 
-def decode(data: bytes) -> dict[str, CleanState]:
-    """Raises ValueError, KeyError or TypeError for anything but what was encoded."""
-    import json
+        partitions = {name: state.as_list() for name, state in self.states.items()}
+        topics = dict(self.topic_ids)
+        crc = crc32c(json.dumps([partitions, topics]).encode())
+        content = {"version": VERSION, "crc": crc, "partitions": partitions, "topics": topics}
+        return json.dumps(content).encode()
 
-    content = json.loads(data)
-    version = content["version"]
-    if version not in (WITHOUT_CHECKSUM, VERSION):
-        raise ValueError(f"version {version!r}, known is {VERSION}")
-    if version == VERSION:
-        found = crc32c(json.dumps(content["partitions"]).encode())
-        if found != content["crc"]:
-            raise ValueError(f"the checksum is {content['crc']!r}, the content has {found}")
-    states = {}
-    for name, fields in content["partitions"].items():
-        next_offset, log_size, index_size, time_index_size, snapshot, *more = fields
-        states[name] = CleanState(
-            int(next_offset),
-            int(log_size),
-            int(index_size),
-            int(time_index_size),
-            str(snapshot),
-            [int(base) for base in more[0]] if more else (),
-        )
-    return states
+    @classmethod
+    def decode(cls, data: bytes) -> CleanStop:
+        """Raises ValueError, KeyError or TypeError for anything but what was encoded."""
+        import json
+
+        content = json.loads(data)
+        version, partitions = content["version"], content["partitions"]
+        if version not in (WITHOUT_CHECKSUM, WITHOUT_TOPICS, VERSION):
+            raise ValueError(f"version {version!r}, known is {VERSION}")
+        topics = content["topics"] if version == VERSION else {}
+        if version != WITHOUT_CHECKSUM:
+            covered = [partitions, topics] if version == VERSION else partitions
+            found = crc32c(json.dumps(covered).encode())
+            if found != content["crc"]:
+                raise ValueError(f"the checksum is {content['crc']!r}, the content has {found}")
+        states = {}
+        for name, fields in partitions.items():
+            next_offset, log_size, index_size, time_index_size, snapshot, *more = fields
+            base_offset = int(more.pop(0)) if version == VERSION else NOT_KNOWN
+            states[name] = CleanState(
+                int(next_offset),
+                int(log_size),
+                int(index_size),
+                int(time_index_size),
+                str(snapshot),
+                base_offset,
+                [int(base) for base in more[0]] if more else (),
+            )
+        return cls(states, {str(name): str(topic_id) for name, topic_id in topics.items()})

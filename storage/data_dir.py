@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from storage import clean_state
 from storage.checkpoints import encode_clean_shutdown
+from storage.clean_state import CleanStop
 from storage.closing import close_all
 from storage.deletion import Renaming, finish_deletions, remove_folder, rename_all, sort_out
 from storage.errors import LockHeld
@@ -137,7 +137,7 @@ class DataDirectory:
         for topic in topics.topics():
             settings = settings_of(topic)
             for number in range(topic.partition_count):
-                known = noted.of((topic.name, number))
+                known = noted.of((topic.name, number), topic.topic_id)
                 found = partition_directory(topic.name, number) in names
                 if not found and known.high_watermark:
                     reports.append(
@@ -387,8 +387,10 @@ class DataDirectory:
         try:
             self.write_offsets()
             if clean:
-                path = f"{self.path}/{CLEAN_STATE}"
-                self._files.write_atomic(path, clean_state.encode(whole))
+                topics = self._topics.topics() if self._topics else ()
+                topic_ids = {topic.name: uuid_text(topic.topic_id) for topic in topics}
+                state = CleanStop(whole, topic_ids).encode()
+                self._files.write_atomic(f"{self.path}/{CLEAN_STATE}", state)
                 marker = encode_clean_shutdown(broker_epoch)
                 self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", marker)
         except OSError:

@@ -864,6 +864,7 @@ class Log:
             len(segment.offsets) * INDEX_ENTRY_SIZE,
             len(segment.times) * TIME_INDEX_ENTRY_SIZE,
             snapshot,
+            segment.base_offset,
             aborted,
         )
 

@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage import clean_state
 from storage.checkpoints import as_written, decode_offsets
+from storage.clean_state import CleanStop
 from storage.errors import MalformedFile
+from storage.identity import uuid_text
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
@@ -48,7 +49,6 @@ from storage.reports import RecoveryReport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from storage.clean_state import CleanState
     from storage.filesystem import Filesystem
     from storage.log import Log
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 METADATA = ("__cluster_metadata", 0)
 assert partition_of(METADATA_LOG) == METADATA
+NOTHING_NOTED = CleanStop({}, {})
 
 
 class Noted:
@@ -74,9 +75,9 @@ class Noted:
         self._led_alone = True  # no other broker writes the one that comes first
         self.taken_over = self._read_offsets(TAKEN_OVER) or {}
         led_alone = self._led_alone = self.taken_over.get(METADATA) == led_since
-        clean = self._take_clean_state(led_alone=led_alone)
+        self.was_clean, clean = self._take_clean_stop(led_alone=led_alone)
         points = self._read_offsets(RECOVERY_POINTS)
-        self.clean = {} if points is None else clean
+        self.clean = NOTHING_NOTED if points is None else clean
         self.points = points or {}
         self.watermarks = self._read_offsets(HIGH_WATERMARKS) or {}
         self.starts = self._read_offsets(LOG_STARTS) or {}
@@ -88,13 +89,23 @@ class Noted:
         # Without the recovery points the gaps that compaction left would all lie above them.
         self.is_ours = self.has_points and led_alone
 
-    def of(self, partition: Partition) -> LastKnown:
-        """The last known state of a partition."""
+    def of(self, partition: Partition, topic_id: bytes | None = None) -> LastKnown:
+        """The last known state of a partition of the topic with this id.
+
+        After a crash, what was noted at the stop before it may be of a deleted topic that had the
+        name: without an id it is left out.
+        """
+        clean = self.clean.states.get(partition_directory(*partition))
+        if not self.was_clean:
+            noted = self.clean.topic_ids.get(partition[0])
+            if topic_id is None or noted != uuid_text(topic_id):
+                clean = None
         return LastKnown(
             recovery_point=self.points.get(partition, 0),
             high_watermark=self.watermarks.get(partition, 0),
             start_offset=self.starts.get(partition),
-            clean=self.clean.get(partition_directory(*partition)),
+            clean=clean,
+            was_clean=self.was_clean,
             cleaned_to=self.cleaned.get(partition),
             gaps_below=self.taken_over.get(partition, 0) if self.is_ours else LARGEST_OFFSET,
             synced=self.synced.get(partition, 0),
@@ -121,23 +132,26 @@ class Noted:
             }
         return {METADATA: self._led_since} | {key: end for key, end in ends.items() if end}
 
-    def _take_clean_state(self, *, led_alone: bool) -> dict[str, CleanState]:
-        """States noted by our last clean stop, by folder; none if it was not ours. Removes the
-        marker."""
+    def _take_clean_stop(self, *, led_alone: bool) -> tuple[bool, CleanStop]:
+        """Whether the last stop was clean, and what our last clean one noted; nothing if another
+        broker has run since. Removes the marker."""
         files = self._files
-        states: dict[str, CleanState] = {}
+        stop = NOTHING_NOTED
         marker, notes = f"{self._path}/{CLEAN_SHUTDOWN}", f"{self._path}/{CLEAN_STATE}"
-        if files.exists(marker):
-            try:
-                if led_alone:
-                    states = clean_state.decode(files.read_bytes(notes))
-            except FileNotFoundError:
+        was_clean = files.exists(marker)
+        try:
+            if led_alone:
+                stop = CleanStop.decode(files.read_bytes(notes))
+        except FileNotFoundError:
+            if was_clean:
                 self._report(CLEAN_STATE, "missing after a clean stop; logs are checked")
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            if was_clean:
                 self._report(CLEAN_STATE, f"{error}; logs are checked")
+        if was_clean:
             files.remove(marker)
             files.sync_dir(self._path)
-        return states
+        return was_clean, stop
 
     def _read_offsets(self, name: str) -> dict[Partition, int] | None:
         """A checkpoint's content; None if the file is malformed. What another broker may have

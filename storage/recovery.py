@@ -1,7 +1,8 @@
 """Opening a partition: what to trust, what to scan, what to cut.
 
 After a clean stop nothing is scanned: the facts noted when the log was closed are compared with
-the sizes of its last files, and that is all.
+the sizes of its last files, and that is all. Nor is a log after a crash that nobody has appended to
+since the last clean stop: most of thousands are idle.
 
 Otherwise the log is read from its recovery point on: headers and checksums of every batch, to the
 first that a crash has left unfinished. The log ends there, and what is cut off is kept beside it
@@ -57,7 +58,8 @@ class LastKnown(NamedTuple):
 
     `recovery_point`, below which batches and indexes were synced, `synced`, below which batches
     were, and `high_watermark`; `start_offset`, if the log does not start at its first segment;
-    `clean`, the state in which the last stop left it, if that was in good order.
+    `clean`, the state in which the last stop in good order left it. If the last one was not
+    (`was_clean`), that state still holds if nothing was appended in between.
 
     `cleaned_to` is the offset up to which compaction has been, None if it has not.
 
@@ -72,6 +74,7 @@ class LastKnown(NamedTuple):
     high_watermark: int = 0
     start_offset: int | None = None
     clean: CleanState | None = None
+    was_clean: bool = True
     cleaned_to: int | None = None
     gaps_below: int = LARGEST_OFFSET
     synced: int = 0
@@ -225,10 +228,9 @@ class Opening:
 
     def _is_as_it_was_left(self, names: list[str]) -> bool:
         """Whether the last files have the sizes noted at the clean stop. Looks into none."""
-        clean = self.known.clean
-        if clean is None:
+        clean, active = self.known.clean, self.segments[-1]
+        if clean is None or not (self.known.was_clean or self._may_be_untouched(clean)):
             return False
-        active = self.segments[-1]
         present = set(names)
         expected = ((LOG, clean.log_size), (INDEX, clean.index_size))
         for suffix, size in (*expected, (TIME_INDEX, clean.time_index_size)):
@@ -236,17 +238,29 @@ class Opening:
             name = file_name(active.base_offset, suffix)
             found = self.files.size_of(path) if name in present else -1
             if found != size:
-                self._report(
+                self._report_stop(
                     f"clean stop, but the file has {found} bytes and not {size}", file=name
                 )
                 return False
         if clean.snapshot and clean.snapshot not in present:
-            self._report("clean stop, but the producer snapshot is missing", file=clean.snapshot)
+            self._report_stop(
+                "clean stop, but the producer snapshot is missing", file=clean.snapshot
+            )
             return False
         if clean.next_offset < active.base_offset:
-            self._report("clean stop, but there are segments from after it")
+            self._report_stop("clean stop, but there are segments from after it")
             return False
         return True
+
+    def _may_be_untouched(self, clean: CleanState) -> bool:
+        """Whether nothing else tells of appends since a clean stop that a crash followed."""
+        noted = max(self.known.recovery_point, self.known.high_watermark, self.known.synced)
+        return self.segments[-1].base_offset == clean.base_offset and noted <= clean.next_offset
+
+    def _report_stop(self, reason: str, *, file: str = "") -> None:
+        """Report what differs from the last clean stop, unless a crash explains it."""
+        if self.known.was_clean:
+            self._report(reason, file=file)
 
     def _start_offset(self) -> int:
         first = self.segments[0].base_offset
@@ -467,7 +481,8 @@ class Opening:
         """Segments whose transaction index was there at the last clean stop."""
         clean, present = self.known.clean, set(names)
         lost = []
-        for base in clean.aborted if clean is not None else ():
+        # Since a stop that a crash followed, compaction may have removed some.
+        for base in clean.aborted if clean is not None and self.known.was_clean else ():
             name = file_name(base, TRANSACTION_INDEX)
             if name not in present and file_name(base, LOG) in present:
                 self._report("aborted transactions are taken from the batches", file=name)

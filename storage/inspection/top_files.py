@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage import clean_state
 from storage.checkpoints import as_written, decode_rows
+from storage.clean_state import CleanStop
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.identity import MetaProperties, decode_properties, uuid_text
 from storage.inspection.context import Context
@@ -44,7 +44,7 @@ from storage.noted import METADATA
 from storage.trusted_time import ClockState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from storage.clean_state import CleanState
     from storage.filesystem import Filesystem
@@ -82,7 +82,7 @@ class TopFiles:
         self.set_right: set[str] = set()
         """Checkpoints with one wrong bit; `offsets` has what they said before."""
         self._contents: dict[str, bytes] = {}
-        self.states: dict[str, CleanState] = {}
+        self.states: Mapping[str, CleanState] = {}
         """States noted by our last stop, if no other broker has run since."""
         self.stopped_by_us = CLEAN_STATE in names
         self.led_alone = False
@@ -179,7 +179,8 @@ class TopFiles:
 
     def _clean_state(self) -> None:
         try:
-            self.states = clean_state.decode(read_small(self.files, f"{self.path}/{CLEAN_STATE}"))
+            data = read_small(self.files, f"{self.path}/{CLEAN_STATE}")
+            self.states = CleanStop.decode(data).states
         except MalformedFile as error:
             self._bad_state(reason_of(error, CLEAN_STATE))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

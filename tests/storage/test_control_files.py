@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.records.crc import crc32c
 from storage.checkpoints import (
     CheckpointFile,
     as_written,
@@ -15,9 +17,7 @@ from storage.checkpoints import (
     encode_clean_shutdown,
     encode_offsets,
 )
-from storage.clean_state import CleanState
-from storage.clean_state import decode as decode_states
-from storage.clean_state import encode as encode_states
+from storage.clean_state import CleanState, CleanStop
 from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.identity import (
@@ -119,13 +119,28 @@ def test_the_clean_shutdown_marker_is_kafkas() -> None:
 
 
 def test_the_state_of_a_clean_stop_comes_back() -> None:
-    states = {"orders-0": CleanState(20, 1000, 16, 24, "00000000000000000020.snapshot")}
+    state = CleanState(20, 1000, 16, 24, "00000000000000000020.snapshot", 12, [0, 12])
 
-    again = decode_states(encode_states(states))
+    again = CleanStop.decode(CleanStop({"orders-0": state}, {"orders": TOPIC_ID}).encode())
 
-    assert {name: state.as_list() for name, state in again.items()} == {
-        "orders-0": [20, 1000, 16, 24, "00000000000000000020.snapshot"]
+    assert {name: state.as_list() for name, state in again.states.items()} == {
+        "orders-0": [20, 1000, 16, 24, "00000000000000000020.snapshot", 12, [0, 12]]
     }
+    assert again.topic_ids == {"orders": TOPIC_ID}
+
+
+def test_the_state_that_an_older_version_noted_is_read() -> None:
+    partitions = {"orders-0": [20, 1000, 16, 24, "00000000000000000020.snapshot", [0, 12]]}
+    crc = crc32c(json.dumps(partitions).encode())
+
+    stops = [
+        CleanStop.decode(json.dumps(content | {"partitions": partitions}).encode())
+        for content in ({"version": 1}, {"version": 2, "crc": crc})
+    ]
+
+    for stop in stops:
+        assert stop.states["orders-0"].as_list() == [*partitions["orders-0"][:5], -1, [0, 12]]
+        assert stop.topic_ids == {}
 
 
 def test_partition_metadata_is_kafkas() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import LEADER_EPOCH_POSITION, LENGTH_POSITION, MAGIC_POSITION
-from storage.clean_state import decode, encode
+from storage.clean_state import CleanStop
+from storage.identity import uuid_text
 from storage.layout import INDEX, TIME_INDEX
 from storage.recovery import LastKnown, open_log
 from storage.segment_recovery import SECTOR_BYTES
@@ -158,11 +159,11 @@ def test_a_flipped_offset_does_not_end_a_search_by_time(clean: bool) -> None:
 def test_a_flipped_bit_in_what_a_clean_stop_noted_is_noticed() -> None:
     state = CASES[True].clean
     assert state is not None
-    whole = encode({"orders-0": state})
+    whole = CleanStop({"orders-0": state}, {"orders": uuid_text(bytes(16))}).encode()
     digits = [at for at, byte in enumerate(whole) if chr(byte).isdigit()]
     for at in digits[1:]:
         for bit in range(4):
             spoilt = bytearray(whole)
             spoilt[at] ^= 1 << bit
             with pytest.raises((ValueError, KeyError, TypeError)):
-                decode(bytes(spoilt))
+                CleanStop.decode(bytes(spoilt))
