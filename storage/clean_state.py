@@ -18,14 +18,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.crc import crc32c
+from storage.layout import INDEX, LOG, TIME_INDEX, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from storage.filesystem import Filesystem
+    from storage.segment import Segment
 
 VERSION = 3
 WITHOUT_TOPICS = 2
 WITHOUT_CHECKSUM = 1
 NOT_KNOWN = -1
+
+
+class Difference(NamedTuple):
+    """What is not as it was noted, and the name of the file."""
+
+    reason: str
+    file: str = ""
 
 
 class CleanState:
@@ -61,6 +72,23 @@ class CleanState:
     def without_files(cls) -> CleanState:
         """Of a log that was never written to."""
         return cls(0, -1, -1, -1, "")
+
+    def difference(
+        self, files: Filesystem, active: Segment, present: Collection[str]
+    ) -> Difference | None:
+        """The first difference of a log's last segment, and of the names `present` in its folder,
+        from this state; None if there is none. Reads no file."""
+        expected = ((LOG, self.log_size), (INDEX, self.index_size))
+        for suffix, size in (*expected, (TIME_INDEX, self.time_index_size)):
+            name = file_name(active.base_offset, suffix)
+            found = files.size_of(active.path(suffix)) if name in present else -1
+            if found != size:
+                return Difference(f"the file has {found} bytes and not {size}", name)
+        if self.snapshot and self.snapshot not in present:
+            return Difference("the producer snapshot is missing", self.snapshot)
+        if self.next_offset < active.base_offset:
+            return Difference("there are segments from after it")
+        return None
 
     def as_list(self) -> list[int | str | list[int]]:
         return [

@@ -228,39 +228,18 @@ class Opening:
 
     def _is_as_it_was_left(self, names: list[str]) -> bool:
         """Whether the last files have the sizes noted at the clean stop. Looks into none."""
-        clean, active = self.known.clean, self.segments[-1]
+        clean = self.known.clean
         if clean is None or not (self.known.was_clean or self._may_be_untouched(clean)):
             return False
-        present = set(names)
-        expected = ((LOG, clean.log_size), (INDEX, clean.index_size))
-        for suffix, size in (*expected, (TIME_INDEX, clean.time_index_size)):
-            path = active.path(suffix)
-            name = file_name(active.base_offset, suffix)
-            found = self.files.size_of(path) if name in present else -1
-            if found != size:
-                self._report_stop(
-                    f"clean stop, but the file has {found} bytes and not {size}", file=name
-                )
-                return False
-        if clean.snapshot and clean.snapshot not in present:
-            self._report_stop(
-                "clean stop, but the producer snapshot is missing", file=clean.snapshot
-            )
-            return False
-        if clean.next_offset < active.base_offset:
-            self._report_stop("clean stop, but there are segments from after it")
-            return False
-        return True
+        found = clean.difference(self.files, self.segments[-1], frozenset(names))
+        if found is not None and self.known.was_clean:  # else a crash explains it
+            self._report(f"clean stop, but {found.reason}", file=found.file)
+        return found is None
 
     def _may_be_untouched(self, clean: CleanState) -> bool:
         """Whether nothing else tells of appends since a clean stop that a crash followed."""
         noted = max(self.known.recovery_point, self.known.high_watermark, self.known.synced)
         return self.segments[-1].base_offset == clean.base_offset and noted <= clean.next_offset
-
-    def _report_stop(self, reason: str, *, file: str = "") -> None:
-        """Report what differs from the last clean stop, unless a crash explains it."""
-        if self.known.was_clean:
-            self._report(reason, file=file)
 
     def _start_offset(self) -> int:
         first = self.segments[0].base_offset
