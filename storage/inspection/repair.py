@@ -74,7 +74,7 @@ class DirectoryRepair:
         names = files.list_dir(path)
         self.names = sorted(names)
         self.top = TopFiles(files, path, frozenset(names), self.report)
-        self._marked = CLEAN_SHUTDOWN in names
+        self._promises = [name for name in (CLEAN_SHUTDOWN, CLEAN_STATE) if name in names]
         self._ends: dict[Partition, int] = {}
         self._raised: set[Partition] = set()
         self._gaps_below: dict[Partition, int] = {}
@@ -124,14 +124,16 @@ class DirectoryRepair:
     # The marker
 
     def _unmark(self, why: str) -> Iterator[Change]:
-        """Remove the promise that all files are whole, before the first of them changes."""
-        if not self._marked:
-            return
-        self._marked = False
-        if self.apply:
-            self.files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        """Remove what promises that files are whole, before the first of them changes."""
+        malformed = {CLEAN_STATE} & self.top.malformed  # it promises nothing, and is put aside
+        promises = [name for name in self._promises if name not in malformed]
+        self._promises = []
+        if self.apply and promises:
+            for name in promises:
+                self.files.remove(f"{self.path}/{name}")
             self.files.sync_dir(self.path)
-        yield Change("", CLEAN_SHUTDOWN, f"removed: {why}")
+        for name in promises:
+            yield Change("", name, f"removed: {why}")
 
     def _own_files(self) -> Iterator[Change]:
         """Files of ours that a start can do without."""

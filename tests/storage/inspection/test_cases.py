@@ -492,6 +492,7 @@ def test_a_marker_that_somebody_copied(clean: Contents, crashed: Contents) -> No
     assert any(f.file == MARKER and "a lie" in f.reason for f in found)
     assert_repaired(files, ALL)
     assert not files.exists(f"{TOP}/{MARKER}")
+    assert not files.exists(f"{TOP}/.pystate.json"), "a start would believe it"
 
 
 def test_batches_of_an_epoch_that_the_metadata_log_does_not_know(clean: Contents) -> None:
