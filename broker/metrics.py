@@ -3,21 +3,21 @@
     triglot_codec_calls_total{codec="gzip",call="compress"} 0
 
 That the first is 0 while gzip batches come in is the point of KIP-31: nothing is compressed again.
-The page is served at `metrics.port` and nowhere else, beside that of what clients push. Counters
+The page is served at `metrics.port` and nowhere else (`broker.metrics_listener`). Counters
 are kept where things happen and collected here when somebody asks, so that counting costs nothing
 on the way of a request.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker._version import VERSION
 from protocol.records import transcode
 from protocol.records.compression import CALLS
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator
 
     from broker.background.cleaner import Cleaner
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
     from broker.workers import Worker
     from protocol.connection import Routes
     from storage.data_dir import DataDirectory
-
-REQUEST_BYTES_MAX = 8_192
-"""More than any scraper sends; a longer request is cut off."""
-REQUEST_WITHIN_S = 10.0
-HEAD_END = b"\r\n\r\n"
-PAGES = ("/metrics", "/client-metrics")
-"""Of the broker's own counters, and of what clients have pushed (KIP-714)."""
 
 Family = tuple[str, str, str, list[tuple[str, int]]]
 """Name, kind, meaning, and rows of labels (or "") with a value."""
@@ -245,70 +238,3 @@ def _conversion_families(sources: Sources) -> Iterator[Family]:
         "Memory that the cache of conversions takes.",
         [("", made.cached_bytes)],
     )
-
-
-async def listen(sources: Sources, host: str, port: int) -> asyncio.Server:
-    """Serve the page. Raises OSError."""
-    return await sources.loop.create_server(lambda: _Scrape(sources), host, port)
-
-
-class _Scrape(asyncio.Protocol):
-    """One HTTP/1.0 request and its answer; the connection is closed behind it."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._received = bytearray()
-        self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio.Transport, not its class.
-        self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._sources.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
-            return
-        self._received += data
-        if HEAD_END in self._received:
-            self._answer()
-        elif len(self._received) > REQUEST_BYTES_MAX:
-            self._transport.abort()
-
-    def _answer(self) -> None:
-        method, _, rest = bytes(self._received.partition(b"\r\n")[0]).partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method not in (b"GET", b"HEAD"):
-            status, text = "405 Method Not Allowed", "only GET is served\n"
-        elif path == b"/metrics":
-            status, text = "200 OK", page(self._sources)
-        elif path == b"/client-metrics":
-            self._answer_with_client_metrics(method)
-            return
-        else:
-            status, text = "404 Not Found", f"there are {' and '.join(PAGES)}\n"
-        self._send(method, status, text)
-
-    def _answer_with_client_metrics(self, method: bytes) -> None:
-        """Their page is made on a thread: it may be of thousands of clients."""
-        from broker.metadata.client_metrics_page import page as client_metrics_page
-
-        sources = self._sources
-        pushes = sources.client_metrics().last_pushes(sources.groups.now_ms())
-        sources.readers.run(
-            lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
-        )
-
-    def _send(self, method: bytes, status: str, text: str) -> None:
-        if self._transport.is_closing():
-            return
-        body = text.encode()
-        head = (
-            f"HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode()
-        self._transport.write(head if method == b"HEAD" else head + body)
-        self._transport.close()

@@ -83,10 +83,12 @@ if TYPE_CHECKING:
     from broker.background.housekeeping import Task
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.metrics_listener import MetricsListener
     from broker.network.dispatch import Handler
     from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
+    from storage.filesystem import Filesystem
     from storage.metadata.store import MetadataStore
     from storage.trusted_time import ClockState
 
@@ -603,7 +605,9 @@ async def start(
         broker.groups.start(broker.controller.image.configs)
         broker.transactions.start()
         await _listen(broker)
-        scrapes = None if settings.metrics_port is None else await _listen_for_scrapes(broker)
+        scrapes = None
+        if settings.metrics_port is not None:
+            scrapes = await _listen_for_scrapes(broker, files)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
         if broker is not None:
             broker.listening.close()
@@ -646,28 +650,27 @@ async def _listen(broker: Broker) -> None:
     warn_of_open_listeners(settings, wanted)
 
 
-async def _listen_for_scrapes(broker: Broker) -> asyncio.Server:
-    from broker import metrics  # few brokers are watched, and every import delays the start
+async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListener:
+    from broker import metrics_listener  # few brokers are watched, and imports delay the start
+    from config.keystores import KeystoreError
 
     settings = broker.settings.current
-    host, port = settings.metrics_host, settings.metrics_port
-    assert port is not None
     try:
-        server = await metrics.listen(broker.metric_sources(), host, port)
+        return await metrics_listener.listen(broker.metric_sources(), settings, files)
+    except KeystoreError as error:
+        raise StartRefused(f"metrics.security.protocol is SSL: {error}") from error
     except OSError as error:
         reason = error.strerror or str(error)
+        where = f"{settings.metrics_host}:{settings.metrics_port}"
         raise StartRefused(
-            f"can't listen on {host}:{port}: {reason} (metrics.port and metrics.host)"
+            f"can't listen on {where}: {reason} (metrics.port and metrics.host)"
         ) from error
-    taken = server.sockets[0].getsockname()[1]
-    logs.info("metrics are served", url=f"http://{host}:{taken}/metrics")
-    return server
 
 
 class Running:
     """A started broker and how to stop it."""
 
-    def __init__(self, broker: Broker, scrapes: asyncio.AbstractServer | None) -> None:
+    def __init__(self, broker: Broker, scrapes: MetricsListener | None) -> None:
         """`scrapes` serves the metrics, if somebody wants them."""
         self.broker = broker
         self._scrapes = scrapes

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from config.declare import Settings, at_least, between, key, minus_one_or
-from config.kinds import INT_MAX, int32, int64, names, string
+from config.declare import (
+    NOT_EMPTY,
+    Check,
+    Settings,
+    at_least,
+    between,
+    key,
+    minus_one_or,
+    one_of,
+)
+from config.kinds import INT_MAX, int32, int64, names, password, string
 from config.listeners import (
     Listener,
     counts_by_address,
@@ -11,6 +20,8 @@ from config.listeners import (
     protocol_map,
 )
 
+METRICS = "metrics"
+"""The name of metrics.port among the listeners, for the keys of TLS."""
 LOCAL = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
 SAME_NAMES = (
     ("SASL_SSL", "SASL_SSL"),
@@ -81,6 +92,32 @@ class NetworkSettings(Settings):
         string,
         "127.0.0.1",
         "The address of metrics.port; 0.0.0.0 is every interface.",
+        since="triglot",
+    )
+    metrics_security_protocol: str = key(
+        "metrics.security.protocol",
+        string,
+        "PLAINTEXT",
+        "PLAINTEXT or SSL, which metrics.port speaks; the keys ssl.* are those of a listener, and "
+        "ssl.client.auth=required asks for a certificate there too.",
+        check=one_of("PLAINTEXT", "SSL"),
+        since="triglot",
+    )
+    metrics_basic_credentials: str | None = key(
+        "metrics.basic.credentials",
+        password,
+        None,
+        "user:password, which a request to metrics.port has to have (HTTP Basic).",
+        check=Check(lambda value: ":" in value, "user:password"),
+        since="triglot",
+    )
+    metrics_bearer_token: str | None = key(
+        "metrics.bearer.token",
+        password,
+        None,
+        "The token that a request to metrics.port has to have (HTTP Bearer). With "
+        "metrics.basic.credentials set as well, either will do.",
+        check=NOT_EMPTY,
         since="triglot",
     )
     socket_send_buffer_bytes: int = key(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from config.broker_network import METRICS
 from config.formats import record_format, release_of
 from config.listeners import UNROUTABLE_HOSTS
 
@@ -50,6 +51,10 @@ def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
             from config import security_rules  # most starts do without
 
             yield from security_rules.broken_rules(settings, listener.name)
+    if settings.metrics_port is not None and settings.metrics_security_protocol == "SSL":
+        from config import security_rules
+
+        yield from security_rules.broken_rules_of_tls(settings, METRICS)
     for number, listener in enumerate(served):
         for other in served[:number]:
             if listener.port and listener.port == other.port and _collide(listener, other):

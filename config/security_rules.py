@@ -57,13 +57,18 @@ def broken_rules(settings: BrokerSettings, listener: str) -> Iterator[tuple[str,
             )
     security = ListenerSecurity(settings, listener)
     if protocol.endswith("SSL"):
-        for name, reason in _tls(security):
-            given = given_for(settings, listener, name)
-            yield given[0] if given else full_names(listener, name)[0], reason
+        yield from broken_rules_of_tls(settings, listener)
     if protocol.startswith("SASL"):
         for mechanism, name, reason in _sasl(settings, listener, security.sasl_enabled_mechanisms):
             given = given_for(settings, listener, name, mechanism)
             yield given[0] if given else full_names(listener, name, mechanism)[0], reason
+
+
+def broken_rules_of_tls(settings: BrokerSettings, listener: str) -> Iterator[tuple[str, str]]:
+    """Those of the keys of TLS."""
+    for name, reason in _tls(ListenerSecurity(settings, listener)):
+        given = given_for(settings, listener, name)
+        yield given[0] if given else full_names(listener, name)[0], reason
 
 
 def _tls(security: ListenerSecurity) -> Iterator[tuple[str, str]]:

@@ -134,7 +134,7 @@ def _security_of(settings: BrokerSettings) -> Any:
 def warn_of_open_listeners(settings: BrokerSettings, listeners: Iterable[Listener]) -> None:
     """Say of each listener that other machines reach and that lets in whoever comes."""
     for listener in listeners:
-        if not _is_loopback(listener.host) and not _authenticates(settings, listener.name):
+        if not is_loopback(listener.host) and not _authenticates(settings, listener.name):
             logs.warning(
                 "whoever reaches this listener may do everything: other machines can, and it "
                 "asks for no authentication",
@@ -152,7 +152,8 @@ def _authenticates(settings: BrokerSettings, name: str) -> bool:
     return ListenerSecurity(settings, name).ssl_client_auth == "required"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address. A name counts as reached by others."""
     if host in ("127.0.0.1", "::1", "localhost"):
         return True
     from ipaddress import ip_address  # no start on loopback needs it

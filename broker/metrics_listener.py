@@ -1,0 +1,208 @@
+"""The port of the metrics: requests of HTTP/1.0, with credentials and TLS if they are set.
+
+It has the page of the broker's own counters and that of what clients have pushed (KIP-714).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from hmac import compare_digest
+from typing import TYPE_CHECKING, cast
+
+from broker import logs
+from broker.metrics import page
+from broker.network.secured import LOOK_EVERY_S, is_loopback
+from config.broker_network import METRICS
+
+if TYPE_CHECKING:
+    import ssl
+
+    from broker.metrics import Sources
+    from broker.network.tls import Tls
+    from config.broker import BrokerSettings
+    from storage.filesystem import Filesystem
+
+REQUEST_BYTES_MAX = 8_192
+"""More than any scraper sends; a longer request is cut off."""
+REQUEST_WITHIN_S = 10.0
+"""For the handshake of TLS, and again for the request and its answer."""
+CONNECTIONS_MAX = 100
+"""Connections at a time; more are closed at once."""
+HEAD_END = b"\r\n\r\n"
+PAGES = ("/metrics", "/client-metrics")
+
+
+class Credentials:
+    """What a request has to have in its field Authorization: either, if both are set; nothing, if
+    none is. `basic` is `user:password`."""
+
+    def __init__(self, basic: str | None, bearer: str | None) -> None:
+        self._wanted: list[tuple[bytes, bytes]] = []
+        if basic:
+            self._wanted.append((b"Basic", b64encode(basic.encode())))
+        if bearer:
+            self._wanted.append((b"Bearer", bearer.encode()))
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
+    def admit(self, head: bytes) -> bool:
+        """Whether this head of a request has them."""
+        if not self._wanted:
+            return True
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"authorization":
+                scheme, _, given = value.strip().partition(b" ")
+                return any(
+                    wanted.lower() == scheme.lower() and compare_digest(given.strip(), credentials)
+                    for wanted, credentials in self._wanted
+                )
+        return False
+
+    def challenges(self) -> str:
+        """The fields that tell a client what is wanted, each with its line end."""
+        schemes = [scheme.decode() for scheme, _ in self._wanted]
+        return "".join(f'WWW-Authenticate: {one} realm="triglot"\r\n' for one in schemes)
+
+
+class MetricsListener:
+    """The open port. Belongs to the loop."""
+
+    def __init__(self, sources: Sources, credentials: Credentials, tls: Tls | None = None) -> None:
+        self.credentials = credentials
+        self.scrapes: set[_Scrape] = set()
+        self._sources = sources
+        self._tls = tls
+        self._server: asyncio.Server
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        context = None
+        if self._tls is not None:
+            context = self._tls.context
+            context.sni_callback = self._take_newest
+            self._look(self._tls)
+        self._server = await self._sources.loop.create_server(
+            lambda: _Scrape(self._sources, self),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=REQUEST_WITHIN_S if context else None,
+        )
+        scheme = "https" if context else "http"
+        logs.info("metrics are served", url=f"{scheme}://{host}:{self.port}/metrics")
+
+    @property
+    def port(self) -> int:
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, tls: Tls) -> None:
+        tls.look(self._sources.readers)
+        self._timer = self._sources.loop.call_later(LOOK_EVERY_S, self._look, tls)
+
+    def _take_newest(self, connection: ssl.SSLObject, *_: object) -> None:
+        """A server keeps the context that it was opened with; each handshake takes that of now."""
+        if self._tls is not None:
+            connection.context = self._tls.context
+
+
+async def listen(sources: Sources, settings: BrokerSettings, files: Filesystem) -> MetricsListener:
+    """Serve the pages at `metrics.port`. Raises OSError, or KeystoreError for what TLS needs."""
+    host, port = settings.metrics_host, settings.metrics_port
+    assert port is not None
+    credentials = Credentials(settings.metrics_basic_credentials, settings.metrics_bearer_token)
+    tls, is_certified = None, False
+    if settings.metrics_security_protocol == "SSL":
+        from broker.network.tls import Tls
+        from config.listener_security import ListenerSecurity
+
+        security = ListenerSecurity(settings, METRICS)
+        tls, is_certified = Tls(files, METRICS, security), security.ssl_client_auth == "required"
+    listener = MetricsListener(sources, credentials, tls)
+    await listener.open(host, port)
+    if not (is_loopback(host) or credentials or is_certified):
+        logs.warning(
+            "whoever reaches this port may read the metrics: other machines can, and it asks for "
+            "no credentials",
+            port=f"{host}:{listener.port}",
+        )
+    return listener
+
+
+class _Scrape(asyncio.Protocol):
+    """One HTTP/1.0 request and its answer; the connection is closed behind it."""
+
+    def __init__(self, sources: Sources, listener: MetricsListener) -> None:
+        self._sources = sources
+        self._listener = listener
+        self._received = bytearray()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport, not its class.
+        self._transport = cast("asyncio.Transport", transport)
+        self._listener.scrapes.add(self)
+        self._timer = self._sources.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
+        if len(self._listener.scrapes) > CONNECTIONS_MAX:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        self._listener.scrapes.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._received += data
+        if HEAD_END in self._received:
+            self._answer()
+        elif len(self._received) > REQUEST_BYTES_MAX:
+            self._transport.abort()
+
+    def _answer(self) -> None:
+        method, _, rest = bytes(self._received.partition(b"\r\n")[0]).partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        head = bytes(self._received.partition(HEAD_END)[0])
+        if not self._listener.credentials.admit(head):
+            status, text = "401 Unauthorized", "the credentials are missing or wrong\n"
+        elif method not in (b"GET", b"HEAD"):
+            status, text = "405 Method Not Allowed", "only GET is served\n"
+        elif path == b"/metrics":
+            status, text = "200 OK", page(self._sources)
+        elif path == b"/client-metrics":
+            self._answer_with_client_metrics(method)
+            return
+        else:
+            status, text = "404 Not Found", f"there are {' and '.join(PAGES)}\n"
+        self._send(method, status, text)
+
+    def _answer_with_client_metrics(self, method: bytes) -> None:
+        """Their page is made on a thread: it may be of thousands of clients."""
+        from broker.metadata.client_metrics_page import page as client_metrics_page
+
+        sources = self._sources
+        pushes = sources.client_metrics().last_pushes(sources.groups.now_ms())
+        sources.readers.run(
+            lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
+        )
+
+    def _send(self, method: bytes, status: str, text: str) -> None:
+        if self._transport.is_closing():
+            return
+        body = text.encode()
+        wanted = self._listener.credentials.challenges() if status.startswith("401") else ""
+        head = (
+            f"HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+            f"{wanted}Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        self._transport.write(head if method == b"HEAD" else head + body)
+        self._transport.close()
