@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.support.certificates import Issued
+
 PASSWORD = "kept-to-ourselves"
 TOKEN = "a-token-of-the-scraper"
 RIGHT = b"Basic " + b64encode(b"prometheus:" + PASSWORD.encode())
@@ -61,13 +63,26 @@ def test_whoever_has_none_or_wrong_ones_is_refused(fields: tuple[bytes, ...]) ->
     assert not Credentials(f"prometheus:{PASSWORD}", TOKEN).admit(head(*fields))
 
 
+def printed_by(broker: BrokerProcess) -> str:
+    """All that it has printed when it has stopped."""
+    run = broker.run
+    assert run is not None
+    broker.stop()
+    return run.output()
+
+
 def answer(
-    url: str, authority: Authority | None = None, fields: Mapping[str, str] | None = None
+    url: str,
+    authority: Authority | None = None,
+    fields: Mapping[str, str] | None = None,
+    certificate: Issued | None = None,
 ) -> tuple[int, str, str]:
     """Status, WWW-Authenticate and text of one request."""
     context = None
     if authority is not None:
         context = ssl.create_default_context(cafile=str(authority.certificate))
+        if certificate is not None:
+            context.load_cert_chain(certificate.pem)
     request = urllib.request.Request(url, headers=dict(fields or {}))
     try:
         with urllib.request.urlopen(request, timeout=5, context=context) as response:
@@ -99,7 +114,7 @@ def test_with_tls_and_credentials_only_they_open_the_page_and_nobody_prints_them
         bearer = answer(url, authority, {"Authorization": f"Bearer {TOKEN}"})
         with pytest.raises(OSError, match=r"reset|closed|Remote end|aborted"):
             answer(f"http://localhost:{port}/metrics")
-        log = broker.output()
+        log = printed_by(broker)
 
     assert refused[:2] == (401, 'Basic realm="triglot", Bearer realm="triglot"')
     assert "triglot_" not in refused[2]
@@ -110,6 +125,29 @@ def test_with_tls_and_credentials_only_they_open_the_page_and_nobody_prints_them
     for secret in (PASSWORD, TOKEN):
         assert secret not in log
         assert secret not in basic[2]
+
+
+def test_a_certificate_of_the_scraper_can_be_asked_for(tmp_path: Path) -> None:
+    authority, port = Authority(tmp_path), free_port()
+    settings = {
+        "metrics.port": str(port),
+        "metrics.host": "0.0.0.0",
+        "metrics.security.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.keystore.location": str(authority.issue("localhost").pem),
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.truststore.type": "PEM",
+    }
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        url = f"https://localhost:{port}/metrics"
+        assert answer(url, authority, certificate=authority.issue("prometheus"))[0] == 200
+        stranger = Authority(tmp_path, "another").issue("stranger")
+        for certificate in (None, stranger):
+            with pytest.raises(OSError, match=r"(?i)ssl|reset|closed|aborted"):
+                answer(url, authority, certificate=certificate)
+        log = printed_by(broker)
+
+    assert "may read the metrics" not in log
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
@@ -142,7 +180,7 @@ def test_a_port_that_other_machines_reach_without_credentials_is_named(tmp_path:
     port = free_port()
     settings = {"metrics.port": str(port), "metrics.host": "0.0.0.0"}
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
-        log = broker.output()
+        log = printed_by(broker)
 
     assert log.count("whoever reaches this port may read the metrics") == 1
 
