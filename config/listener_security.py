@@ -299,8 +299,15 @@ class ListenerSecurity(Settings):
         "sasl.oauthbearer.scope.claim.name",
         string,
         "scope",
-        "The claim of a token that has its scopes; a token without it is refused.",
+        "The claim of a token that has its scopes.",
         since="3.1",
+    )
+    sasl_oauthbearer_expected_scope: tuple[str, ...] | None = key(
+        "sasl.oauthbearer.expected.scope",
+        names,
+        None,
+        "A token has to have each of these scopes. Unset, that is not looked at, as in Kafka.",
+        since="triglot",
     )
     sasl_oauthbearer_sub_claim_name: str = key(
         "sasl.oauthbearer.sub.claim.name",

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from config.declare import Key
 
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "the mechanism OAUTHBEARER is not served yet": (
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-    ),
     "it is not looked at yet": (
         "default.replication.factor",
         "max.request.partition.size.limit",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from config.broker import BrokerSettings
 
-MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("GSSAPI", OAUTHBEARER, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms of SASL that are served."""
 UNSECURED_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
@@ -125,8 +126,15 @@ def _sasl(
             yield from _plain(security.sasl_jaas_config)
         elif mechanism == "GSSAPI":
             yield from _kerberos(security)
-        elif mechanism == "OAUTHBEARER" and handler != UNSECURED_VALIDATOR:
+        elif mechanism == OAUTHBEARER and handler != UNSECURED_VALIDATOR:
             yield from _oauthbearer(security.sasl_oauthbearer_jwks_endpoint_url)
+        elif mechanism == OAUTHBEARER and "unsecuredValidator" in (security.sasl_jaas_config or ""):
+            yield (
+                mechanism,
+                "sasl.jaas.config",
+                "has options unsecuredValidator...; what a token has to say is set by the keys "
+                "sasl.oauthbearer.*, whether it is signed or not",
+            )
 
 
 def _plain(jaas: str | None) -> Iterator[tuple[str, str, str]]:

@@ -105,6 +105,7 @@ def test_the_keys_of_our_own_are_these() -> None:
         "conversion.cache.max.bytes",
         "disk.reserve.bytes",
         "log.scrub.interval.ms",
+        "sasl.oauthbearer.expected.scope",
         "log.flush.policy",
         "max.decompressed.batch.bytes",
         "max.decompression.ratio",

@@ -115,7 +115,10 @@ def test_sasl_ssl_asks_for_certificates_only_where_its_own_key_says_so() -> None
         ({"ssl.client.auth": "required"}, "no certificate of a client can be checked"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "has neither TLSv1.2 nor TLSv1.3"),
         ({"ssl.principal.mapping.rules": "RULE:("}, "wanted DEFAULT or RULE"),
-        ({"sasl.enabled.mechanisms": "DIGEST"}, "has DIGEST; served are GSSAPI, PLAIN"),
+        (
+            {"sasl.enabled.mechanisms": "DIGEST"},
+            "has DIGEST; served are GSSAPI, OAUTHBEARER, PLAIN",
+        ),
         (
             {"sasl.enabled.mechanisms": "GSSAPI"},
             r"gssapi\.sasl\.jaas\.config: is missing: .*Krb5LoginModule",

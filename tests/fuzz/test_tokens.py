@@ -13,10 +13,14 @@ import pytest
 
 from broker.security.principal import USER, Principal
 from broker.security.sasl.authentication import Authentication, AuthenticationFailed, State
+from broker.security.sasl.jwks import parse_key_set
+from broker.security.sasl.jwt_validator import Claims, signed_token
 from broker.security.sasl.mechanism import Challenge, Done, Mechanism
+from broker.security.sasl.oauthbearer import Bearer, OAuthBearerExchange
 from broker.security.sasl.plain import PlainExchange
 from broker.security.sasl.scram import SHA_256, Decoys, ScramExchange, credential_of_password
 from tests.support.secured import ScramClient
+from tests.support.tokens import NOW_S, jwk, key_set, response, token
 
 COUNT = 10_000 * int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
 CREDENTIAL = credential_of_password(SHA_256, "alice-secret", b"0123456789abcdef", 4096)
@@ -136,3 +140,27 @@ def outcome_token(client: ScramClient, final: bytes) -> bytes:
     assert done.token is not None
     assert client.is_from_the_server(done.token)
     return done.token
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_spoiled_message_of_oauthbearer_lets_in_nobody(seed: int) -> None:
+    """What is not signed may be anything; what is, is what was signed."""
+    random = Random(seed)
+    keys = parse_key_set(key_set([jwk("ES256", "one")]))
+    whole = response(token(algorithm="ES256"))
+
+    def validate(text: str) -> Bearer:
+        return signed_token(text, lambda *_: keys, Claims(), NOW_S * 1000)
+
+    for _ in range(COUNT // 8):
+        message = spoiled(whole, random)
+        one = Authentication(
+            {"OAUTHBEARER": Mechanism("OAUTHBEARER", lambda: OAuthBearerExchange(validate))}
+        )
+        one.begin("OAUTHBEARER", raw=False, now_ms=0)
+        answer = outcome(one, message)
+        if isinstance(answer, Done):
+            assert answer.principal.name == "alice"
+            assert whole.split(b"Bearer ")[1].strip(b"\x01").split(b".")[1] in message
+        elif answer is not None:
+            assert outcome(one, b"\x01") is None

@@ -130,7 +130,7 @@ class Authentication:
             return self._exchange.step(token)
         except Refused as refused:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
-            raise AuthenticationFailed(code, str(refused)) from None
+            raise AuthenticationFailed(code, str(refused), refused.cause) from None
         except BadToken as bad:
             what = "re-authentication" if self.is_again else "authentication"
             raise AuthenticationFailed(

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 class Refused(Exception):
     """The client is not who it says, or may not act as whom it wants. The text is told to it, as
-    Kafka's SaslAuthenticationException is."""
+    Kafka's SaslAuthenticationException is; `cause` is for our log, where it says more."""
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class BadToken(Exception):

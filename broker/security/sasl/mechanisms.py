@@ -13,6 +13,7 @@ from broker.security.sasl.plain import PlainExchange
 from broker.security.sasl.scram import Credential, Decoys, ScramExchange
 from config.jaas import plain_users
 from config.listener_security import ListenerSecurity
+from config.security_rules import OAUTHBEARER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +41,11 @@ def mechanisms_of(
             from broker.security.sasl.kerberos import exchanges
 
             found[name] = Mechanism(name, exchanges(security), max_session_ms, slow=True)
+        elif name == OAUTHBEARER:
+            from broker.security.sasl.bearer_tokens import oauthbearer_exchanges
+
+            begin_bearer = oauthbearer_exchanges(security)
+            found[name] = Mechanism(name, begin_bearer, max_session_ms, slow=True)
         elif name in scram.ALGORITHMS:
             begin = _scram(scram.ALGORITHMS[name], credentials)
             found[name] = Mechanism(name, begin, max_session_ms)
