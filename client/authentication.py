@@ -100,6 +100,8 @@ def _refused(connection: Connection, security: ClientSecurity, why: str) -> Refu
     connection.close()
     who = f"user '{security.user}'" if security.user else "the token"
     key = "sasl.jaas.config" if security.user else security.token_path
+    if security.token_endpoint:
+        key = security.token_endpoint.url
     if security.mechanism == "GSSAPI" and not security.user:
         who, key = "the ticket", "kinit"
     return Refused(

@@ -50,7 +50,7 @@ class Exchange(Protocol):
 
 def start(security: ClientSecurity, host: str) -> Exchange:
     """With the broker on a host, as it is dialled. Raises WrongUse where there is no token, or no
-    ticket."""
+    ticket; Refused and ConnectionLost where an issuer is asked for a token."""
     if security.mechanism == "GSSAPI":
         from client.kerberos import Gssapi
 
@@ -58,7 +58,8 @@ def start(security: ClientSecurity, host: str) -> Exchange:
     if security.mechanism == "PLAIN":
         return Plain(security.user, security.password)
     if security.mechanism == "OAUTHBEARER":
-        return OAuthBearer(_token(security.token_path))
+        endpoint = security.token_endpoint
+        return OAuthBearer(endpoint.token() if endpoint else _token(security.token_path))
     return Scram(security.mechanism, security.user, security.password)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client.errors import WrongUse
+from client.token_endpoint import TokenEndpoint, is_safe
 from config.errors import ConfigError, nearest_of
 from config.jaas import KRB5_LOGIN_MODULE, kerberos_options, keytab_path, parse_login_module
 from config.keystores import KeystoreError, require_private
@@ -31,11 +32,15 @@ MODULES = {
 """The login module of each mechanism that is spoken here."""
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
+CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
+SCOPE = "sasl.oauthbearer.scope"
 SERVICE_NAME = "sasl.kerberos.service.name"
 FILE_MAX_BYTES = 1 << 20
 
 KEYS = frozenset({
     "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL, SERVICE_NAME,
+    CLIENT_ID, CLIENT_SECRET, SCOPE,
     "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
     "ssl.truststore.certificates", "ssl.keystore.type", "ssl.keystore.location",
     "ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain",
@@ -74,6 +79,8 @@ class ClientSecurity:
     password: str = ""
     token_path: str = ""
     """The file with the token of OAUTHBEARER, read at each authentication."""
+    token_endpoint: TokenEndpoint | None = None
+    """Who gives tokens of OAUTHBEARER, where they are in no file."""
     kerberos_service: str = ""
     """The broker's principal before its host. `user` is our own with GSSAPI, "" for that of the
     tickets."""
@@ -137,7 +144,7 @@ def read_client_security(path: str) -> ClientSecurity:
     except ConfigError as error:
         where_from = ", ".join(problem.source for problem in error.problems)
         raise WrongUse(f"{where_from}: \\u without four hexadecimal digits") from None
-    for name in ("sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"):
+    for name in ("sasl.jaas.config", CLIENT_SECRET, "ssl.keystore.key", "ssl.key.password"):
         if name in entries and mode & (stat.S_IROTH | stat.S_IWOTH):
             raise WrongUse(
                 f"{path} has a secret ({name}) and can be read or written by every user of this "
@@ -160,6 +167,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         raise WrongUse(f"{at}security.protocol is {protocol}, wanted {', '.join(PROTOCOLS)}")
     mechanism = user = password = token_path = ""
     service = keytab = tickets = ""
+    endpoint = None
     if protocol.startswith("SASL_"):
         mechanism = texts.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in MODULES:
@@ -170,7 +178,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         else:
             user, password = _login(at, mechanism, jaas)
         if mechanism == "OAUTHBEARER":
-            token_path = _token_path(at, texts.get(TOKEN_URL, ""))
+            token_path, endpoint = _token_source(at, texts, jaas or "")
     versions = _names(texts.get("ssl.enabled.protocols", "")) or ("TLSv1.2", "TLSv1.3")
     if not {"TLSv1.2", "TLSv1.3"} & set(versions):
         raise WrongUse(f"{at}ssl.enabled.protocols has neither TLSv1.2 nor TLSv1.3")
@@ -181,6 +189,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         user=user,
         password=password,
         token_path=token_path,
+        token_endpoint=endpoint,
         kerberos_service=service,
         keytab_path=keytab,
         ticket_cache=tickets,
@@ -218,8 +227,6 @@ def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str]:
             f"module is {MODULES[mechanism]}"
         )
     if mechanism == "OAUTHBEARER":
-        if module.options:
-            raise WrongUse(f"{at}sasl.jaas.config: tokens are read from a file ({TOKEN_URL})")
         return "", ""
     if "tokenauth" in module.options:
         raise WrongUse(f"{at}sasl.jaas.config: delegation tokens (tokenauth) are not supported")
@@ -259,14 +266,30 @@ def _kerberos(at: str, jaas: str | None, service: str) -> tuple[str, str, str, s
     return service, user, keytab, options.get("ticketCache", "") if not keytab else ""
 
 
-def _token_path(at: str, url: str) -> str:
+def _token_source(at: str, texts: Mapping[str, str], jaas: str) -> tuple[str, TokenEndpoint | None]:
+    """The path of the file with a token, or the endpoint that gives them."""
+    url = texts.get(TOKEN_URL, "")
+    options = parse_login_module(jaas).options
     path = url.removeprefix("file://")
-    if path == url or not path.startswith("/"):
+    if path != url and path.startswith("/"):
+        if options:
+            raise WrongUse(f"{at}sasl.jaas.config has options, and the token is in {path}")
+        return path, None
+    if not is_safe(url):
         raise WrongUse(
-            f"{at}{TOKEN_URL} names no file with a token, as in file:///run/secrets/token (tokens "
-            "are not fetched by HTTP)"
+            f"{at}{TOKEN_URL} names no file with a token, as in file:///run/secrets/token, and no "
+            "https URL of an issuer (http on this machine alone: a secret is sent there)"
         )
-    return path
+    unknown = options.keys() - {"clientId", "clientSecret", "scope"}
+    if unknown:
+        raise WrongUse(f"{at}sasl.jaas.config has {len(unknown)} options that do nothing here")
+    client_id = texts.get(CLIENT_ID) or options.get("clientId", "")
+    client_secret = texts.get(CLIENT_SECRET) or options.get("clientSecret", "")
+    if not client_id or not client_secret:
+        missing = CLIENT_SECRET if client_id else CLIENT_ID
+        raise WrongUse(f"{at}{missing} is wanted where {TOKEN_URL} is that of an issuer")
+    scope = texts.get(SCOPE) or options.get("scope", "")
+    return "", TokenEndpoint(url, client_id, client_secret, scope)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import threading
 import time
 import warnings
@@ -276,6 +278,61 @@ def test_keys_come_from_a_url_when_the_first_token_does_and_no_token_is_logged(
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_our_client_asks_an_issuer_for_its_token(secured: SecuredBroker) -> None:
+    asked = []
+
+    class Issuer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            form = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.headers["Authorization"], form))
+            secret = base64.b64encode(b"app:app-secret").decode()
+            known = self.headers["Authorization"] == f"Basic {secret}"
+            found = {"access_token": fresh()} if known else {"error": "invalid_client"}
+            self.send_response(200 if known else 401)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Issuer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{server.server_port}/token",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.authority.certificate),
+    }
+    in_keys = {
+        "sasl.jaas.config": f"{LOGIN_MODULE} required;",
+        "sasl.oauthbearer.client.credentials.client.id": "app",
+        "sasl.oauthbearer.client.credentials.client.secret": "app-secret",
+        "sasl.oauthbearer.scope": "read write",
+    }
+    in_jaas = {
+        "sasl.jaas.config": f'{LOGIN_MODULE} required clientId="app" clientSecret="app-secret";'
+    }
+    wrong = in_keys | {"sasl.oauthbearer.client.credentials.client.secret": "other-secret"}
+    host, port = secured.host, secured.ports["SASL_SSL"]
+    try:
+        for more in (in_keys, in_jaas):
+            security = parse_client_security(given | more)
+            assert "app-secret" not in f"{security!r} {security.token_endpoint!r}"
+            Connection(host, port, timeout_s=20, security=security).close()
+        security = parse_client_security(given | wrong)
+        with pytest.raises(Refused, match="gives no token: HTTP 401: invalid_client") as refused:
+            Connection(host, port, timeout_s=20, security=security)
+        assert "other-secret" not in str(refused.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert [form for _, form in asked] == [
+        b"grant_type=client_credentials&scope=read+write",
+        b"grant_type=client_credentials",
+        b"grant_type=client_credentials&scope=read+write",
+    ]
 
 
 def test_unsecured_tokens_are_taken_where_a_switch_says_so_and_the_start_says_it(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from broker import logs
 from broker.clock import elapsed_ms, now_ms
 from broker.security.sasl.jwks import BadKeySet, KeySet, Waits, reader
-from broker.security.sasl.jwt_validator import Claims, signed_token, unsigned_token
+from broker.security.sasl.jwt_validator import ExpectedClaims, signed_token, unsigned_token
 from broker.security.sasl.oauthbearer import OAuthBearerExchange
 from config.keystores import KeystoreError
 from config.security_rules import UNSECURED_VALIDATOR
@@ -23,7 +23,7 @@ def oauthbearer_exchanges(security: ListenerSecurity) -> Callable[[], OAuthBeare
     """What begins the exchanges of a listener, whose settings are sound. Keys in a file have to be
     there at the start; those of an endpoint are fetched when the first token comes, so that the
     start waits for nobody. Raises KeystoreError."""
-    claims = Claims(
+    claims = ExpectedClaims(
         audience=security.sasl_oauthbearer_expected_audience or (),
         issuer=security.sasl_oauthbearer_expected_issuer,
         scope=security.sasl_oauthbearer_expected_scope or (),

@@ -27,7 +27,7 @@ TIME_MAX_SECONDS = 1 << 40
 """Later than any clock says, and a number that no arithmetic here is spoilt by."""
 
 
-class Claims(NamedTuple):
+class ExpectedClaims(NamedTuple):
     """What a token has to say, by the keys sasl.oauthbearer.*."""
 
     audience: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Claims(NamedTuple):
 def signed_token(
     token: str,
     keys_of: Callable[[str | None, str], list[VerificationKey]],
-    claims: Claims,
+    claims: ExpectedClaims,
     now_ms: int,
 ) -> Bearer:
     """The bearer of a token that a key of ours has signed. `keys_of` finds keys by the token's key
@@ -89,7 +89,7 @@ def signed_token(
     raise InvalidToken("the token is not signed by a key of the issuer that fits its kid and alg")
 
 
-def unsigned_token(token: str, claims: Claims, now_ms: int) -> Bearer:
+def unsigned_token(token: str, claims: ExpectedClaims, now_ms: int) -> Bearer:
     """The bearer of a token that nobody has signed (RFC 7515, A.5), for development. Raises
     InvalidToken."""
     header, payload = _header_and_payload(token)

@@ -23,7 +23,7 @@ from broker.security.sasl.jwks import (
 )
 from broker.security.sasl.jwt_validator import (
     TOKEN_MAX_CHARACTERS,
-    Claims,
+    ExpectedClaims,
     signed_token,
     unsigned_token,
 )
@@ -43,7 +43,7 @@ KEYS = parse_key_set(
         jwk("RS256", "encrypts", "other", use="enc"), jwk("PS256", "pss", "pss", alg="PS256"),
     ])
 )  # fmt: skip
-STRICT = Claims(audience=("kafka", "lake"), issuer="us", scope=("read",))
+STRICT = ExpectedClaims(audience=("kafka", "lake"), issuer="us", scope=("read",))
 
 
 def find(key_id: str | None, algorithm: str) -> list[Any]:
@@ -54,7 +54,7 @@ def find(key_id: str | None, algorithm: str) -> list[Any]:
     ]
 
 
-def judged(text: str, claims: Claims = Claims()) -> Bearer:  # noqa: B008 - it never changes
+def judged(text: str, claims: ExpectedClaims = ExpectedClaims()) -> Bearer:  # noqa: B008 - it never changes
     return signed_token(text, find, claims, NOW_MS)
 
 
@@ -203,11 +203,11 @@ def test_a_token_changed_anywhere_is_not_believed() -> None:
 def test_unsecured_tokens_are_those_that_nobody_signed() -> None:
     claims = part({"sub": "dev", "exp": NOW_S + 60})
     text = f"{part({'alg': 'none'})}.{claims}."
-    assert unsigned_token(text, Claims(), NOW_MS).name == "dev"
+    assert unsigned_token(text, ExpectedClaims(), NOW_MS).name == "dev"
     with pytest.raises(InvalidToken, match="signed"):
-        unsigned_token(token(), Claims(), NOW_MS)
+        unsigned_token(token(), ExpectedClaims(), NOW_MS)
     with pytest.raises(InvalidToken, match="expired"):
-        unsigned_token(text, Claims(), NOW_MS + 600_000)
+        unsigned_token(text, ExpectedClaims(), NOW_MS + 600_000)
 
 
 def exchange() -> OAuthBearerExchange:
