@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import threading
 import time
 import warnings
@@ -19,6 +20,7 @@ from client.security import parse_client_security
 from config.security_rules import UNSECURED_VALIDATOR
 from protocol.errors import ErrorCode
 from tests.clients.available import end_of_test
+from tests.support.certificates import Authority
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_release import RELEASES, Release
 from tests.support.kafka_tools import run_tool
@@ -275,6 +277,45 @@ def test_keys_come_from_a_url_when_the_first_token_does_and_no_token_is_logged(
             assert asked == ["/keys", "/away"]
             assert "no keys to check a token" in broker.output()
             assert bearer_token not in broker.output()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_keys_are_taken_of_an_https_endpoint_whose_certificate_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(key_set([jwk("ES256", "two")]))
+
+        def log_message(self, *_: object) -> None: ...
+
+    (tmp_path / "issuer").mkdir()
+    authority = Authority(tmp_path / "issuer")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("issuer").pem)
+    server = HTTPServer(("127.0.0.1", 0), Endpoint)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    given = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        JWKS_URL: f"https://127.0.0.1:{server.server_port}/keys",
+    }
+    try:
+        with SecuredBroker(tmp_path, given) as broker, broker.connect("SASL_PLAINTEXT") as client:
+            shake(client, "OAUTHBEARER")
+            bearer_token = fresh(algorithm="ES256", key_id="two")
+            answer = authenticate(client, response(bearer_token))
+            assert answer.auth_bytes == (b"" if trusted else b'{"status":"invalid_token"}')
+            if not trusted:
+                authenticate(client, b"\x01")
+                assert "CERTIFICATE_VERIFY_FAILED" in broker.output()
     finally:
         server.shutdown()
         server.server_close()
