@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.clients
 
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", KERBEROS[0] if KERBEROS else "", flags=re.DOTALL)
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", KERBEROS, flags=re.DOTALL)
 
 
 class ReaderOfARealm(Reader):

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.clients
 
 PAGE = (CHECKOUT / "docs/security.md").read_text(encoding="utf-8")
-KERBEROS = re.search(r"\n## Kerberos\n.*?(?=\n## )", PAGE, flags=re.DOTALL)
-assert KERBEROS is not None
-# A KDC has a test of its own, in test_the_page_on_kerberos.
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE.replace(KERBEROS[0], ""), flags=re.DOTALL)
+#: Sections by their titles, from each title to the next. What comes before the first has "".
+SECTIONS = dict(
+    zip(("", *re.findall(r"^## (.*)$", PAGE, flags=re.M)), PAGE.split("\n## "), strict=True)
+)
+#: What needs a KDC has a test of its own (test_the_page_on_kerberos); what needs an issuer of
+#: tokens is shown by test_bearer_clients.
+KERBEROS, TOKENS = SECTIONS.pop("Kerberos"), SECTIONS.pop("Tokens of an issuer: OAUTHBEARER")
+BLOCKS = [
+    block
+    for text in SECTIONS.values()
+    for block in re.findall(r"```(\w*)\n(.*?)```", text, flags=re.DOTALL)
+]
 READY = re.compile(r"listening on")
 
 
