@@ -994,6 +994,72 @@ static PyObject *newest_offsets(PyObject *self, PyObject *args) {
     return result;
 }
 
+/* ---------------------------------------------------------------- batches of a log of state */
+
+/* The batch at `p` if it is whole and intact, not compressed, of no transaction and no marker; else
+ * 0. Its records begin at MIN_BATCH_SIZE. */
+static int64_t plain_batch_size(const uint8_t *p, int64_t left) {
+    if (left < MIN_BATCH_SIZE || p[MAGIC_POSITION] != 2) return 0;
+    int64_t size = get_size(p + 8) + ENTRY_OVERHEAD;
+    if (size <= MIN_BATCH_SIZE || size > left) return 0;
+    if (p[21] || p[22] & ~TIMESTAMP_TYPE_BIT) return 0;
+    return crc32c_of(p + 21, size - 21) == get32(p + 17) ? size : 0;
+}
+
+static int64_t record_count(const uint8_t *batch) { return get_size(batch + 57); }
+
+static PyObject *bytes_or_none(const Field *field) {
+    if (field->size < 0) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)field->data, (Py_ssize_t)field->size);
+}
+
+/* The headers of a record that has been read, which ends at `end`. */
+static PyObject *headers_of(const Record *record, const uint8_t *end) {
+    Reader in = {record->value.data + bytes_of(&record->value), end};
+    int64_t count;
+    Field name, content;
+    PyObject *headers = PyTuple_New((Py_ssize_t)record->header_count);
+    if (!headers || !read_varint(&in, &count)) return headers;
+    for (int64_t i = 0; i < count && read_field(&in, &name) && read_field(&in, &content); i++) {
+        PyObject *text = PyUnicode_DecodeUTF8((const char *)name.data, (Py_ssize_t)name.size,
+                                              "surrogateescape");
+        PyObject *header = Py_BuildValue("(NN)", text, bytes_or_none(&content));
+        if (header == NULL) {
+            Py_DECREF(headers);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(headers, (Py_ssize_t)i, header);
+    }
+    return headers;
+}
+
+static PyObject *sole_records(PyObject *self, PyObject *args) {
+    PyObject *data, *rows;
+    int64_t position, last = -1, size;
+    if (!PyArg_ParseTuple(args, "O!O&", &PyBytes_Type, &data, any_number, &position)) return NULL;
+    int64_t total = PyBytes_GET_SIZE(data);
+    if (position < 0 || position > total) Py_RETURN_NONE;
+    if ((rows = PyList_New(0)) == NULL) return NULL;
+    const uint8_t *start = (const uint8_t *)PyBytes_AS_STRING(data);
+    while ((size = plain_batch_size(start + position, total - position)) > 0) {
+        const uint8_t *p = start + position;
+        Reader in = {p + MIN_BATCH_SIZE, p + size};
+        Record record;
+        if (record_count(p) != 1 || !read_record(&in, &record) || in.p != in.end) break;
+        PyObject *row = Py_BuildValue("(LNNN)", (long long)get64(p), bytes_or_none(&record.key),
+                                      bytes_or_none(&record.value), headers_of(&record, in.end));
+        bool good = row && PyList_Append(rows, row) == 0;
+        Py_XDECREF(row);
+        if (!good) {
+            Py_DECREF(rows);
+            return NULL;
+        }
+        last = position;
+        position += size;
+    }
+    return Py_BuildValue("(LLN)", (long long)position, (long long)last, rows);
+}
+
 /* ---------------------------------------------------------------- offset commits */
 
 typedef struct {
@@ -1049,18 +1115,14 @@ static bool read_commit(const uint8_t *p, const uint8_t *end, Commit *to) {
            !in.end[-1];
 }
 
-/* The batch at `p` if it is whole, plain and of ordinary records only; else 0. */
+/* The batch at `p` if it is plain and of ordinary records only; else 0. */
 static int64_t ordinary_size(const uint8_t *p, int64_t left) {
     Commit commit;
-    if (left < MIN_BATCH_SIZE || p[MAGIC_POSITION] != 2) return 0;
-    int64_t size = get_size(p + 8) + ENTRY_OVERHEAD, count = get_size(p + 57);
-    if (size <= MIN_BATCH_SIZE || size > left || count < 1) return 0;
-    if (p[21] || p[22] & ~TIMESTAMP_TYPE_BIT) return 0;
-    if (crc32c_of(p + 21, size - 21) != get32(p + 17)) return 0;
+    int64_t size = plain_batch_size(p, left), count = size ? record_count(p) : 0;
     const uint8_t *at = p + MIN_BATCH_SIZE, *end = p + size;
-    for (; at < end && count; at = commit.next, count--)
+    for (; at < end && count > 0; at = commit.next, count--)
         if (!read_commit(at, end, &commit)) return 0;
-    return at == end && !count ? size : 0;
+    return size && at == end && !count ? size : 0;
 }
 
 static bool same_name(const Name *a, const Name *b) {
@@ -1656,6 +1718,7 @@ static PyMethodDef methods[] = {
     {"keys_of_messages", keys_of_messages, METH_VARARGS, NULL},
     {"enter_keys", enter_keys, METH_VARARGS, NULL},
     {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
+    {"sole_records", sole_records, METH_VARARGS, NULL},
     {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
     {"groups_in", groups_in, METH_VARARGS, NULL},
     {"place_groups", place_groups, METH_VARARGS, NULL},

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
+from protocol.records.sole_records import SoleRecord
 
 def scan_messages(
     data: Data, magic: int, *, max_entry_bytes: int, oldest_ms: int, newest_ms: int
@@ -54,6 +55,7 @@ def enter_keys(
     rooms: array[int],
 ) -> int | None: ...
 def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
+def sole_records(data: bytes, position: int) -> tuple[int, int, list[SoleRecord]] | None: ...
 def ordinary_commits(
     data: bytes, position: int
 ) -> tuple[int, int, int, list[CommitRow]] | None: ...

@@ -27,7 +27,8 @@ from protocol.logdata.transactions import (
 from protocol.records.batch import Batch
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import CONTROL_BIT
-from protocol.records.walk import walk
+from protocol.records.sole_records import sole_records
+from protocol.records.walk import last_offset, walk
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from broker.coordinator.transactions.shard import TransactionShard
     from protocol.logdata.transactions import End
-    from protocol.records.record import Record
+    from protocol.records.record import RecordHeaders
     from storage.slices import FileSlice
 
 AT_ONCE_BYTES = 256 * 1024
@@ -103,36 +104,48 @@ class Loaded:
     def feed(self, data: bytes) -> None:
         """Load whole batches, which follow those of the last call. Raises CorruptBatch where the
         length of one can't be believed; what comes before it has been loaded."""
-        for position, size, magic in walk(data):
-            if magic != FORMAT_2:
-                raise CorruptBatch(f"an entry of format {magic}, the topic has never had it")
-            batch = Batch(memoryview(data)[position : position + size])
-            if not batch.is_intact():
-                self._skip(f"the checksum of the batch at offset {batch.base_offset} is wrong")
-            elif not batch.attributes & CONTROL_BIT:
-                self._batch(batch)
-            self.next_offset = batch.last_offset + 1
+        position, end = 0, len(data)
+        while position < end:
+            position, last, rows = sole_records(data, position)
+            for row in rows:
+                self._record(*row)
+            if rows:
+                self.next_offset = last_offset(data, last, FORMAT_2) + 1
+            entry = next(walk(data, position), None)
+            if entry is None:
+                return
+            position = self._entry(data, *entry)
 
-    def _batch(self, batch: Batch) -> None:
-        try:
-            for record in batch.records():
-                self._record(record)
-        except InvalidRecord as error:
-            self._skip(str(error))
+    def _entry(self, data: bytes, position: int, size: int, magic: int) -> int:
+        """Load a batch of whatever kind; the position after it."""
+        if magic != FORMAT_2:
+            raise CorruptBatch(f"an entry of format {magic}, the topic has never had it")
+        batch = Batch(memoryview(data)[position : position + size])
+        if not batch.is_intact():
+            self._skip(f"the checksum of the batch at offset {batch.base_offset} is wrong")
+        elif not batch.attributes & CONTROL_BIT:
+            try:
+                for record in batch.records():
+                    self._record(record.offset, record.key, record.value, record.headers)
+            except InvalidRecord as error:
+                self._skip(str(error))
+        self.next_offset = batch.last_offset + 1
+        return position + size
 
-    def _record(self, record: Record) -> None:
+    def _record(
+        self, offset: int, key: bytes | None, value: bytes | None, headers: RecordHeaders
+    ) -> None:
         try:
-            transactional_id = decode_key(record.key)
-            if record.value is None:
+            transactional_id = decode_key(key)
+            if value is None:
                 self.states.pop(transactional_id, None)
                 self.ends.pop(transactional_id, None)
                 return
-            _, status = glance(record.value)
+            _, status = glance(value)
             if status not in _KNOWN:
                 raise UnknownRecord(f"state {status} of {transactional_id!r}, known are 0 to 7")
-            value = bytes(record.value)
         except UnknownRecord as error:
-            self._skip(f"offset {record.offset}: {error}")
+            self._skip(f"offset {offset}: {error}")
             return
         self.records += 1
         self.states[transactional_id] = value
@@ -140,7 +153,7 @@ class Loaded:
             ends = self.ends.setdefault(transactional_id, [])
             if ends and glance(ends[-1][0])[0] not in self._unended:
                 ends.pop()
-            ends.append((value, dict(record.headers).get(ENDS_HEADER)))
+            ends.append((value, dict(headers).get(ENDS_HEADER)))
 
     def _skip(self, reason: str) -> None:
         self.skipped += 1
