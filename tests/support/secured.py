@@ -86,9 +86,9 @@ class SecuredBroker(BrokerProcess):
     def add_scram_users(self) -> None:
         upsertions = []
         for user, password in USERS.items():
-            for number, algorithm in HASHES.values():
+            for name, (number, _) in HASHES.items():
                 salt = os.urandom(16)
-                salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, ITERATIONS)
+                salted = salted_password(name, password, salt, ITERATIONS)
                 upsertions.append((user, number, salt, salted))
         with Caller(self.host, self.ports["PLAINTEXT"]) as caller:
             for mechanism in HASHES.values():
@@ -108,6 +108,11 @@ class SecuredBroker(BrokerProcess):
                 )
                 answer = caller.call(request)
                 assert {one.error_code for one in answer.results} == {0}
+
+
+def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """What a client of SCRAM and an administrator make of a password."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism][1], password.encode(), salt, iterations)
 
 
 def shake(client: WireClient, mechanism: str, version: int = 1) -> Any:

@@ -2,8 +2,8 @@
 
     SaslHandshake names a mechanism -> tokens, to and fro -> a principal, for so long
 
-Time and tokens come in, verdicts go out. Errors and their texts are Kafka's; where it closes a
-connection without an answer, so do we.
+Time and tokens come in, verdicts go out. Errors and their texts are Kafka's; what differs is listed
+in tests/clients/sasl/test_sasl_answers.py.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Session(NamedTuple):
 
 
 class AnotherMechanism:
-    """Takes the place of the exchange of a client that wants to authenticate again in another way:
-    Kafka says so with the first token."""
+    """Takes the place of the exchange of a client that wants to authenticate again in another way.
+    It is told so at its first token, where Kafka ends the connection without a word."""
 
     def __init__(self, asked: str, before: str) -> None:
         self._asked = asked

@@ -29,13 +29,13 @@ NONCE_BYTES = 24
 SALT_BYTES = 24
 
 _FIRST = re.compile(
-    r"(?P<header>[ny],(?:a=(?P<acting_as>(?:[^=,]|=2C|=3D)*))?,)"
+    r"(?P<header>[ny],(?:a=(?P<acting_as>(?:[^=,]|=2C|=3D)+))?,)"
     r"(?P<bare>n=(?P<user>(?:[^=,]|=2C|=3D)+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?:,(?P<extensions>[A-Za-z]=[^,]*(?:,[A-Za-z]=[^,]*)*))?)",
+    r"(?:,(?P<extensions>[A-Za-z]=[^,]+(?:,[A-Za-z]=[^,]+)*))?)",
 )
 _FINAL = re.compile(
     r"(?P<without_proof>c=(?P<header>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?:,[A-Za-z]=[^,]*)*),p=(?P<proof>[A-Za-z0-9+/=]+)",
+    r"(?:,[A-Za-z]=[^,]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)",
 )
 
 
