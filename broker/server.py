@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from broker.network.dispatch import Handler
     from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
+    from broker.security.delegation_tokens import DelegationTokens
     from config import BrokerSettings
     from storage.filesystem import Filesystem
     from storage.metadata.store import MetadataStore
@@ -224,6 +225,7 @@ class Broker:
             self.readers,
             served=self.routes.served,
             credentials=lambda: self.controller.image.scram_credentials,
+            delegation_tokens=self.delegation_tokens,
         )
         self.dynamic_settings = DynamicSettings(
             self.settings,
@@ -336,7 +338,15 @@ class Broker:
         aborts_s = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
         ids_s = settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
         starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
+        tokens_s = settings.delegation_token_expiry_check_interval_ms / 1000
+        tokens = self.delegation_tokens()
+        expiry: list[Task] = []
+        if tokens is not None:
+            from broker.background.token_expiry import TokenExpiry  # few brokers have any
+
+            expiry = [(tokens_s, TokenExpiry(tokens, self.controller, self.changes).look)]
         return [
+            *expiry,
             (self.flushing.period_s, self.flushing.look),
             (disk_state.LOOK_EVERY_S, self.disk.look),
             (descriptors.LOOK_EVERY_S, self.descriptors.look),
@@ -388,6 +398,7 @@ class Broker:
         parts.cluster_id = self.directory.identity.cluster_id
         parts.controller = self.controller
         parts.conversions = self.conversions
+        parts.delegation_tokens = self.delegation_tokens
         parts.directory = self.directory
         parts.disk = self.disk
         parts.dynamic_settings = self.dynamic_settings
@@ -450,6 +461,21 @@ class Broker:
             turn=self.turn,
             admit=self.connections.admit,
             lost=self.connections.lost,
+        )
+
+    def delegation_tokens(self) -> DelegationTokens | None:
+        """What knows the delegation tokens; None where they are not used."""
+        return self._delegation_tokens
+
+    @cached_property
+    def _delegation_tokens(self) -> DelegationTokens | None:
+        secret_key = self.settings.current.token_secret_key
+        if not secret_key:
+            return None
+        from broker.security.delegation_tokens import DelegationTokens  # few brokers have any
+
+        return DelegationTokens(
+            lambda: self.controller.image.delegation_tokens, secret_key, self.now_ms
         )
 
     def client_metrics(self) -> ClientMetrics:

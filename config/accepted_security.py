@@ -48,16 +48,6 @@ SECURITY_KEYS: list[Key] = [
         ),
     ),
     *accepted(
-        "there are no delegation tokens",
-        (
-            ("delegation.token.expiry.check.interval.ms", int64, 3_600_000, at_least(1)),
-            ("delegation.token.expiry.time.ms", int64, 86_400_000, at_least(1)),
-            ("delegation.token.master.key", password, None),
-            ("delegation.token.max.lifetime.ms", int64, 604_800_000, at_least(1)),
-            ("delegation.token.secret.key", password, None),
-        ),
-    ),
-    *accepted(
         "no passwords are kept",
         (
             ("password.encoder.cipher.algorithm", string, "AES/CBC/PKCS5Padding"),

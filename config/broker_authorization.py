@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from config.declare import Settings, key, one_of
-from config.kinds import Kind, boolean, string
+from config.declare import Settings, at_least, key, one_of
+from config.kinds import Kind, boolean, int64, password, string
 
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -26,7 +26,7 @@ principals: Kind[tuple[str, ...]] = Kind("string", 2, _principals, ";".join)
 
 
 class AuthorizationSettings(Settings):
-    """The settings of access rules."""
+    """The settings of access rules and of delegation tokens."""
 
     authorizer_class_name: str = key(
         "authorizer.class.name",
@@ -51,3 +51,46 @@ class AuthorizationSettings(Settings):
         "Whether a resource that no rule names is open to everybody.",
         since="0.9.0",
     )
+    delegation_token_secret_key: str | None = key(
+        "delegation.token.secret.key",
+        password,
+        None,
+        "What the secrets of delegation tokens are made with. Without it there are none.",
+        since="2.8.0",
+    )
+    delegation_token_master_key: str | None = key(
+        "delegation.token.master.key",
+        password,
+        None,
+        "The name of delegation.token.secret.key up to Kafka 2.7.",
+        since="1.1.0",
+    )
+    delegation_token_max_lifetime_ms: int = key(
+        "delegation.token.max.lifetime.ms",
+        int64,
+        604_800_000,
+        "The age beyond which a delegation token cannot be renewed.",
+        check=at_least(1),
+        since="1.1.0",
+    )
+    delegation_token_expiry_time_ms: int = key(
+        "delegation.token.expiry.time.ms",
+        int64,
+        86_400_000,
+        "How long a delegation token is good before it has to be renewed.",
+        check=at_least(1),
+        since="1.1.0",
+    )
+    delegation_token_expiry_check_interval_ms: int = key(
+        "delegation.token.expiry.check.interval.ms",
+        int64,
+        3_600_000,
+        "How often expired delegation tokens are removed; nobody logs in with one meanwhile.",
+        check=at_least(1),
+        since="1.1.0",
+    )
+
+    @property
+    def token_secret_key(self) -> str | None:
+        """The secret key of delegation tokens by whichever name it was given."""
+        return self.delegation_token_secret_key or self.delegation_token_master_key

@@ -31,6 +31,8 @@ READ_HERE = frozenset(
         "advertised.listeners",
         "broker.id",
         "controller.listener.names",
+        "delegation.token.master.key",
+        "delegation.token.secret.key",
         "group.consumer.max.heartbeat.interval.ms",
         "group.consumer.max.session.timeout.ms",
         "group.consumer.min.heartbeat.interval.ms",

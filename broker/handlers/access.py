@@ -51,6 +51,7 @@ def _each(operation: int, resource_type: int, note: str = "") -> Check:
     return Check(operation, resource_type, None, note)
 
 
+_USER = ResourceType.USER
 _TOPIC, _GROUP, _ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 
 CHECKS: dict[int, tuple[Check, ...]] = {
@@ -140,10 +141,13 @@ CHECKS: dict[int, tuple[Check, ...]] = {
     35: (_cluster(Operation.DESCRIBE),),
     36: (),
     37: (_each(Operation.ALTER, _TOPIC),),
-    38: (),
+    38: (_each(Operation.CREATE_TOKENS, _USER, "for a token of another owner"),),
     39: (),
     40: (),
-    41: (),
+    41: (
+        _each(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "tokens of others; or the next"),
+        _each(Operation.DESCRIBE_TOKENS, _USER, "the owner of a token"),
+    ),
     42: (_each(Operation.DELETE, _GROUP),),
     43: (_cluster(Operation.ALTER),),
     44: (

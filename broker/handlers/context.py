@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
     from broker.security.authorizer import Authorizer
+    from broker.security.delegation_tokens import DelegationTokens
     from broker.security.principal import Principal
     from broker.workers import Worker
     from protocol.connection import Request, Routes
@@ -67,6 +68,8 @@ class Parts:
     cluster_id: str
     controller: Controller
     conversions: Conversions
+    delegation_tokens: Callable[[], DelegationTokens | None]
+    """None where they are not used."""
     directory: DataDirectory
     disk: DiskState
     dynamic_settings: DynamicSettings
@@ -114,6 +117,7 @@ class Context(Parts):
         "_principal",
         "authenticator",
         "client_id",
+        "delegation_token",
         "listener",
         "local_host",
         "local_port",
@@ -147,6 +151,8 @@ class Context(Parts):
         self.authenticator: Authenticator | None = None
         """Where the listener asks for authentication by SASL."""
         self.client_id: str | None = None
+        self.delegation_token: str | None = None
+        """The id of the one by which the client has logged in."""
         self.software_name = self.software_version = ""
         """Of the client, as it has said in ApiVersions (KIP-511)."""
         self.misreads_old_entries = False

@@ -111,6 +111,7 @@ class SecureConnection(Connection):
         self._known()
         if self._session_end is not None:
             self._session_end.cancel()
+        self._note_token(None)
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -265,7 +266,7 @@ class SecureConnection(Connection):
         assert mechanism is not None
         raw = authentication.state is State.RAW_TOKENS
         token: bytes = request.message if raw else bytes(request.message.auth_bytes)
-        if mechanism.slow:
+        if mechanism.slow(token):
             return Later(lambda later: self._step_on_worker(later, token, raw=raw))
         try:
             return self._taken(authentication.step(token), raw=raw)
@@ -308,6 +309,7 @@ class SecureConnection(Connection):
         if isinstance(outcome, Session):
             lifetime_ms = outcome.lifetime_ms or 0
             self._limit(outcome.lifetime_ms)
+            self._note_token(outcome.delegation_token)
             self._let_in(outcome.principal)
         elif raw:
             self._next_request = self._wire.next_token
@@ -360,6 +362,24 @@ class SecureConnection(Connection):
             self._session_end = None
         if lifetime_ms is not None:
             self._session_end = self._loop.call_later(lifetime_ms / 1000, self._end_session)
+
+    def limit_session(self, lifetime_ms: int) -> None:
+        """The delegation token of the client ends in so long; 0 is now."""
+        if lifetime_ms:
+            self._limit(lifetime_ms)
+        else:
+            self.cut_off("its delegation token has ended")
+
+    def _note_token(self, token_id: str | None) -> None:
+        """The delegation token by which the client was let in; None for none, or when it goes."""
+        context, tokens = self._context, self._secure.delegation_tokens
+        before, context.delegation_token = context.delegation_token, token_id
+        if tokens is None or before == token_id:
+            return
+        if before is not None:
+            tokens.closed(before, self)
+        if token_id is not None:
+            tokens.opened(token_id, self)
 
     def _end_session(self) -> None:
         secure = self._secure

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.network.tls import Tls
+    from broker.security.delegation_tokens import DelegationTokens
     from broker.security.sasl.mechanism import Mechanism
     from broker.security.sasl.mechanisms import ScramCredentials
     from broker.workers import Worker
@@ -55,6 +56,7 @@ class SecureListener:
         worker: Worker,
         served: Mapping[int, Served],
         credentials: ScramCredentials,
+        delegation_tokens: DelegationTokens | None,
     ) -> None:
         """Steps of slow mechanisms are made by `worker`. Raises KeystoreError."""
         security = ListenerSecurity(settings, name)
@@ -65,6 +67,7 @@ class SecureListener:
         self.failure_delay_s = security.connection_failed_authentication_delay_ms / 1000
         self.max_receive_bytes = security.sasl_server_max_receive_size
         self.tls: Tls | None = None
+        self.delegation_tokens = delegation_tokens
         self.mechanisms: dict[str, Mechanism] | None = None
         if self.protocol.endswith("SSL"):
             from broker.network.tls import Tls
@@ -73,7 +76,7 @@ class SecureListener:
         if self.protocol.startswith("SASL"):
             from broker.security.sasl.mechanisms import mechanisms_of
 
-            self.mechanisms = mechanisms_of(settings, name, credentials)
+            self.mechanisms = mechanisms_of(settings, name, credentials, delegation_tokens)
         self.routes_before = Routes(
             {key: served[key] for key in TO_AUTHENTICATE if key in served},
             when="before authentication",

@@ -13,10 +13,11 @@ from config.errors import Problem
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from broker.current_settings import CurrentSettings
     from broker.network.secure_listener import SecureListener
+    from broker.security.delegation_tokens import DelegationTokens
     from broker.security.sasl.mechanisms import ScramCredentials
     from broker.workers import Worker
     from config import BrokerSettings, Listener
@@ -40,14 +41,17 @@ class SecureListeners:
         *,
         served: Mapping[int, Served],
         credentials: ScramCredentials,
+        delegation_tokens: Callable[[], DelegationTokens | None],
     ) -> None:
-        """`served` are the APIs of clients; `credentials` gives those of SCRAM as they are now."""
+        """`served` are the APIs of clients; `credentials` gives those of SCRAM as they are now,
+        `delegation_tokens` where they are used what knows them."""
         self._loop = loop
         self._settings = settings
         self._files = files
         self._worker = worker
         self._served = served
         self._credentials = credentials
+        self._delegation_tokens = delegation_tokens
         self._by_name: dict[str, SecureListener] = {}
         settings.subscribe(self._configure)
 
@@ -104,6 +108,7 @@ class SecureListeners:
                     worker=self._worker,
                     served=self._served,
                     credentials=self._credentials,
+                    delegation_tokens=self._delegation_tokens(),
                 )
             except KeystoreError as error:
                 raise ConfigError([Problem("", f"listener {name}", None, str(error))]) from None

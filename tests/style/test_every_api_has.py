@@ -64,6 +64,7 @@ SHARED_BY_HANDLERS = {
     "access",
     "config_resources",
     "context",
+    "delegation_tokens",
     "metadata_changes",
     "quorum",
     "telemetry_client",

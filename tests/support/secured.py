@@ -137,11 +137,11 @@ def recv_token(client: WireClient) -> bytes:
 class ScramClient:
     """The client's side of SCRAM."""
 
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
+    def __init__(self, mechanism: str, user: str, password: str, extensions: str = "") -> None:
         self._hash = HASHES[mechanism][1]
         self._password = password.encode()
         self._nonce = base64.b64encode(os.urandom(12)).decode()
-        self._bare = f"n={user},r={self._nonce}"
+        self._bare = f"n={user},r={self._nonce}{extensions}"
         self._ours = b""
 
     def first(self) -> bytes:

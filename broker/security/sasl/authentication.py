@@ -48,11 +48,13 @@ class AuthenticationFailed(Exception):
 
 
 class Session(NamedTuple):
-    """The end of a conversation: who the client is, and for how many ms (None is for ever)."""
+    """The end of a conversation: who the client is, for how many ms (None is for ever), and the
+    delegation token that has let it in."""
 
     token: bytes | None
     principal: Principal
     lifetime_ms: int | None
+    delegation_token: str | None = None
 
 
 class AnotherMechanism:
@@ -163,7 +165,7 @@ class Authentication:
         self.state = State.AUTHENTICATED
         lifetime_ms = max(0, min(lifetimes)) if lifetimes else None
         self._limited = lifetime_ms is not None
-        return Session(answer.token, answer.principal, lifetime_ms)
+        return Session(answer.token, answer.principal, lifetime_ms, answer.delegation_token)
 
     def fail(self) -> None:
         """Nothing more is taken of this client."""

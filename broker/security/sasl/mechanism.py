@@ -34,11 +34,13 @@ class Challenge(NamedTuple):
 
 class Done(NamedTuple):
     """The client is known. `expires_ms`, in ms since 1970, is when its credential ends; None is
-    never. A token that is None is not sent where tokens have no header."""
+    never. A token that is None is not sent where tokens have no header. `delegation_token` is the
+    id of the one that has let it in."""
 
     token: bytes | None
     principal: Principal
     expires_ms: int | None = None
+    delegation_token: str | None = None
 
 
 class Exchange(Protocol):
@@ -48,11 +50,22 @@ class Exchange(Protocol):
         """Take the client's next token. Raises Refused and BadToken."""
 
 
+def always(token: bytes) -> bool:
+    """Every step is slow."""
+    return True
+
+
+def never(token: bytes) -> bool:
+    """No step is slow."""
+    return False
+
+
 class Mechanism(NamedTuple):
-    """A mechanism as a listener offers it. A step of a slow one is made on a thread."""
+    """A mechanism as a listener offers it. A slow step, by the token it takes, is made on a
+    thread."""
 
     name: str
     begin: Callable[[], Exchange]
     max_session_ms: int = 0
     """After so long a client has to authenticate again (connections.max.reauth.ms); 0 is never."""
-    slow: bool = False
+    slow: Callable[[bytes], bool] = never

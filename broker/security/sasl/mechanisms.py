@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.security.sasl import gssapi, plain, scram
-from broker.security.sasl.mechanism import Mechanism
+from broker.security.sasl.mechanism import Mechanism, always, never
 from broker.security.sasl.plain import PlainExchange
 from broker.security.sasl.scram import Credential, Decoys, ScramExchange
 from config.jaas import plain_users
@@ -18,6 +18,8 @@ from config.security_rules import OAUTHBEARER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from broker.security.delegation_tokens import DelegationTokens
+    from broker.security.sasl.scram import Algorithm
     from config import BrokerSettings
     from protocol.logdata.metadata import UserScramCredentialRecord
 
@@ -26,10 +28,13 @@ if TYPE_CHECKING:
 
 
 def mechanisms_of(
-    settings: BrokerSettings, listener: str, credentials: ScramCredentials
+    settings: BrokerSettings,
+    listener: str,
+    credentials: ScramCredentials,
+    tokens: DelegationTokens | None,
 ) -> dict[str, Mechanism]:
-    """The mechanisms of a listener by name, in the order of its setting, which is sound. Raises
-    KeystoreError."""
+    """The mechanisms of a listener by name, in the order of its setting, which is sound; `tokens`
+    are for those of SCRAM. Raises KeystoreError."""
     found = {}
     for name in ListenerSecurity(settings, listener).sasl_enabled_mechanisms:
         security = ListenerSecurity(settings, listener, name)
@@ -40,20 +45,21 @@ def mechanisms_of(
         elif name == gssapi.NAME:
             from broker.security.sasl.kerberos import exchanges
 
-            found[name] = Mechanism(name, exchanges(security), max_session_ms, slow=True)
+            found[name] = Mechanism(name, exchanges(security), max_session_ms, always)
         elif name == OAUTHBEARER:
             from broker.security.sasl.bearer_tokens import oauthbearer_exchanges
 
             begin_bearer = oauthbearer_exchanges(security)
-            found[name] = Mechanism(name, begin_bearer, max_session_ms, slow=True)
+            found[name] = Mechanism(name, begin_bearer, max_session_ms, always)
         elif name in scram.ALGORITHMS:
-            begin = _scram(scram.ALGORITHMS[name], credentials)
-            found[name] = Mechanism(name, begin, max_session_ms)
+            begin = _scram(scram.ALGORITHMS[name], credentials, tokens)
+            slow = never if tokens is None else _makes_a_credential
+            found[name] = Mechanism(name, begin, max_session_ms, slow)
     return found
 
 
 def _scram(
-    algorithm: scram.Algorithm, credentials: ScramCredentials
+    algorithm: Algorithm, credentials: ScramCredentials, tokens: DelegationTokens | None
 ) -> Callable[[], ScramExchange]:
     decoys = Decoys(os.urandom(32), algorithm)
 
@@ -63,7 +69,14 @@ def _scram(
             return None
         return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
 
-    return lambda: ScramExchange(algorithm, credential_of, decoys.of, _nonce)
+    if tokens is None:
+        return lambda: ScramExchange(algorithm, credential_of, decoys.of, _nonce)
+    token_login = partial(tokens.login, algorithm)
+    return lambda: ScramExchange(algorithm, credential_of, decoys.of, _nonce, token_login)
+
+
+def _makes_a_credential(token: bytes) -> bool:
+    return scram.wants_token(token.decode("utf-8", "replace"))
 
 
 def _nonce() -> str:

@@ -5,6 +5,9 @@
     client  c=biws,r=NONCE+OURS,p=PROOF
     server  v=SIGNATURE
 
+With the extension `tokenauth=true` the user is the id of a delegation token, and whoever knows its
+secret acts for its owner (KIP-48).
+
 A user that is not there gets a salt too, always the same, and fails where a wrong password does:
 Kafka refuses such a user at the first message, which tells who exists.
 """
@@ -31,11 +34,11 @@ SALT_BYTES = 24
 _FIRST = re.compile(
     r"(?P<header>[ny],(?:a=(?P<acting_as>(?:[^=,]|=2C|=3D)+))?,)"
     r"(?P<bare>n=(?P<user>(?:[^=,]|=2C|=3D)+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?:,(?P<extensions>[A-Za-z]=[^,]+(?:,[A-Za-z]=[^,]+)*))?)",
+    r"(?:,(?P<extensions>[A-Za-z]+=[^,]+(?:,[A-Za-z]+=[^,]+)*))?)",
 )
 _FINAL = re.compile(
     r"(?P<without_proof>c=(?P<header>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?:,[A-Za-z]=[^,]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)",
+    r"(?:,[A-Za-z]+=[^,]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)",
 )
 
 
@@ -46,6 +49,15 @@ class Credential(NamedTuple):
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+
+class TokenLogin(NamedTuple):
+    """What a delegation token is good for: as whom one may log in by it, and until when (ms since
+    1970)."""
+
+    credential: Credential
+    owner: Principal
+    expires_ms: int
 
 
 class Algorithm(NamedTuple):
@@ -74,12 +86,16 @@ class ScramExchange:
         credential_of: Callable[[str], Credential | None],
         decoy_of: Callable[[str], Credential],
         new_nonce: Callable[[], str],
+        token_login: Callable[[str], TokenLogin | None] = lambda _: None,
     ) -> None:
-        """`decoy_of` gives for a user that is not there what its credential might be."""
+        """`decoy_of` gives for a user that is not there what its credential might be, `token_login`
+        what the id of a delegation token is good for."""
         self._algorithm = algorithm
         self._credential_of = credential_of
         self._decoy_of = decoy_of
         self._new_nonce = new_nonce
+        self._token_login = token_login
+        self._token: TokenLogin | None = None
         self._user = self._bare = self._server_first = self._header = self._nonce = ""
         self._credential: Credential | None = None
         self._known = False
@@ -107,7 +123,11 @@ class ScramExchange:
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username"
             )
-        credential = self._credential_of(user)
+        if wants_token(extensions):
+            self._token = self._token_login(user)
+            credential = self._token and self._token.credential
+        else:
+            credential = self._credential_of(user)
         if credential is not None and credential.iterations < MIN_ITERATIONS:
             raise BadToken(f"the credential of the user has fewer than {MIN_ITERATIONS} iterations")
         self._known = credential is not None
@@ -136,7 +156,10 @@ class ScramExchange:
         if not hmac.compare_digest(stored_key, credential.stored_key) or not self._known:
             raise BadToken("the proof of SCRAM is wrong")
         ours = base64.b64encode(hmac.digest(credential.server_key, signed, name)).decode()
-        return Done(f"v={ours}".encode(), Principal(USER, self._user))
+        proven = f"v={ours}".encode()
+        if self._token is not None:
+            return Done(proven, self._token.owner, self._token.expires_ms, self._user)
+        return Done(proven, Principal(USER, self._user))
 
 
 class Decoys:
@@ -175,6 +198,11 @@ def credential_of_salted(
         hmac.digest(salted_password, b"Server Key", algorithm.hash),
         iterations,
     )
+
+
+def wants_token(extensions: str) -> bool:
+    """Whether a client's first message, or the extensions in it, ask for a login by a token."""
+    return "tokenauth=true" in extensions.lower().split(",")
 
 
 def _plain(name: str) -> str:

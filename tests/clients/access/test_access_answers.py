@@ -42,7 +42,11 @@ DIFFERENCES = {
 }
 """What is answered otherwise, and why. What is refused is the same."""
 
+TOKENS = "tests/clients/test_delegation_tokens.py asks"
 OTHERWISE_SHOWN = {
+    (38, Operation.CREATE_TOKENS, ResourceType.USER): TOKENS,
+    (41, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN): TOKENS,
+    (41, Operation.DESCRIBE_TOKENS, ResourceType.USER): TOKENS,
     (22, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID): "of version 6, which is ours",
     (69, Operation.DESCRIBE, ResourceType.TOPIC): "of members, in tests/handlers/test_access.py",
 }
