@@ -78,7 +78,7 @@ class SecureConnection(Connection):
             self._wire.serve(secure.routes_before, max_frame_bytes=secure.max_receive_bytes)
             if GSSAPI in secure.mechanisms:
                 self._next_request = self._first_request
-        self._gone = False
+        self._gone = self._held = False
         self._bare = self.over_tls
         """Whether what is sent would not be encrypted yet."""
         self._hello: bytearray | None = bytearray(HELLO_BYTES) if self.over_tls else None
@@ -99,7 +99,20 @@ class SecureConnection(Connection):
         context.security_protocol = self._secure.protocol
         if self._authentication is not None:
             context.authenticator = self
-        if self._transport.is_closing():
+        if not self._held:
+            self._arrive()
+
+    def hold(self) -> None:
+        self._held = True
+        super().hold()
+
+    def let_go(self) -> None:
+        """Serve one that was held; its time for TLS and SASL begins now."""
+        super().let_go()
+        self._arrive()
+
+    def _arrive(self) -> None:
+        if self._gone or self._closing or self._transport.is_closing():
             return
         self._deadline = self._loop.call_later(self._secure.timeout_s, self._too_late)
         self._secure.arrived(self)
