@@ -100,6 +100,11 @@ def read_trusted(files: Files, security: Stores) -> str:
     if not path:
         return _with_lines((security.ssl_truststore_certificates or "").encode()).decode()
     data = _read(files, path)
+    if os.stat(path).st_mode & stat.S_IWOTH:  # noqa: PTH116 - as above
+        raise KeystoreError(
+            f"{path} says who is trusted and can be written by every user of this machine; "
+            f"chmod o-w {path}"
+        )
     if data[:1] == DER_SEQUENCE:
         return _certificates_of_pkcs12(path, data, security.ssl_truststore_password)
     try:
