@@ -126,7 +126,7 @@ def _name_exposed_secrets(settings: BrokerSettings, arguments: argparse.Namespac
         else:
             sentences.append(f"a password was given on {ON_THE_COMMAND_LINE}; --add-scram @FILE")
     for sentence in sentences:
-        logs.warning("a secret can be seen by others", where=sentence)
+        logs.warning("passwords can be seen by others", where=sentence)
 
 
 def _credentials(text: str) -> list[NewCredential]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.current_settings import CurrentSettings
-    from broker.metadata.client_quotas import ClientQuotas
+    from broker.metadata.client_quotas import ClientQuotas, Throttled
     from broker.network.connection import Connection
     from broker.network.connection_counts import ConnectionCounts
     from broker.network.creation_rates import CreationRates
@@ -67,6 +67,11 @@ class Connections:
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._open
+
+    @property
+    def throttled(self) -> dict[str, Throttled]:
+        """The waits of connections for max.connection.creation.rate, by listener."""
+        return {} if self._creation_rates is None else self._creation_rates.throttled
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when a configured limit says to close it."""

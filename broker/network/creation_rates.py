@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.metadata.client_quotas import Throttled
 from broker.metadata.rates import Rate, Windows
 from config.kinds import INT_MAX
 from config.listener_security import given_for
@@ -32,7 +33,7 @@ accepted by then: one more, or, where it is not uvloop's, `ACCEPT_BACKLOG` more.
 class _Arrivals:
     """Those who come to one listener."""
 
-    __slots__ = ("held", "limit", "name", "rate")
+    __slots__ = ("held", "limit", "name", "rate", "throttled")
 
     def __init__(self, name: str, windows: Windows) -> None:
         self.name = name
@@ -40,6 +41,7 @@ class _Arrivals:
         self.limit = INT_MAX
         self.held: deque[Connection] = deque()
         """The first waits for its time, the others for it."""
+        self.throttled = Throttled()
 
 
 class CreationRates:
@@ -66,6 +68,12 @@ class CreationRates:
                 self._arrivals[name] = _Arrivals(name, self._windows)
             given = given_for(settings, name, NAME)
             self._arrivals[name].limit = INT_MAX if given is None else int(given[1].text)
+
+    @property
+    def throttled(self) -> dict[str, Throttled]:
+        """The waits of those who came, by listener. Those behind one that waits are not counted
+        as long as it does."""
+        return {one.name: one.throttled for one in self._arrivals.values()}
 
     def take(self, connection: Connection) -> None:
         """Count a new connection, or have it wait until it may be counted."""
@@ -103,4 +111,4 @@ class CreationRates:
             if limit != INT_MAX:
                 rate.record(1, now_ms)
                 wait_ms = max(wait_ms, rate.throttle_ms(limit, now_ms) if limit else longest_ms)
-        return min(wait_ms, longest_ms)
+        return arrivals.throttled.add(min(wait_ms, longest_ms))

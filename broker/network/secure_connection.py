@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.network.connection import Connection
+from broker.network.secure_listener import OVER_TLS
 from broker.network.sender import Sender
 from broker.pending import Later
 from broker.security.sasl.authentication import (
@@ -152,7 +153,8 @@ class SecureConnection(Connection):
         """The first bytes have come. Who sends none costs no more than a plain connection."""
         self._hello = None
         if first[0] != TLS_HANDSHAKE:
-            self._secure.refused("it speaks plaintext; this listener speaks TLS", self.address)
+            cause = "it speaks plaintext; this listener speaks TLS"
+            self._secure.refused(cause, self.address, OVER_TLS)
             self.abort()
             return
         self._transport.pause_reading()
@@ -205,7 +207,7 @@ class SecureConnection(Connection):
         except OSError as error:
             self._handshake = None
             if not self._gone and not self._closing:
-                self._secure.refused(why_failed(error), self.address)
+                self._secure.refused(why_failed(error), self.address, OVER_TLS)
             bare.abort()
             self.connection_lost(error)
             return
@@ -224,9 +226,10 @@ class SecureConnection(Connection):
             try:
                 self._let_in(tls.principal(transport))
             except NoPrincipal as error:
-                self._secure.refused(str(error), self.address)
+                self._secure.refused(str(error), self.address, OVER_TLS)
                 self.abort()
                 return
+            self._secure.succeeded(OVER_TLS)
         if self._wire.buffered:
             self._handle()
 
@@ -314,6 +317,7 @@ class SecureConnection(Connection):
         """What is sent for the mechanism's answer. Raises AuthenticationFailed."""
         authentication = self._authentication
         assert authentication is not None
+        again = authentication.is_again
         outcome = authentication.take(answer, self._clock_ms())
         if raw:
             self._next_request = self._wire.next_request
@@ -321,6 +325,8 @@ class SecureConnection(Connection):
         if isinstance(outcome, Session):
             lifetime_ms = outcome.lifetime_ms or 0
             self._limit(outcome.lifetime_ms)
+            assert authentication.mechanism is not None
+            self._secure.succeeded(authentication.mechanism.name, again=again)
             self._let_in(outcome.principal)
         elif raw:
             self._next_request = self._wire.next_token
@@ -341,7 +347,9 @@ class SecureConnection(Connection):
         authentication = self._authentication
         assert authentication is not None
         authentication.fail()
-        self._secure.refused(failed.cause, self.address)
+        mechanism = authentication.mechanism.name if authentication.mechanism else ""
+        again = authentication.is_again
+        self._secure.refused(failed.cause, self.address, mechanism, again=again)
 
         def end() -> None:
             if not self._gone:
