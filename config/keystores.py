@@ -55,11 +55,15 @@ class KeystoreError(ValueError):
 
 
 class PrivateKey(NamedTuple):
-    """A private key and its chain of certificates as PEM, and the key's password."""
+    """A private key and its chain of certificates as PEM, and the key's password. No text of it
+    has either."""
 
     pem: bytes
     password: str | None
     origin: str
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.origin})"
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
