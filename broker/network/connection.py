@@ -402,9 +402,9 @@ class Connection(asyncio.BufferedProtocol):
         """The answer with the time that its client has to wait, which begins now."""
         from broker.network.throttling import with_throttle_time  # most brokers have no quotas
 
-        response, throttle_ms = with_throttle_time(request, response)
-        if throttle_ms:
-            self._mute(throttle_ms)
+        response, wait_ms = with_throttle_time(request, response, self._quotas, self._context)
+        if wait_ms:
+            self._mute(wait_ms)
         return response
 
     def _charge(self, request: Request, buffered: int, began_s: float) -> bool:
