@@ -33,6 +33,15 @@ def exposed_settings(settings: BrokerSettings, secret_keys: Sequence[str]) -> It
             yield from exposed_file(place, what)
 
 
+def may_be_changed(path: str) -> bool:
+    """Whether every user of this machine can write the file."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - as below
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & stat.S_IWOTH)
+
+
 def exposed_file(path: str, content: str) -> Iterator[str]:
     """A sentence if every user of this machine can read or write the file, which has `content`."""
     try:

@@ -110,15 +110,23 @@ def run_serve(arguments: argparse.Namespace) -> int:
 
 
 def _name_exposed_secrets(settings: BrokerSettings, arguments: argparse.Namespace) -> None:
-    """Say in the log which passwords were given where every user of this machine can see them."""
+    """Say in the log which passwords were given where every user of this machine can see them, and
+    that they may change the settings."""
     from config.keys import known_key
 
     names = [one for one in settings.layers.static if (key := known_key(one)) and key.sensitive]
-    if not names and not arguments.add_scram:
+    if not names and not arguments.add_scram and arguments.config is None:
         return
     from broker import logs
-    from config.exposed import ON_THE_COMMAND_LINE, exposed_file, exposed_settings
+    from config.exposed import (
+        ON_THE_COMMAND_LINE,
+        exposed_file,
+        exposed_settings,
+        may_be_changed,
+    )
 
+    if arguments.config is not None and may_be_changed(arguments.config):
+        logs.warning("every user of this machine may change the settings", file=arguments.config)
     sentences = list(exposed_settings(settings, names))
     for text in arguments.add_scram:
         if text.startswith("@"):

@@ -87,7 +87,10 @@ class CreationRates:
             self._listening.rest(arrivals.name)
         if wait_ms:
             logs.warn_once_a_minute(
-                "connections wait", f"more of them come than {NAME}", arrivals.name
+                "connections wait",
+                f"more of them come than {NAME}",
+                connection.address,
+                listener=arrivals.name,
             )
             self._loop.call_later(wait_ms / 1000, self._waited, arrivals)
 

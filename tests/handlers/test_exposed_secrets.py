@@ -49,6 +49,15 @@ def test_a_settings_file_without_passwords_may_be_read_by_all(tmp_path: Path) ->
     assert "passwords" not in said_at_start(tmp_path, "--config", str(file))
 
 
+@pytest.mark.parametrize("mode", [0o602, 0o644])
+def test_a_settings_file_that_others_may_write_is_named(tmp_path: Path, mode: int) -> None:
+    file = of_mode(tmp_path / "server.properties", "num.partitions=2\n", mode)
+
+    said = said_at_start(tmp_path, "--config", str(file))
+
+    assert ("every user of this machine may change the settings" in said) == (mode == 0o602)
+
+
 def test_passwords_on_the_command_line_are_named(tmp_path: Path) -> None:
     token = f"metrics.bearer.token={SECRET}"
     said = said_at_start(tmp_path, "--set", token, "--add-scram", CREDENTIAL)
