@@ -15,6 +15,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def thread_s() -> float:
+    """Seconds that this thread has been computing, for what its work costs."""
+    return time.thread_time()
+
+
 def elapsed_ms() -> int:
     """Milliseconds on a clock that never jumps; on Linux it counts on while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

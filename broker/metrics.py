@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from broker.coordinator.offset_coordinator import OffsetCoordinator
     from broker.fetching.conversion import Conversions
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.metadata.client_quotas import ClientQuotas
     from broker.network.backlog import Backlog
+    from broker.network.connection_counts import ConnectionCounts
     from broker.network.connections import Connections
     from broker.network.descriptors import Descriptors
+    from broker.network.secured import SecureListeners
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
@@ -48,6 +51,7 @@ class Sources(NamedTuple):
     backlog: Backlog
     cleaner: Cleaner
     client_metrics: Callable[[], ClientMetrics]
+    connection_counts: ConnectionCounts
     connections: Connections
     controller_routes: Routes
     conversions: Conversions
@@ -58,9 +62,11 @@ class Sources(NamedTuple):
     groups: GroupCoordinator
     loop: asyncio.AbstractEventLoop
     offsets: OffsetCoordinator
+    quotas: ClientQuotas
     readers: Worker
     routes: Routes
     scrubber: Scrubber
+    secure_listeners: SecureListeners
     topics: Topics
 
 
@@ -87,6 +93,8 @@ def _families(sources: Sources) -> Iterator[Family]:
     about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
     yield "info", "gauge", "What runs here.", [(about, 1)]
     yield "connections", "gauge", "Open connections.", [("", len(sources.connections))]
+    come = "Connections that have come, also those that were closed at once."
+    yield "connection_creation_total", "counter", come, [("", sources.connection_counts.opened())]
     held = "Memory held for clients that do not take their answers."
     yield "connections_backlog_bytes", "gauge", held, [("", sources.backlog.bytes)]
     topics = list(sources.topics)
@@ -115,11 +123,46 @@ def _families(sources: Sources) -> Iterator[Family]:
         "Produced sets that could not be stored in the bytes they came in.",
         [("", sources.appends.rebuilt)],
     )
+    yield from _authentication_families(sources)
+    yield from _throttling_families(sources)
     yield from _disk_families(sources)
     yield from _cleaner_families(sources)
     yield from _conversion_families(sources)
     yield from _group_families(sources)
     yield from _client_metrics_families(sources)
+
+
+def _authentication_families(sources: Sources) -> Iterator[Family]:
+    """Authentications by listener and mechanism, named as in Kafka's socket-server-metrics."""
+    outcomes = sorted(sources.secure_listeners.outcomes.items())
+    for what, succeeded, again, meaning in (
+        ("successful_authentication", True, False, "Connections whose client has authenticated."),
+        ("failed_authentication", False, False, "Connections whose client was not let in."),
+        ("successful_reauthentication", True, True, "Sessions that were prolonged (KIP-368)."),
+        ("failed_reauthentication", False, True, "Sessions that ended by a refusal."),
+    ):
+        rows = [
+            (f'{{listener="{one.listener}",mechanism="{one.mechanism}"}}', count)
+            for one, count in outcomes
+            if (one.succeeded, one.again) == (succeeded, again)
+        ]
+        yield f"{what}_total", "counter", meaning, rows
+
+
+def _throttling_families(sources: Sources) -> Iterator[Family]:
+    """Who had to wait for a quota, or for its turn to connect."""
+    for label, noun, by_place in (
+        ("quota", "throttled", sources.quotas.throttled),
+        ("listener", "connection_accept_throttled", sources.connections.throttled),
+    ):
+        of = "Requests, or connections, above a quota, by its key."
+        waits = "The waits of these."
+        if label == "listener":
+            of = "Connections that waited for max.connection.creation.rate, by listener."
+        counted = [(f'{{{label}="{place}"}}', one) for place, one in by_place.items()]
+        yield f"{noun}_total", "counter", of, [(at, one.count) for at, one in counted]
+        name = noun.replace("throttled", "throttle_time_milliseconds_total")
+        yield name, "counter", waits, [(at, one.total_ms) for at, one in counted]
 
 
 def _disk_families(sources: Sources) -> Iterator[Family]:

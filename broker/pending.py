@@ -68,6 +68,10 @@ class Waiting:
         self.connection = connection
         self.request = request
 
+    def worked(self, seconds: float) -> None:
+        """So long was worked for the request, which counts for request_percentage."""
+        self.request.worked_s = getattr(self.request, "worked_s", 0.0) + seconds
+
     def finish(self) -> None:
         """Answer with what there is now."""
         raise NotImplementedError

@@ -129,7 +129,9 @@ class Broker:
         self.connection_counts = ConnectionCounts(self.descriptors)
         self.quotas = ClientQuotas(settings, clock.monotonic_s)
         self.quotas.configure(store.image.client_quotas)
-        self.connections = Connections(loop, self.settings, self.connection_counts, self.quotas)
+        self.connections = Connections(
+            loop, self.settings, self.connection_counts, self.quotas, self.listening
+        )
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,

@@ -60,7 +60,12 @@ def start(security: ClientSecurity, host: str) -> Exchange:
     if security.mechanism == "OAUTHBEARER":
         endpoint = security.token_endpoint
         return OAuthBearer(endpoint.token() if endpoint else _token(security.token_path))
-    return Scram(security.mechanism, security.user, security.password)
+    return Scram(
+        security.mechanism,
+        security.user,
+        security.password,
+        by_delegation_token=security.by_delegation_token,
+    )
 
 
 class Plain:
@@ -104,12 +109,15 @@ class Scram:
         user: str,
         password: str,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        *,
+        by_delegation_token: bool = False,
     ) -> None:
         self._hash = HASHES[mechanism]
         self._password = password.encode()
         self._nonce = base64.b64encode(random_bytes(24)).decode()
         name = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={name},r={self._nonce}"
+        extensions = ",tokenauth=true" if by_delegation_token else ""
+        self._bare = f"n={name},r={self._nonce}{extensions}"
         self._expected: bytes | None = None
 
     def first(self) -> bytes:

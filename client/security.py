@@ -77,6 +77,8 @@ class ClientSecurity:
     """Of SASL; "" without."""
     user: str = ""
     password: str = ""
+    by_delegation_token: bool = False
+    """Whether `user` and `password` are a delegation token's id and HMAC (KIP-48)."""
     token_path: str = ""
     """The file with the token of OAUTHBEARER, read at each authentication."""
     token_endpoint: TokenEndpoint | None = None
@@ -166,6 +168,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
     if protocol not in PROTOCOLS:
         raise WrongUse(f"{at}security.protocol is {protocol}, wanted {', '.join(PROTOCOLS)}")
     mechanism = user = password = token_path = ""
+    by_delegation_token = False
     service = keytab = tickets = ""
     endpoint = None
     if protocol.startswith("SASL_"):
@@ -176,7 +179,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         if mechanism == "GSSAPI":
             service, user, keytab, tickets = _kerberos(at, jaas, texts.get(SERVICE_NAME, ""))
         else:
-            user, password = _login(at, mechanism, jaas)
+            user, password, by_delegation_token = _login(at, mechanism, jaas)
         if mechanism == "OAUTHBEARER":
             token_path, endpoint = _token_source(at, texts, jaas or "")
     versions = _names(texts.get("ssl.enabled.protocols", "")) or ("TLSv1.2", "TLSv1.3")
@@ -188,6 +191,7 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
         mechanism=mechanism,
         user=user,
         password=password,
+        by_delegation_token=by_delegation_token,
         token_path=token_path,
         token_endpoint=endpoint,
         kerberos_service=service,
@@ -210,8 +214,9 @@ def parse_client_security(entries: Mapping[str, str], *, origin: str = "") -> Cl
     )
 
 
-def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str]:
-    """User and password of a login module; both empty with OAUTHBEARER."""
+def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str, bool]:
+    """User and password of a login module, empty with OAUTHBEARER; and whether they are a
+    delegation token."""
     example = f'{MODULES[mechanism]} required username="alice" password="...";'
     if mechanism == "OAUTHBEARER":
         example = f"{MODULES[mechanism]} required;"
@@ -227,14 +232,15 @@ def _login(at: str, mechanism: str, jaas: str | None) -> tuple[str, str]:
             f"module is {MODULES[mechanism]}"
         )
     if mechanism == "OAUTHBEARER":
-        return "", ""
-    if "tokenauth" in module.options:
-        raise WrongUse(f"{at}sasl.jaas.config: delegation tokens (tokenauth) are not supported")
+        return "", "", False
+    by_delegation_token = module.options.get("tokenauth", "").lower() == "true"
+    if by_delegation_token and mechanism not in SCRAM:
+        raise WrongUse(f"{at}sasl.jaas.config: tokenauth is for SCRAM, and not for {mechanism}")
     user, password = module.options.get("username", ""), module.options.get("password", "")
     if not user or not password:
         missing = "password" if user else "username"
         raise WrongUse(f"{at}sasl.jaas.config has no {missing}, as in {example}")
-    return user, password
+    return user, password, by_delegation_token
 
 
 def _kerberos(at: str, jaas: str | None, service: str) -> tuple[str, str, str, str]:

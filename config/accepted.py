@@ -22,7 +22,6 @@ CHANGED_AT_RUN_TIME = frozenset(
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.buffer.size",
         "log.cleaner.threads",
-        "max.connection.creation.rate",
         "metric.reporters",
         "num.io.threads",
         "num.network.threads",
@@ -62,6 +61,8 @@ PLUGIN_PREFIXES = {
     "authorizer.zookeeper.": "there is no ZooKeeper",
 }
 """How keys begin that classes of plug-ins read themselves."""
+OF_ONE_LISTENER = ("max.connection.creation.rate",)
+"""Keys that can be given for one listener, besides those of TLS and SASL."""
 ONE_LISTENER = "settings of a single listener are not served; the key without the prefix is"
 
 # Keys that Kafka had once and 3.9 does not know any more, with what takes their place.
@@ -100,6 +101,8 @@ def accepted_key(name: str) -> Key | None:
                 continue
             if one in ListenerSecurity.KEYS:
                 return ListenerSecurity.KEYS[one].of_one_listener(name)
+            if one in OF_ONE_LISTENER:
+                return BrokerSettings.KEYS[one].of_one_listener(name)
             behind = ACCEPTED.get(one) or BrokerSettings.KEYS.get(one)
             if behind is not None:
                 reason = behind.unused or ONE_LISTENER

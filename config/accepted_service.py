@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from config.declare import Key, accepted, at_least, between
 from config.kinds import (
-    INT_MAX,
     LONG_MAX,
     boolean,
     class_name,
@@ -75,10 +74,6 @@ SERVICE_KEYS: list[Key] = [
     *accepted(
         "reading stops by read.ahead.max.requests and read.ahead.max.bytes of each connection",
         (("queued.max.requests", int32, 500, at_least(1)),),
-    ),
-    *accepted(
-        "connections are limited in number, not in how fast they come",
-        (("max.connection.creation.rate", int32, INT_MAX, at_least(0)),),
     ),
     *accepted(
         "a commit is written, flushed as log.flush.policy says, and then answered",

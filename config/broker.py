@@ -27,10 +27,14 @@ SECURITY_PREFIXES = ("ssl.", "sasl.", "connection", LISTENER_PREFIX)
 
 
 class Given(NamedTuple):
-    """A text somebody gave, and where ("server.properties:3", "--set", "AlterConfigs")."""
+    """A text somebody gave, and where ("server.properties:3", "--set", "AlterConfigs"). The text
+    may be a password, and is not shown."""
 
     text: str
     source: str
+
+    def __repr__(self) -> str:
+        return f"Given({self.source})"
 
 
 class Layers(NamedTuple):

@@ -161,6 +161,17 @@ class NetworkSettings(Settings):
         since="2.3",
         dynamic=True,
     )
+    max_connection_creation_rate: int = key(
+        "max.connection.creation.rate",
+        int32,
+        INT_MAX,
+        "New connections per second, over the windows of quotas; further ones wait to be accepted. "
+        "Given for one listener, as listener.name.NAME.max.connection.creation.rate, it limits "
+        "that one besides.",
+        check=at_least(0),
+        since="2.7",
+        dynamic=True,
+    )
     max_connections_per_ip: int = key(
         "max.connections.per.ip",
         int32,

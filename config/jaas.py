@@ -30,10 +30,13 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
 
 
 class LoginModule(NamedTuple):
-    """A class with its options."""
+    """A class with its options, whose values no text of it has."""
 
     name: str
     options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name}, {', '.join(self.options)})"
 
 
 def parse_login_module(text: str) -> LoginModule:

@@ -55,11 +55,15 @@ class KeystoreError(ValueError):
 
 
 class PrivateKey(NamedTuple):
-    """A private key and its chain of certificates as PEM, and the key's password."""
+    """A private key and its chain of certificates as PEM, and the key's password. No text of it
+    has either."""
 
     pem: bytes
     password: str | None
     origin: str
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.origin})"
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
@@ -100,6 +104,11 @@ def read_trusted(files: Files, security: Stores) -> str:
     if not path:
         return _with_lines((security.ssl_truststore_certificates or "").encode()).decode()
     data = _read(files, path)
+    if os.stat(path).st_mode & stat.S_IWOTH:  # noqa: PTH116 - as above
+        raise KeystoreError(
+            f"{path} says who is trusted and can be written by every user of this machine; "
+            f"chmod o-w {path}"
+        )
     if data[:1] == DER_SEQUENCE:
         return _certificates_of_pkcs12(path, data, security.ssl_truststore_password)
     try:

@@ -157,10 +157,14 @@ class Request:
         "response",
         "route",
         "throttle_time_ms",
+        "worked_s",
     )
 
     throttle_time_ms: int
     """How long its client has to wait for a quota; unset while there is no quota."""
+    worked_s: float
+    """What was worked for it after its first result, on the loop and on threads; unset if nothing
+    was."""
 
     def __init__(
         self, route: Route, correlation_id: int, client_id: str | None, message: Any

@@ -164,7 +164,10 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = (f"{f.name}={_show(getattr(self, f.name, '?'))}" for f in self._fields)
+        shown = (
+            f"{f.name}={'...' if f.name in SECRET else _show(getattr(self, f.name, '?'))}"
+            for f in self._fields
+        )
         return f"{type(self)._name}({', '.join(shown)})"
 
 
@@ -172,6 +175,10 @@ class Message(Struct):
     """A request or a response: a struct with an API key and versions."""
 
     _is_message: ClassVar[bool] = True
+
+
+SECRET = frozenset({"auth_bytes", "salted_password", "stored_key", "server_key", "hmac"})
+"""Names of fields that no text of a message shows."""
 
 
 def _show(value: object) -> str:

@@ -10,6 +10,7 @@ from tools.arguments import refuse
 
 if TYPE_CHECKING:
     from broker.security.credentials import NewCredential
+    from config import BrokerSettings
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -100,11 +101,40 @@ def run_serve(arguments: argparse.Namespace) -> int:
             return refuse(f"--add-scram wants {error}", code=2)
         except OSError as error:
             return refuse(f"can't read {text[1:]}: {error.strerror}", code=2)
+    _name_exposed_secrets(settings, arguments)
     try:
         serve(settings, as_json=arguments.json, credentials=credentials)
     except StartRefused as refusal:
         return refuse(str(refusal), code=1)
     return 0
+
+
+def _name_exposed_secrets(settings: BrokerSettings, arguments: argparse.Namespace) -> None:
+    """Say in the log which passwords were given where every user of this machine can see them, and
+    that they may change the settings."""
+    from config.keys import known_key
+
+    names = [one for one in settings.layers.static if (key := known_key(one)) and key.sensitive]
+    if not names and not arguments.add_scram and arguments.config is None:
+        return
+    from broker import logs
+    from config.exposed import (
+        ON_THE_COMMAND_LINE,
+        exposed_file,
+        exposed_settings,
+        may_be_changed,
+    )
+
+    if arguments.config is not None and may_be_changed(arguments.config):
+        logs.warning("every user of this machine may change the settings", file=arguments.config)
+    sentences = list(exposed_settings(settings, names))
+    for text in arguments.add_scram:
+        if text.startswith("@"):
+            sentences += exposed_file(text[1:], "passwords of users (--add-scram)")
+        else:
+            sentences.append(f"a password was given on {ON_THE_COMMAND_LINE}; --add-scram @FILE")
+    for sentence in sentences:
+        logs.warning("passwords can be seen by others", where=sentence)
 
 
 def _credentials(text: str) -> list[NewCredential]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker import logs
+from broker import clock, logs
 from broker.workers import MOST_EXPAND_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.convert import ExpansionLimits, convert
@@ -90,24 +90,27 @@ class ConversionUnit:
 class _Job:
     """Pieces of one partition, converted in order until they make `enough` bytes."""
 
-    __slots__ = ("enough", "tickets", "units")
+    __slots__ = ("enough", "tickets", "units", "worked_s")
 
     def __init__(self, units: list[ConversionUnit], enough: int) -> None:
         self.units = units
         self.enough = enough
         self.tickets: list[Ticket] = []
+        self.worked_s = 0.0
 
 
 class Ticket:
     """A fetch that waits for jobs; `done` is called once with all that they made."""
 
-    __slots__ = ("_done", "_jobs", "_left", "_made")
+    __slots__ = ("_done", "_jobs", "_left", "_made", "worked_s")
 
     def __init__(self, jobs: list[_Job], done: Callable[[dict[Key, Outcome]], None]) -> None:
         self._jobs = jobs
         self._left = len(jobs)
         self._made: dict[Key, Outcome] = {}
         self._done = done
+        self.worked_s = 0.0
+        """What the threads have worked for it; for those who join, that is nothing."""
         for job in jobs:
             job.tickets.append(self)
 
@@ -238,6 +241,8 @@ class Conversions:
                 del self._under_way[unit.key]
             self._keep(made)
             tickets, job.tickets = job.tickets, []
+            if tickets:
+                tickets[0].worked_s += job.worked_s
             for ticket in tickets:
                 ticket.take(made)
 
@@ -246,6 +251,7 @@ class Conversions:
 
     def _work(self, job: _Job, limits: ExpansionLimits) -> dict[Key, Outcome]:
         """On a worker's thread."""
+        began_s = clock.thread_s()
         made: dict[Key, Outcome] = {}
         size = 0
         for unit in job.units:
@@ -255,6 +261,7 @@ class Conversions:
             if isinstance(outcome, KafkaError):
                 break
             size += len(outcome.data)
+        job.worked_s += clock.thread_s() - began_s
         return made
 
     def _convert(self, unit: ConversionUnit, limits: ExpansionLimits) -> Outcome:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker import logs
+from broker import clock, logs
 from broker.pending import Waiting
 from protocol.errors import ErrorCode
 
@@ -140,7 +140,10 @@ class FetchWait(Waiting):
         """
         self.cancel()
         try:
+            began_s = clock.thread_s()
             reading = self._first or self._read()
+            if self._first is None:
+                self.worked(clock.thread_s() - began_s)
             self._first = None
             if not at_once and not (converted and reading.found_bytes) and self._must_wait(reading):
                 return
@@ -177,6 +180,8 @@ class FetchWait(Waiting):
         self._step()
 
     def _converted(self, made: dict[Key, Outcome]) -> None:
+        if self._ticket is not None:
+            self.worked(self._ticket.worked_s)
         self._ticket = None
         self._progress.converted |= made
         self._step(converted=True)

@@ -46,6 +46,23 @@ EXPIRE_EVERY_S = 600.0
 
 UNLIMITED_BYTES = 2**31 - 1
 
+
+class Throttled:
+    """How often somebody was told to wait, and for how long in all."""
+
+    __slots__ = ("count", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = self.total_ms = 0
+
+    def add(self, throttle_ms: int) -> int:
+        """Count a wait, if it is one."""
+        if throttle_ms:
+            self.count += 1
+            self.total_ms += throttle_ms
+        return throttle_ms
+
+
 Counted = TypeVar("Counted", "Rate", "TokenBucket")
 
 
@@ -150,6 +167,8 @@ class ClientQuotas:
         self._buckets: _Sensors[TokenBucket]
         self._table = QuotaTable({})
         self.active = False
+        self.throttled: dict[str, Throttled] = {}
+        """Who had to wait, by the key of the quota."""
 
     def configure(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """These are the quotas from now on. What has been counted stays."""
@@ -169,23 +188,28 @@ class ClientQuotas:
         )
         for key in (PRODUCED, FETCHED, REQUESTS, CONNECTIONS):
             self._rates[key] = _Sensors(lambda: Rate(windows))
+            self.throttled[key] = Throttled()
+        self.throttled[MUTATIONS] = Throttled()
         self._buckets = _Sensors(lambda: TokenBucket(of_changes))
         self._full_s = windows.full_s or self._window_ms / 1000
 
     def produced(self, client: Client, size: int) -> int:
         """A Produce request of so many bytes has come."""
-        return self._record(PRODUCED, client, size)
+        return self._told(PRODUCED, self._record(PRODUCED, client, size))
 
     def fetched(self, client: Client, size: int) -> int:
         """Records of so many bytes are to be sent. If that has to wait, nothing is counted: they
         are not sent, and asked for once more. A batch that is larger than all windows may hold
         passes when there is nothing else in them, where Kafka never sends it."""
         limit = self._table.find(FETCHED, client)
-        return 0 if limit is None else self._count_unless_throttled(FETCHED, limit, size)
+        if limit is None:
+            return 0
+        return self._told(FETCHED, self._count_unless_throttled(FETCHED, limit, size))
 
     def handled(self, client: Client, seconds: float) -> int:
         """The loop has worked so long for a request. No wait is longer than a window."""
-        return min(self._record(REQUESTS, client, seconds * 100), self._window_ms)
+        throttle_ms = self._record(REQUESTS, client, seconds * 100)
+        return self._told(REQUESTS, min(throttle_ms, self._window_ms))
 
     def fetch_max_bytes(self, client: Client) -> int:
         """The most that one fetch may ask for and ever get."""
@@ -201,7 +225,7 @@ class ClientQuotas:
         if limit is None:
             return 0
         throttle_ms = self._count_unless_throttled(CONNECTIONS, limit, 1)
-        return min(throttle_ms, self._window_ms)
+        return self._told(CONNECTIONS, min(throttle_ms, self._window_ms))
 
     def mutations(self, client: Client, *, strict: bool) -> Mutations:
         """The quota on changes, for one request."""
@@ -209,7 +233,8 @@ class ClientQuotas:
         if limit is None:
             return Mutations()
         bucket = self._buckets.get(limit.whose, limit.quota_of)
-        return _Limited(bucket, limit.quota, self._monotonic_s, strict=strict)
+        counted = self.throttled[MUTATIONS]
+        return _Limited(bucket, limit.quota, self._monotonic_s, counted, strict=strict)
 
     def expire(self) -> None:
         """Forget the rates of clients that have been idle for long."""
@@ -219,6 +244,9 @@ class ClientQuotas:
         for sensors in self._rates.values():
             sensors.expire(now_ms)
         self._buckets.expire(now_ms)
+
+    def _told(self, key: str, throttle_ms: int) -> int:
+        return self.throttled[key].add(throttle_ms) if throttle_ms else 0
 
     def _record(self, key: str, client: Client, amount: float) -> int:
         limit = self._table.find(key, client)
@@ -256,9 +284,16 @@ class _Limited(Mutations):
     while tokens are owed; the changes of others are made, and they wait afterwards."""
 
     def __init__(
-        self, bucket: TokenBucket, quota: float, monotonic_s: Callable[[], float], *, strict: bool
+        self,
+        bucket: TokenBucket,
+        quota: float,
+        monotonic_s: Callable[[], float],
+        throttled: Throttled,
+        *,
+        strict: bool,
     ) -> None:
         self._bucket = bucket
+        self._throttled = throttled
         self._quota = quota
         self._monotonic_s = monotonic_s
         self._strict = strict
@@ -267,9 +302,9 @@ class _Limited(Mutations):
         bucket, quota, now_ms = self._bucket, self._quota, self._monotonic_s() * 1000
         if not self._strict:
             bucket.take(partitions, quota, now_ms)
-            self.throttle_ms = bucket.throttle_ms(quota, now_ms)
+            self._wait(bucket.throttle_ms(quota, now_ms))
             return
-        self.throttle_ms = bucket.throttle_ms(quota, now_ms)
+        self._wait(bucket.throttle_ms(quota, now_ms))
         if self.throttle_ms:
             raise KafkaError(
                 f"more partitions than {MUTATIONS}={quota:g} are created and deleted; again in "
@@ -277,6 +312,13 @@ class _Limited(Mutations):
                 code=ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             )
         bucket.take(partitions, quota, now_ms)
+
+    def _wait(self, throttle_ms: int) -> None:
+        """The request waits so long, whatever was said before: it is counted once."""
+        before_ms, self.throttle_ms = self.throttle_ms, throttle_ms
+        if throttle_ms:
+            self._throttled.count += not before_ms
+            self._throttled.total_ms += max(throttle_ms - before_ms, 0)
 
 
 def _normal(entity: QuotaEntity) -> QuotaEntity:

@@ -228,11 +228,19 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._close_when_done()
 
+    def hold(self) -> None:
+        """Read nothing of a new client until `let_go`."""
+        self._reading = False
+        self._transport.pause_reading()
+
+    def let_go(self) -> None:
+        """Serve one that was held."""
+        self._control_reading()
+
     def turn_away(self, after_ms: int) -> None:
         """Read nothing of a client that comes too often, and close after this time."""
         self._closing = True
-        self._reading = False
-        self._transport.pause_reading()
+        self.hold()
         self._loop.call_later(after_ms / 1000, self._transport.close)
 
     def close_soon(self) -> None:
@@ -394,9 +402,9 @@ class Connection(asyncio.BufferedProtocol):
         """The answer with the time that its client has to wait, which begins now."""
         from broker.network.throttling import with_throttle_time  # most brokers have no quotas
 
-        response, throttle_ms = with_throttle_time(request, response)
-        if throttle_ms:
-            self._mute(throttle_ms)
+        response, wait_ms = with_throttle_time(request, response, self._quotas, self._context)
+        if wait_ms:
+            self._mute(wait_ms)
         return response
 
     def _charge(self, request: Request, buffered: int, began_s: float) -> bool:

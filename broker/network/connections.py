@@ -6,18 +6,22 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker import logs
+from config.kinds import INT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.current_settings import CurrentSettings
-    from broker.metadata.client_quotas import ClientQuotas
+    from broker.metadata.client_quotas import ClientQuotas, Throttled
     from broker.network.connection import Connection
     from broker.network.connection_counts import ConnectionCounts
+    from broker.network.creation_rates import CreationRates
+    from broker.network.listening import Listening
     from config import BrokerSettings
 
 
 IDLE_CHECK_EVERY_S = 10.0
+CREATION_RATE = "max.connection.creation.rate"
 
 
 class Connections:
@@ -26,7 +30,9 @@ class Connections:
     __slots__ = (
         "_all_gone",
         "_counts",
+        "_creation_rates",
         "_idle_checked_s",
+        "_listening",
         "_loop",
         "_open",
         "_quotas",
@@ -39,14 +45,17 @@ class Connections:
         settings: CurrentSettings,
         counts: ConnectionCounts,
         quotas: ClientQuotas,
+        listening: Listening,
     ) -> None:
         self._loop = loop
         self._settings = settings
         self._counts = counts
         self._quotas = quotas
+        self._listening = listening
         self._idle_checked_s = loop.time()
         self._open: dict[Connection, None] = {}
         self._all_gone: asyncio.Event | None = None
+        self._creation_rates = self._rates_of(settings.current)
         settings.subscribe(self._configure)
 
     def __iter__(self) -> Iterator[Connection]:
@@ -59,6 +68,11 @@ class Connections:
     def __contains__(self, connection: object) -> bool:
         return connection in self._open
 
+    @property
+    def throttled(self) -> dict[str, Throttled]:
+        """The waits of connections for max.connection.creation.rate, by listener."""
+        return {} if self._creation_rates is None else self._creation_rates.throttled
+
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when a configured limit says to close it."""
         self._open[connection] = None
@@ -69,6 +83,8 @@ class Connections:
                 reason = "more from one address than its connection_creation_rate"
                 logs.warn_once_a_minute("connection closed", reason, connection.address)
                 connection.turn_away(throttle_ms)
+            elif self._creation_rates is not None:
+                self._creation_rates.take(connection)
             return True
         logs.warn_once_a_minute("connection closed", reason, connection.address)
         return False
@@ -108,7 +124,20 @@ class Connections:
                 connection.abort()
             await asyncio.sleep(0)
 
+    def _rates_of(self, settings: BrokerSettings) -> CreationRates | None:
+        """The limits on how fast connections come, if these settings have one."""
+        for_one = any(name.endswith(CREATION_RATE) for name, _ in settings.security_given)
+        if settings.max_connection_creation_rate == INT_MAX and not for_one:
+            return None
+        from broker.network.creation_rates import CreationRates  # few brokers limit that
+
+        return CreationRates(self._loop, settings, self._listening)
+
     def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
+        if self._creation_rates is None:
+            self._creation_rates = self._rates_of(settings)
+        else:
+            self._creation_rates.configure(settings)
         for connection in self:
             connection.configure(settings)
         if settings.served_listeners != before.served_listeners:

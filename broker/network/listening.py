@@ -3,16 +3,17 @@
 A change is made in two steps, so that one that cannot be leaves everything as it was: `bind` takes
 the new addresses, and `take` serves them and gives up those that are wanted no more.
 
-All of them can rest (`pause`): clients then wait in the kernel's queue until they go on. The event
-loops can only close what listens, which would turn away those who wait. So the loop is given a
-duplicate of each socket; that costs a descriptor, and keeps the queue when the loop has closed its
-own.
+All of them can rest (`pause`), or one (`rest`): clients then wait in the kernel's queue until they
+go on. The event loops can only close what listens, which would turn away those who wait. So the
+loop is given a duplicate of each socket; that costs a descriptor, and keeps the queue when the loop
+has closed its own.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -52,6 +53,9 @@ class Listening:
         self._sockets: Bound = {}
         self._servers: dict[Listener, list[asyncio.AbstractServer]] = {}
         self._paused = False
+        self._resting: set[str] = set()
+        self._changes: Counter[Listener] = Counter()
+        """How often each had to stop: what began to serve before that is given up."""
         self._beginning: set[asyncio.Task[None]] = set()
         self.ports: dict[str, int] = {}
         """On which port each listener was opened, by its name."""
@@ -84,8 +88,8 @@ class Listening:
         A client that connects before the loop has turned waits in the backlog.
         """
         for listener in self._servers.keys() - {self._as_opened(one) for one in wanted}:
-            for server in self._servers.pop(listener):
-                server.close()
+            self._stop_serving(listener)
+            del self._servers[listener], self._changes[listener]
             for one in self._sockets.pop(listener):
                 one.close()
         names = {listener.name for listener in wanted}
@@ -96,16 +100,13 @@ class Listening:
             self.ports[listener.name] = listener.port
             if not self.address[0]:
                 self.address = sockets[0].getsockname()[:2]
-            if not self._paused:
-                self._begin(listener)
+            self._begin(listener)
 
     def pause(self) -> None:
         """Accept nobody for now."""
         self._paused = True
-        for servers in self._servers.values():
-            for server in servers:
-                server.close()
-            servers.clear()
+        for listener in self._servers:
+            self._stop_serving(listener)
 
     def resume(self) -> None:
         """Accept those who wait, and go on."""
@@ -113,8 +114,35 @@ class Listening:
         for listener in self._sockets:
             self._begin(listener)
 
+    def rest(self, name: str) -> None:
+        """Accept nobody on the listener of this name for now."""
+        self._resting.add(name)
+        for listener in self._servers:
+            if listener.name == name:
+                self._stop_serving(listener)
+
+    def go_on(self, name: str) -> None:
+        """Accept those who wait for it, and go on."""
+        if name not in self._resting:
+            return
+        self._resting.remove(name)
+        for listener in self._sockets:
+            if listener.name == name:
+                self._begin(listener)
+
+    def _may_serve(self, listener: Listener) -> bool:
+        return not self._paused and listener.name not in self._resting
+
+    def _stop_serving(self, listener: Listener) -> None:
+        self._changes[listener] += 1
+        for server in self._servers[listener]:
+            server.close()
+        self._servers[listener].clear()
+
     def _begin(self, listener: Listener) -> None:
-        task = self._loop.create_task(self._serve(listener))
+        if not self._may_serve(listener):
+            return
+        task = self._loop.create_task(self._serve(listener, self._changes[listener]))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
 
@@ -135,7 +163,7 @@ class Listening:
                     return one
         return listener
 
-    async def _serve(self, listener: Listener) -> None:
+    async def _serve(self, listener: Listener, change: int) -> None:
         for one in self._sockets.get(listener, ()):
             try:
                 server = await self._loop.create_server(
@@ -146,7 +174,7 @@ class Listening:
             except OSError as error:
                 logs.error("a listener could not go on", listener=str(listener), reason=str(error))
                 return
-            if listener in self._servers and not self._paused:
+            if listener in self._servers and change == self._changes[listener]:
                 self._servers[listener].append(server)
             else:  # given up again meanwhile
                 server.close()

@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.network.connection import Connection
+from broker.network.secure_listener import OVER_TLS
 from broker.network.sender import Sender
 from broker.pending import Later
 from broker.security.sasl.authentication import (
@@ -78,7 +79,7 @@ class SecureConnection(Connection):
             self._wire.serve(secure.routes_before, max_frame_bytes=secure.max_receive_bytes)
             if GSSAPI in secure.mechanisms:
                 self._next_request = self._first_request
-        self._gone = False
+        self._gone = self._held = False
         self._bare = self.over_tls
         """Whether what is sent would not be encrypted yet."""
         self._hello: bytearray | None = bytearray(HELLO_BYTES) if self.over_tls else None
@@ -99,7 +100,20 @@ class SecureConnection(Connection):
         context.security_protocol = self._secure.protocol
         if self._authentication is not None:
             context.authenticator = self
-        if self._transport.is_closing():
+        if not self._held:
+            self._arrive()
+
+    def hold(self) -> None:
+        self._held = True
+        super().hold()
+
+    def let_go(self) -> None:
+        """Serve one that was held; its time for TLS and SASL begins now."""
+        super().let_go()
+        self._arrive()
+
+    def _arrive(self) -> None:
+        if self._gone or self._closing or self._transport.is_closing():
             return
         self._deadline = self._loop.call_later(self._secure.timeout_s, self._too_late)
         self._secure.arrived(self)
@@ -140,7 +154,8 @@ class SecureConnection(Connection):
         """The first bytes have come. Who sends none costs no more than a plain connection."""
         self._hello = None
         if first[0] != TLS_HANDSHAKE:
-            self._secure.refused("it speaks plaintext; this listener speaks TLS", self.address)
+            cause = "it speaks plaintext; this listener speaks TLS"
+            self._secure.refused(cause, self.address, OVER_TLS)
             self.abort()
             return
         self._transport.pause_reading()
@@ -193,7 +208,7 @@ class SecureConnection(Connection):
         except OSError as error:
             self._handshake = None
             if not self._gone and not self._closing:
-                self._secure.refused(why_failed(error), self.address)
+                self._secure.refused(why_failed(error), self.address, OVER_TLS)
             bare.abort()
             self.connection_lost(error)
             return
@@ -212,9 +227,10 @@ class SecureConnection(Connection):
             try:
                 self._let_in(tls.principal(transport))
             except NoPrincipal as error:
-                self._secure.refused(str(error), self.address)
+                self._secure.refused(str(error), self.address, OVER_TLS)
                 self.abort()
                 return
+            self._secure.succeeded(OVER_TLS)
         if self._wire.buffered:
             self._handle()
 
@@ -302,6 +318,7 @@ class SecureConnection(Connection):
         """What is sent for the mechanism's answer. Raises AuthenticationFailed."""
         authentication = self._authentication
         assert authentication is not None
+        again = authentication.is_again
         outcome = authentication.take(answer, self._clock_ms())
         if raw:
             self._next_request = self._wire.next_request
@@ -310,6 +327,8 @@ class SecureConnection(Connection):
             lifetime_ms = outcome.lifetime_ms or 0
             self._limit(outcome.lifetime_ms)
             self._note_token(outcome.delegation_token)
+            assert authentication.mechanism is not None
+            self._secure.succeeded(authentication.mechanism.name, again=again)
             self._let_in(outcome.principal)
         elif raw:
             self._next_request = self._wire.next_token
@@ -330,7 +349,9 @@ class SecureConnection(Connection):
         authentication = self._authentication
         assert authentication is not None
         authentication.fail()
-        self._secure.refused(failed.cause, self.address)
+        mechanism = authentication.mechanism.name if authentication.mechanism else ""
+        again = authentication.is_again
+        self._secure.refused(failed.cause, self.address, mechanism, again=again)
 
         def end() -> None:
             if not self._gone:

@@ -8,7 +8,7 @@ oldest goes, so that one who stalls keeps nobody out), in time
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker import logs
 from config.listener_security import ListenerSecurity
@@ -16,6 +16,7 @@ from protocol.connection import Routes
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import Counter
     from collections.abc import Mapping
 
     from broker.network.tls import Tls
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 TO_AUTHENTICATE = (17, 18, 36)
 """SaslHandshake, ApiVersions and SaslAuthenticate: all that is served before authentication."""
 TO_AUTHENTICATE_AGAIN = (17, 36)
+OVER_TLS = "SSL"
+"""In place of a mechanism: what the TLS handshake decides."""
+
+
+class Outcome(NamedTuple):
+    """What is counted of an authentication. `mechanism` is one that is enabled, OVER_TLS, or "" of
+    who named none of them; `again` tells those within a session (KIP-368)."""
+
+    listener: str
+    mechanism: str
+    succeeded: bool
+    again: bool
 
 
 class Arriving(Protocol):
@@ -57,10 +70,13 @@ class SecureListener:
         served: Mapping[int, Served],
         credentials: ScramCredentials,
         delegation_tokens: DelegationTokens | None,
+        outcomes: Counter[Outcome],
     ) -> None:
-        """Steps of slow mechanisms are made by `worker`. Raises KeystoreError."""
+        """Authentications are counted in `outcomes`, slow mechanisms' steps are made by `worker`.
+        Raises KeystoreError."""
         security = ListenerSecurity(settings, name)
         self.name = name
+        self._outcomes = outcomes
         self.protocol = settings.security_protocol(name) or ""
         self.worker = worker
         self.timeout_s = security.connections_authentication_timeout_ms / 1000
@@ -119,6 +135,11 @@ class SecureListener:
         if self._shaking:
             self._loop.call_soon(self._next_handshake)
 
-    def refused(self, cause: str, address: str) -> None:
+    def succeeded(self, mechanism: str, *, again: bool = False) -> None:
+        """A client has authenticated."""
+        self._outcomes[Outcome(self.name, mechanism, True, again)] += 1
+
+    def refused(self, cause: str, address: str, mechanism: str, *, again: bool = False) -> None:
         """Say in the log, once a minute, why a client is not let in."""
+        self._outcomes[Outcome(self.name, mechanism, False, again)] += 1
         logs.warn_once_a_minute("authentication failed", cause, address, listener=self.name)

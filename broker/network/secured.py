@@ -5,6 +5,7 @@ What they need is imported with the first of them: most brokers serve PLAINTEXT 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from broker.current_settings import CurrentSettings
-    from broker.network.secure_listener import SecureListener
+    from broker.network.secure_listener import Outcome, SecureListener
     from broker.security.delegation_tokens import DelegationTokens
     from broker.security.sasl.mechanisms import ScramCredentials
     from broker.workers import Worker
@@ -53,6 +54,8 @@ class SecureListeners:
         self._credentials = credentials
         self._delegation_tokens = delegation_tokens
         self._by_name: dict[str, SecureListener] = {}
+        self.outcomes: Counter[Outcome] = Counter()
+        """Authentications since the start."""
         settings.subscribe(self._configure)
 
     def get(self, name: str) -> SecureListener | None:
@@ -109,6 +112,7 @@ class SecureListeners:
                     served=self._served,
                     credentials=self._credentials,
                     delegation_tokens=self._delegation_tokens(),
+                    outcomes=self.outcomes,
                 )
             except KeystoreError as error:
                 raise ConfigError([Problem("", f"listener {name}", None, str(error))]) from None

@@ -17,6 +17,7 @@ LENGTH_BYTES = 4
 """The length before each request, which is not counted."""
 
 if TYPE_CHECKING:
+    from broker.handlers.context import Context
     from broker.metadata.client_quotas import ClientQuotas
     from protocol.connection import Request
 
@@ -33,9 +34,15 @@ def charge(
     return throttle_ms
 
 
-def with_throttle_time(request: Request, response: Any) -> tuple[Any, int]:
-    """The answer with the longest wait of all quotas, and that wait (ms)."""
+def with_throttle_time(
+    request: Request, response: Any, quotas: ClientQuotas, context: Context
+) -> tuple[Any, int]:
+    """The answer with the longest wait of all quotas, and that wait (ms). What was worked for the
+    request since it was charged is counted, on whatever thread."""
     of_request = getattr(request, "throttle_time_ms", 0)
+    worked_s = getattr(request, "worked_s", 0.0)
+    if worked_s:
+        of_request = max(of_request, quotas.handled(context.client(request), worked_s))
     of_response = getattr(response, "throttle_time_ms", 0)
     if of_request <= of_response:
         return response, of_response

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker import logs
+from broker import clock, logs
 from broker.partitions.disk_state import DISK_FULL
 from broker.pending import Waiting
 from broker.producing.transactions import no_transactional_id
@@ -189,11 +189,17 @@ class PrepareWait(Waiting):
         """Prepare these sets on a thread."""
         jobs = [(one, one.partition.log.next_offset) for one in deferred]
 
-        def work() -> None:
+        def work() -> float:
+            began_s = clock.thread_s()
             for one, next_offset in jobs:
                 one.prepared = self._prepare(one, next_offset, expand_max)
+            return clock.thread_s() - began_s
 
-        worker.run(work, done)
+        def worked(seconds: float) -> None:
+            self.worked(seconds)
+            done(None)
+
+        worker.run(work, worked)
 
     def _tried(self, nothing: None) -> None:
         """Have those prepared at leisure that are larger than most, or append."""

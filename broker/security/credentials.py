@@ -34,7 +34,8 @@ _NAMES = ("name", "password", "iterations", "salt", "saltedpassword")
 
 
 class NewCredential(NamedTuple):
-    """A user's credential that is to be made, of a password or of one that is salted already."""
+    """A user's credential that is to be made, of a password or of one that is salted already. No
+    text of it has either."""
 
     algorithm: Algorithm
     user: str
@@ -42,6 +43,9 @@ class NewCredential(NamedTuple):
     password: str
     salt: bytes
     salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"NewCredential({self.algorithm.name}, {self.user})"
 
     def record(self, random_bytes: Callable[[int], bytes]) -> UserScramCredentialRecord:
         """The record of it. Of a password it takes some ms."""

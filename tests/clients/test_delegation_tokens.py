@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import re
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -251,6 +253,28 @@ def test_who_has_a_token_acts_for_its_owner_and_is_cut_off_with_it(broker: Close
     with pytest.raises(AssertionError, match="invalid credentials"):
         log_in_by_token(broker, created.token_id, secret)
     assert alice.call(asked, 9).topics[0].error_code == 0
+
+
+def test_our_own_commands_log_in_with_a_token(broker: ClosedBroker, tmp_path: Path) -> None:
+    created = create(connected(broker, "alice"))
+    password = base64.b64encode(bytes(created.hmac)).decode()
+    config = tmp_path / "token.properties"
+    config.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={SHA_512_NAME}\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{created.token_id}" password="{password}" tokenauth="true";\n'
+    )
+    config.chmod(0o600)
+    at = f"{broker.host}:{broker.users_port}"
+    words = ("groups", "list", "--bootstrap", at, "--command-config", str(config), "--json")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tools", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def ask_on(client: Caller, asked: MetadataRequest) -> None:

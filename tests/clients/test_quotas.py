@@ -192,6 +192,20 @@ def test_connections_beyond_the_quota_of_their_address_are_closed_unheard(
         caller.socket.close()
 
 
+def test_connections_beyond_the_rate_of_the_broker_wait_and_are_all_served(
+    new_server: Callable[..., ServerProcess],
+) -> None:
+    server = new_server(max_connection_creation_rate="40", quota_window_num="2")
+    begun_s = time.monotonic()
+    callers = [Caller(server.host, server.port) for _ in range(90)]
+
+    for caller in callers:
+        assert caller.call(MetadataRequest(topics=[]), 9)
+        caller.socket.close()
+
+    assert time.monotonic() - begun_s > 1, "a second's worth comes at once, the others wait"
+
+
 def _per_second(seconds: float, step: Callable[[], int]) -> float:
     """Bytes that these steps bring in a second, from the end of the first burst on."""
     begun_s, total = time.monotonic(), 0

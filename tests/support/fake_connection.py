@@ -75,9 +75,9 @@ class FakeTransport:
 class FakeClient:
     """The other end of one connection."""
 
-    def __init__(self, broker: InProcessBroker) -> None:
+    def __init__(self, broker: InProcessBroker, listener: str = "PLAINTEXT") -> None:
         self.transport = FakeTransport()
-        self.connection = broker.running.broker.new_connection("PLAINTEXT")
+        self.connection = broker.running.broker.new_connection(listener)
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
 
     @property
@@ -134,8 +134,8 @@ class InProcessBroker:
         )
         self._clients: list[FakeClient] = []
 
-    def connect(self) -> FakeClient:
-        client = FakeClient(self)
+    def connect(self, listener: str = "PLAINTEXT") -> FakeClient:
+        client = FakeClient(self, listener)
         self._clients.append(client)
         return client
 

@@ -43,12 +43,15 @@ _FINAL = re.compile(
 
 
 class Credential(NamedTuple):
-    """What is kept of a password."""
+    """What is kept of a password. No text of it has the keys."""
 
     salt: bytes
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+    def __repr__(self) -> str:
+        return f"Credential({self.iterations} iterations)"
 
 
 class TokenLogin(NamedTuple):

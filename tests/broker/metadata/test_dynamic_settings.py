@@ -480,7 +480,8 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
 
 
 #: With a test of its own here or in tests/handlers: test_listeners_at_run_time for the first two,
-#: test_incremental_alter_configs for the last, test_transactional_produce for that of transactions.
+#: test_incremental_alter_configs for the last, test_transactional_produce for that of transactions,
+#: tests/broker/network/test_creation_rates for that of connections.
 TESTED = {
     "listeners", "listener.security.protocol.map",
     "advertised.listeners", "controller.snapshot.minimum.records", "conversion.cache.max.bytes",
@@ -490,7 +491,7 @@ TESTED = {
     "max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides",
     "max.decompressed.batch.bytes", "max.decompression.ratio", "producer.id.expiration.ms",
     "read.ahead.max.bytes", "read.ahead.max.requests", "replication.factor.clamp",
-    "validation.level", "offsets.commit.conditional.enable",
+    "validation.level", "max.connection.creation.rate", "offsets.commit.conditional.enable",
 }  # fmt: skip
 
 

@@ -12,11 +12,14 @@ from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.metadata import MetadataRequest
+from protocol.records.builder import build_batch
+from protocol.records.compression import GZIP
 from storage.steps import run_here
 from tests.handlers.quota_calls import Part, client, entry, ip, user
-from tests.support.caller import Target, batch, fetch_request, produce_request
+from tests.support.caller import NOW_MS, Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import InProcessBroker
 from tests.support.in_process_client import Asker
+from tests.support.old_sets import messages, wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,6 +155,51 @@ def test_a_client_that_uses_too_much_of_the_loop_waits(broker: InProcessBroker) 
     (answered,) = asker.answers()
     assert 0 < answered.throttle_time_ms <= 1_000
     broker.turn_until(lambda: len(asker.answers()) == 2)
+
+
+class Handled(list[float]):
+    """Stands for `ClientQuotas.handled`: the seconds that are counted."""
+
+    def __call__(self, whose: tuple[str, str], seconds: float) -> int:
+        assert whose == ("ANONYMOUS", "fake")
+        self.append(seconds)
+        return 0
+
+
+NUMBERS = [b"%d %d" % (number, number * 7919 % 10_007) for number in range(20_000)]
+
+
+def test_what_a_thread_works_on_a_large_set_counts(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_quota(broker, client("fake"), request_percentage=1e9)
+    counted = Handled()
+    monkeypatch.setattr(broker.running.broker.quotas, "handled", counted)
+
+    old = wrapper(messages(*NUMBERS, magic=0), magic=0)
+    answered = Asker(broker).call(produce_request((TOPIC, 0, old)), 1)
+
+    assert answered.responses[0].partition_responses[0].error_code == 0
+    of_loop, of_thread = counted
+    assert of_loop > 0
+    assert of_thread > 0
+
+
+def test_what_a_thread_works_on_a_conversion_counts(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_quota(broker, client("fake"), request_percentage=1e9)
+    large = build_batch([(NOW_MS, None, number, ()) for number in NUMBERS], codec=GZIP)
+    Asker(broker).call(produce_request((TOPIC, 0, large)), 9)
+    counted = Handled()
+    monkeypatch.setattr(broker.running.broker.quotas, "handled", counted)
+
+    answered = Asker(broker).call(fetch_request(Target(TOPIC)), 2)
+
+    assert len(bytes(answered.responses[0].partitions[0].records)) > 10_000
+    of_loop, of_thread = counted
+    assert of_loop > 0
+    assert of_thread > 0
 
 
 def test_answers_of_before_a_quota_are_not_changed_by_it(broker: InProcessBroker) -> None:
