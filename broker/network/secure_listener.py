@@ -52,15 +52,15 @@ class SecureListener:
         *,
         loop: asyncio.AbstractEventLoop,
         files: Filesystem,
-        worker: Worker,
+        logins: Worker,
         served: Mapping[int, Served],
         credentials: ScramCredentials,
     ) -> None:
-        """Steps of slow mechanisms are made by `worker`. Raises KeystoreError."""
+        """Steps of slow mechanisms are made by `logins`. Raises KeystoreError."""
         security = ListenerSecurity(settings, name)
         self.name = name
         self.protocol = settings.security_protocol(name) or ""
-        self.worker = worker
+        self.logins = logins
         self.timeout_s = security.connections_authentication_timeout_ms / 1000
         self.failure_delay_s = security.connection_failed_authentication_delay_ms / 1000
         self.max_receive_bytes = security.sasl_server_max_receive_size
