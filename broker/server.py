@@ -96,6 +96,8 @@ if TYPE_CHECKING:
 STOP_WITHIN_S = 10.0
 """Time that a stop gives connections to take their answers."""
 COLD_READERS = 2
+LOGIN_THREADS = 4
+"""Some may wait for an issuer's keys, or a slow disk, and others log in beside them."""
 SWITCH_INTERVAL_S = 0.0005
 """Time that a thread that runs Python code (a conversion without the compiled loops) may keep the
 loop waiting; the interpreter's default is ten times that."""
@@ -154,6 +156,8 @@ class Broker:
         self.changer = Worker(loop, "metadata")
         self.changes = Changes(loop, self.changer)
         self.readers = Worker(loop, "read", COLD_READERS)
+        # Not those who read for consumers: a login may wait for its issuer.
+        self.logins = Worker(loop, "login", LOGIN_THREADS)
         self.converter = Worker(loop, "convert")
         # For what expands far, beside it: who needs less does not wait behind.
         self.expander = Worker(loop, "expand")
@@ -225,6 +229,7 @@ class Broker:
             self.settings,
             DiskFilesystem(),
             self.readers,
+            logins=self.logins,
             served=self.routes.served,
             credentials=lambda: self.controller.image.scram_credentials,
             delegation_tokens=self.delegation_tokens,
@@ -750,6 +755,7 @@ class Running:
         broker.syncer.stop()
         broker.checkpointer.stop()
         broker.readers.stop()
+        broker.logins.abandon()
         broker.cleaner.discard_unfinished()
         broker.converter.stop()
         broker.expander.stop()

@@ -72,6 +72,12 @@ class Worker:
             thread.join()
         self._threads.clear()
 
+    def abandon(self) -> None:
+        """End the threads without waiting for them: for jobs that leave nothing half done."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        self._threads.clear()
+
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
             job, done, failed = item

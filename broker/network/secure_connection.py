@@ -310,7 +310,7 @@ class SecureConnection(Connection):
                 answered = None if raw else _refusal(failed.code, str(failed))
                 self._fail_later(later, failed, answered)
 
-        self._secure.worker.run(step, done)
+        self._secure.logins.run(step, done)
 
     def _taken(
         self, answer: Challenge | Done, *, raw: bool

@@ -66,19 +66,19 @@ class SecureListener:
         *,
         loop: asyncio.AbstractEventLoop,
         files: Filesystem,
-        worker: Worker,
+        logins: Worker,
         served: Mapping[int, Served],
         credentials: ScramCredentials,
         delegation_tokens: DelegationTokens | None,
         outcomes: Counter[Outcome],
     ) -> None:
-        """Authentications are counted in `outcomes`, slow mechanisms' steps are made by `worker`.
+        """Authentications are counted in `outcomes`, slow mechanisms' steps are made by `logins`.
         Raises KeystoreError."""
         security = ListenerSecurity(settings, name)
         self.name = name
         self._outcomes = outcomes
         self.protocol = settings.security_protocol(name) or ""
-        self.worker = worker
+        self.logins = logins
         self.timeout_s = security.connections_authentication_timeout_ms / 1000
         self.failure_delay_s = security.connection_failed_authentication_delay_ms / 1000
         self.max_receive_bytes = security.sasl_server_max_receive_size

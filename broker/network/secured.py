@@ -40,16 +40,19 @@ class SecureListeners:
         files: Filesystem,
         worker: Worker,
         *,
+        logins: Worker,
         served: Mapping[int, Served],
         credentials: ScramCredentials,
         delegation_tokens: Callable[[], DelegationTokens | None],
     ) -> None:
-        """`served` are the APIs of clients; `credentials` gives those of SCRAM as they are now,
+        """`worker` reads files that have changed, `logins` makes steps of slow mechanisms.
+        `served` are the APIs of clients; `credentials` gives those of SCRAM as they are now,
         `delegation_tokens` where they are used what knows them."""
         self._loop = loop
         self._settings = settings
         self._files = files
         self._worker = worker
+        self._logins = logins
         self._served = served
         self._credentials = credentials
         self._delegation_tokens = delegation_tokens
@@ -108,7 +111,7 @@ class SecureListeners:
                     name,
                     loop=self._loop,
                     files=self._files,
-                    worker=self._worker,
+                    logins=self._logins,
                     served=self._served,
                     credentials=self._credentials,
                     delegation_tokens=self._delegation_tokens(),

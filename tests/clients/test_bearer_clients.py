@@ -306,6 +306,7 @@ def test_keys_are_taken_of_an_https_endpoint_whose_certificate_is_trusted(
     given = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         JWKS_URL: f"https://127.0.0.1:{server.server_port}/keys",
+        "sasl.oauthbearer.expected.audience": "kafka",
     }
     try:
         with SecuredBroker(tmp_path, given) as broker, broker.connect("SASL_PLAINTEXT") as client:

@@ -150,7 +150,9 @@ def test_a_spoiled_message_of_oauthbearer_lets_in_nobody(seed: int) -> None:
     whole = response(token(algorithm="ES256"))
 
     def validate(text: str) -> Bearer:
-        return signed_token(text, lambda *_: keys, ExpectedClaims(), NOW_S * 1000)
+        return signed_token(
+            text, lambda *_: keys, ExpectedClaims(audience=("kafka",)), NOW_S * 1000
+        )
 
     for _ in range(COUNT // 8):
         message = spoiled(whole, random)

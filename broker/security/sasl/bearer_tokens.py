@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from broker import logs
 from broker.clock import elapsed_ms, now_ms
-from broker.security.sasl.jwks import BadKeySet, KeySet, Waits, reader
+from broker.security.sasl.jwks import BadKeySet, KeySet, Waits, from_file
 from broker.security.sasl.jwt_validator import ExpectedClaims, signed_token, unsigned_token
 from broker.security.sasl.oauthbearer import OAuthBearerExchange
 from config.keystores import KeystoreError
@@ -56,6 +58,15 @@ def oauthbearer_exchanges(security: ListenerSecurity) -> Callable[[], OAuthBeare
         return signed_token(token, keys.find, claims, now_ms())
 
     return lambda: OAuthBearerExchange(validate)
+
+
+def reader(url: str, monotonic_ms: Callable[[], float]) -> Callable[[], bytes]:
+    """What reads the set of a `file:` or an http(s) URL."""
+    if urlsplit(url).scheme == "file":
+        return lambda: from_file(Path(unquote(urlsplit(url).path)))
+    from broker.security.sasl.jwks_endpoint import fetched
+
+    return lambda: fetched(url, monotonic_ms)
 
 
 def _require_package() -> None:

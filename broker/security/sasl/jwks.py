@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from broker.security.sasl.oauthbearer import InvalidToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 SET_MAX_BYTES = 1 << 20
 KEYS_MAX = 100
 FETCH_TIMEOUT_SECONDS = 5.0
+ANOTHER_READ_SECONDS = 1.0
+"""One whose key is not there waits so long for a read that goes on: an issuer that changes its key
+has all clients come with the new one at once, and Java's give up when they are refused."""
 RSA_MIN_BITS = 2048
 
 ALGORITHMS = {
@@ -78,10 +80,11 @@ class KeySet:
         if self._keys is None or now_ms - self._read_ms >= self._waits.refresh_ms:
             self._refresh(now_ms)
         found = self._fitting(key_id, algorithm)
-        if not found and key_id is not None and self._may_look_again(now_ms):
-            self._refresh(now_ms)
-            found = self._fitting(key_id, algorithm)
-        return found
+        if found or key_id is None:
+            return found
+        if self._may_look_again(now_ms):
+            self._refresh(now_ms, wait_s=ANOTHER_READ_SECONDS)
+        return self._fitting(key_id, algorithm)
 
     def refresh(self) -> None:
         """Read the keys. Raises BadKeySet."""
@@ -101,10 +104,10 @@ class KeySet:
     def _may_look_again(self, now_ms: float) -> bool:
         return now_ms - self._tried_ms >= self._waits.retry_max_ms
 
-    def _refresh(self, now_ms: float) -> None:
-        """Read the keys unless it is too early after a failure, or another thread does it and there
-        are keys."""
-        if not self._lock.acquire(blocking=self._keys is None):
+    def _refresh(self, now_ms: float, wait_s: float = 0) -> None:
+        """Read the keys unless it is too early after a failure, or another thread does it. That is
+        waited for so long, and where there are no keys until it is done."""
+        if not self._lock.acquire(timeout=-1 if self._keys is None else wait_s):
             return
         try:
             if self._failures:
@@ -169,45 +172,14 @@ def _key(jwk: Any) -> VerificationKey | None:
     return VerificationKey(key_id, algorithms, key)
 
 
-def reader(url: str, monotonic_ms: Callable[[], float]) -> Callable[[], bytes]:
-    """What reads the set of a `file:` or an http(s) URL."""
-    if urlsplit(url).scheme == "file":
-        return lambda: _from_file(Path(unquote(urlsplit(url).path)))
-    return lambda: _from_endpoint(url, monotonic_ms)
-
-
-def _from_file(path: Path) -> bytes:
+def from_file(path: Path) -> bytes:
+    """The set in a file. Raises BadKeySet and OSError."""
     with path.open("rb") as file:
-        return _bounded(file.read(SET_MAX_BYTES + 1))
+        return bounded(file.read(SET_MAX_BYTES + 1))
 
 
-def _from_endpoint(url: str, monotonic_ms: Callable[[], float]) -> bytes:
-    """What an endpoint answers within the time. It may not send us elsewhere: who says where the
-    keys are says who is let in."""
-    from http.client import HTTPException
-    from urllib.request import HTTPRedirectHandler, build_opener
-
-    class NoRedirects(HTTPRedirectHandler):
-        def redirect_request(self, *_request: object, **_more: object) -> None:
-            return None
-
-    end_ms = monotonic_ms() + FETCH_TIMEOUT_SECONDS * 1000
-    data = bytearray()
-    try:
-        with build_opener(NoRedirects).open(url, timeout=FETCH_TIMEOUT_SECONDS) as answer:
-            while piece := answer.read1(1 << 16):
-                data += piece
-                _bounded(data)
-                if monotonic_ms() > end_ms:
-                    raise BadKeySet(f"{url} took longer than {FETCH_TIMEOUT_SECONDS:g} s")
-    except (HTTPException, ValueError) as error:
-        raise BadKeySet(f"{url}: {type(error).__name__}") from None
-    except OSError as error:
-        raise BadKeySet(f"{url}: {error}") from None
-    return bytes(data)
-
-
-def _bounded(data: bytes | bytearray) -> bytes:
+def bounded(data: bytes | bytearray) -> bytes:
+    """A set that is not too large. Raises BadKeySet."""
     if len(data) > SET_MAX_BYTES:
         raise BadKeySet(f"the key set has more than {SET_MAX_BYTES} bytes")
     return bytes(data)

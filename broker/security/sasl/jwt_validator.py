@@ -3,7 +3,7 @@
 Signatures are checked by PyJWT with keys of a JSON Web Key Set (RFC 7517), by asymmetric
 algorithms alone: with HS256 anybody who has the public key could sign, and `none` is no signature.
 The claims are those that Kafka looks at (KIP-768): `exp` and `iat` are wanted, `nbf` holds if it is
-there.
+there. What has ended is refused whatever the skew of clocks: its session would be over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExpectedClaims(NamedTuple):
     """What a token has to say, by the keys sasl.oauthbearer.*."""
 
     audience: tuple[str, ...] = ()
-    """The token has to be for one of these; any if there is none."""
+    """The token has to be for one of these. Without any, it has to be for nobody in particular."""
     issuer: str | None = None
     scope: tuple[str, ...] = ()
     """The token has to have each of these."""
@@ -42,11 +42,14 @@ class ExpectedClaims(NamedTuple):
     def bearer(self, claims: dict[str, Any], now_ms: int) -> Bearer:
         """The bearer of a token that is believed. Raises InvalidToken."""
         expires_ms = _time_ms(claims, "exp")
-        if now_ms - self.skew_ms >= expires_ms:
+        if now_ms >= expires_ms:
             raise InvalidToken("the token has expired (exp)")
         for name in ("iat", "nbf") if "nbf" in claims else ("iat",):
             if _time_ms(claims, name) > now_ms + self.skew_ms:
                 raise InvalidToken(f"the token is not valid yet ({name}); is a clock wrong?")
+        for name in ("iss", "sub", "jti"):
+            if not isinstance(claims.get(name, ""), str):
+                raise InvalidToken(f"the claim {name} is no text")
         if self.issuer is not None and claims.get("iss") != self.issuer:
             raise InvalidToken("the token is from another issuer (iss)")
         if self.audience and not set(self.audience) & set(_texts(claims, "aud")):
@@ -77,6 +80,8 @@ def signed_token(
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
         raise InvalidToken("the token has no algorithm (alg), or a key id (kid) that is no text")
+    if str(header.get("cty", "")).upper() == "JWT":
+        raise InvalidToken("the token has another within it (cty)")
     if "crit" in header:
         raise InvalidToken("the token wants something of its reader (crit) that is not known")
     verifier = jwt.PyJWS()
@@ -85,7 +90,10 @@ def signed_token(
             verifier.decode(token, key.key, algorithms=[algorithm])
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             continue
-        return claims.bearer(payload, now_ms)
+        bearer = claims.bearer(payload, now_ms)
+        if "aud" in payload and not claims.audience:
+            raise InvalidToken("it is for an audience (aud): sasl.oauthbearer.expected.audience")
+        return bearer
     raise InvalidToken("the token is not signed by a key of the issuer that fits its kid and alg")
 
 
@@ -105,17 +113,33 @@ def _header_and_payload(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if len(parts) != PARTS:
         raise InvalidToken(f"the token has {len(parts)} parts, a JSON Web Token has {PARTS}")
     header, payload = (_object(part) for part in parts[:2])
-    return header, payload
+    return header, {name: value for name, value in payload.items() if value is not None}
 
 
 def _object(part: str) -> dict[str, Any]:
     try:
-        found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), b"-_", validate=True))
+        found = json.loads(
+            base64.b64decode(part + "=" * (-len(part) % 4), b"-_", validate=True),
+            object_pairs_hook=_named_once,
+            parse_constant=_no_number,
+        )
     except (binascii.Error, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidToken("a part of the token is no JSON object in base64")
     return found
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Of a name that is there twice readers disagree what it says."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _time_ms(claims: dict[str, Any], name: str) -> int:
