@@ -40,6 +40,7 @@ from bench import (
     single_records,
     startup,
     time_search,
+    tls,
     transaction_load,
     transactional_data,
     transactions,
@@ -80,6 +81,7 @@ LONG: dict[str, tuple[case.Case, ...]] = {
     "metadata-snapshot": metadata_snapshot.LONG_CASES,
     "validation": validation.CASES,
     "offset-commits-long": offset_commits.LONG_CASES,
+    "tls": tls.CASES,
 }
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
 SERVERLESS: dict[str, tuple[case.Case, ...]] = {
@@ -136,6 +138,10 @@ def server_of(name: str, folder: Path) -> Server:
         from bench.kafka_peer import ConsumerKafka, Kafka
 
         kinds |= {"kafka": Kafka, "kafka-848": ConsumerKafka}
+    if name.endswith(("-tls", "-rules")):
+        from bench.secured_servers import RuledTriglot, SecuredKafka, SecuredTriglot
+
+        kinds |= {one.name: one for one in (RuledTriglot, SecuredKafka, SecuredTriglot)}
     if name not in kinds:
         raise SystemExit(f"--against {name}: neither triglot, floor, kafka nor NAME=ADDRESS@PID")
     server = kinds[name](folder / name)

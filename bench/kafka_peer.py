@@ -54,7 +54,7 @@ class Kafka(Started):
             "transaction.state.log.min.isr": "1",
             # Deleted topics keep their pages for a minute otherwise.
             "log.segment.delete.delay.ms": "500",
-            **self.MORE,
+            **self._more(),
         }
         self._properties = self.data / "server.properties"
         self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
@@ -62,6 +62,9 @@ class Kafka(Started):
         form = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
         form += ["-t", CLUSTER_ID, "-c", str(self._properties)]
         subprocess.run([*self._java(), *form], check=True, capture_output=True, timeout=60)
+
+    def _more(self) -> Mapping[str, str]:
+        return self.MORE
 
     def _java(self) -> list[str]:
         log4j = f"-Dlog4j.configuration=file:{self.data / 'log4j.properties'}"

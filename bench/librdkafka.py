@@ -96,11 +96,11 @@ def produce_singly(loads: Sequence[Producer], topic: str, *, records: int, value
         _flush(load)
 
 
-def consume(server: Server, topic: str, *, records: int) -> float:
+def consume(server: Server, topic: str, *, records: int, **settings: Any) -> float:
     """Reads so many records of partition 0 from its start, and drops them.
 
     Returns records per second from the first that came: finding the server and the topic takes
-    the client up to half a second.
+    the client up to half a second. Settings are librdkafka's with underscores for points.
     """
     load = Consumer(
         {
@@ -110,6 +110,7 @@ def consume(server: Server, topic: str, *, records: int) -> float:
             "queued.max.messages.kbytes": 65_536,
             "fetch.queue.backoff.ms": 1,
             "log_level": 3,
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
     try:

@@ -29,13 +29,15 @@ class Ended(NamedTuple):
     logged: str
 
 
-def run_tool(release: Release, tool: str, *words: str, folder: Path) -> Ended:
-    """Run the class `tool` with these words in the directory `folder`. Raises `NotAvailable`."""
+def run_tool(release: Release, tool: str, *words: str, folder: Path, typed: str = "") -> Ended:
+    """Run the class `tool` with these words in the directory `folder`; `typed` is its input. Raises
+    `NotAvailable`."""
     (folder / "tool.log").unlink(missing_ok=True)
     java = release.java(folder, "tool", quiet=True)
     ended = subprocess.run(
         [*java, tool, *words],
         cwd=folder,
+        input=typed,
         capture_output=True,
         encoding="utf-8",
         check=False,
