@@ -110,7 +110,6 @@ def test_kafkas_tools_administer_and_use_a_closed_broker(tmp_path: Path, release
             config="--consumer.config",
         )
         assert sorted(read.out.split()[-2:]) == ["one", "two"], read
-        assert "bobs" in shell.told("bob", groups, "--list")
         assert "orders" in shell.told("bob", groups, "--describe", "--group", "bobs")
         ends = shell.told("bob", f"{TOOLS}GetOffsetShell", "--topic", "orders").split()
         assert sum(int(one.rsplit(":", 1)[1]) for one in ends) == 2
@@ -125,8 +124,8 @@ def test_kafkas_tools_administer_and_use_a_closed_broker(tmp_path: Path, release
         assert "producer_byte_rate" in described
         assert shell.type("bob", configs, "--alter", *user, "--add-config", "x=1").code == 1
 
-        quorum = shell.told("alice", f"{TOOLS}MetadataQuorumCommand", "describe", "--status")
-        assert "LeaderId:" in quorum
-        assert shell.type("bob", f"{TOOLS}MetadataQuorumCommand", "describe", "--status").code == 1
+        quorum = f"{TOOLS}MetadataQuorumCommand"
+        assert "LeaderId:" in shell.told("alice", quorum, "describe", "--status")
+        assert shell.type("bob", quorum, "describe", "--status").code == 1
         shell.told("alice", f"{TOOLS}TransactionsCommand", "list")
         assert "Traceback" not in broker.output()
