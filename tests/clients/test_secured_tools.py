@@ -85,18 +85,9 @@ def test_kafkas_tools_administer_and_use_a_closed_broker(tmp_path: Path, release
         assert "Authorization failed" in denied.out + denied.err
         assert shell.told("bob", topics, "--list").split() == []
 
-        shell.told(
-            "alice",
-            acls,
-            "--add",
-            "--allow-principal",
-            "User:bob",
-            "--producer",
-            "--topic",
-            "orders",
-        )
-        consumer = ("--consumer", "--topic", "orders", "--group", "bobs")
-        shell.told("alice", acls, "--add", "--allow-principal", "User:bob", *consumer)
+        allow = ("--add", "--allow-principal", "User:bob", "--topic", "orders")
+        shell.told("alice", acls, *allow, "--producer")
+        shell.told("alice", acls, *allow, "--consumer", "--group", "bobs")
         assert "User:bob" in shell.told("alice", acls, "--list", "--topic", "orders")
         assert shell.told("bob", topics, "--list").split() == ["orders"]
 
