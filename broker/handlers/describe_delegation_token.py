@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.delegation_tokens import refusal
-from broker.security.delegation_tokens import may_renew
-from broker.security.principal import Principal, parse_principal
+from broker.security.delegation_tokens import may_renew, stored_principal
+from broker.security.principal import Principal
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_delegation_token import (
@@ -55,8 +55,8 @@ def _may_see(token: DelegationTokenRecord, ctx: Context) -> bool:
 
 
 def _described(token: DelegationTokenRecord, secret: bytes) -> Token:
-    owner, requester = parse_principal(token.owner), parse_principal(token.requester)
-    renewers = [parse_principal(one) for one in token.renewers]
+    owner, requester = stored_principal(token.owner), stored_principal(token.requester)
+    renewers = [stored_principal(one) for one in token.renewers]
     return Token(
         principal_type=owner.kind,
         principal_name=owner.name,

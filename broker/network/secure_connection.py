@@ -75,7 +75,7 @@ class SecureConnection(Connection):
         self.over_tls = secure.tls is not None
         self._authentication: Authentication | None = None
         if secure.mechanisms is not None:
-            self._authentication = Authentication(secure.mechanisms)
+            self._authentication = Authentication(secure.mechanisms, secure.token_ends)
             self._wire.serve(secure.routes_before, max_frame_bytes=secure.max_receive_bytes)
             if GSSAPI in secure.mechanisms:
                 self._next_request = self._first_request
@@ -386,10 +386,13 @@ class SecureConnection(Connection):
 
     def limit_session(self, lifetime_ms: int) -> None:
         """The delegation token of the client ends in so long; 0 is now."""
-        if lifetime_ms:
-            self._limit(lifetime_ms)
-        else:
+        if not lifetime_ms:
             self.cut_off("its delegation token has ended")
+            return
+        end = self._session_end
+        # It may end sooner than its token: connections.max.reauth.ms.
+        if end is None or end.when() > self._loop.time() + lifetime_ms / 1000:
+            self._limit(lifetime_ms)
 
     def _note_token(self, token_id: str | None) -> None:
         """The delegation token by which the client was let in; None for none, or when it goes."""

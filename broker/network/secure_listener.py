@@ -45,6 +45,10 @@ class Outcome(NamedTuple):
     again: bool
 
 
+def _no_token(_: str) -> None:
+    """Until when a delegation token is good where there are none."""
+
+
 class Arriving(Protocol):
     """A connection whose client is not known yet."""
 
@@ -93,6 +97,7 @@ class SecureListener:
             from broker.security.sasl.mechanisms import mechanisms_of
 
             self.mechanisms = mechanisms_of(settings, name, credentials, delegation_tokens)
+        self.token_ends = delegation_tokens.ends if delegation_tokens else _no_token
         self.routes_before = Routes(
             {key: served[key] for key in TO_AUTHENTICATE if key in served},
             when="before authentication",

@@ -12,7 +12,7 @@ import hmac
 from base64 import b64encode
 from typing import TYPE_CHECKING, Protocol
 
-from broker.security.principal import parse_principal
+from broker.security.principal import Principal
 from broker.security.sasl.scram import (
     MIN_ITERATIONS,
     SALT_BYTES,
@@ -23,7 +23,6 @@ from broker.security.sasl.scram import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.security.principal import Principal
     from broker.security.sasl.scram import Algorithm, Credential
     from protocol.logdata.metadata import DelegationTokenRecord
 
@@ -80,6 +79,14 @@ class DelegationTokens:
         now_ms = self._now_ms()
         return [one.token_id for one in self.all() if is_expired(one, now_ms)]
 
+    def ends(self, token_id: str) -> int | None:
+        """Until when a token is good, in ms since 1970; None where it has ended or was never
+        there."""
+        record = self._records().get(token_id)
+        if record is None or is_expired(record, self._now_ms()):
+            return None
+        return record.expiration_timestamp
+
     def login(self, algorithm: Algorithm, token_id: str) -> TokenLogin | None:
         """What the client of a token proves its secret against; None where it has ended or was
         never there."""
@@ -96,7 +103,7 @@ class DelegationTokens:
             if len(self._credentials) >= CREDENTIALS_MAX:
                 self._credentials.clear()
             self._credentials[key] = credential
-        return TokenLogin(credential, parse_principal(record.owner), record.expiration_timestamp)
+        return TokenLogin(credential, stored_principal(record.owner))
 
     # The connections that tokens have let in.
 
@@ -117,6 +124,12 @@ class DelegationTokens:
         lifetime_ms = max(0, expires_ms - self._now_ms())
         for session in list(self._sessions.get(token_id, ())):
             session.limit_session(lifetime_ms)
+
+
+def stored_principal(text: str) -> Principal:
+    """A principal as a record has it. Its name may be empty: Kafka takes such renewers, too."""
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
 
 
 def is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:

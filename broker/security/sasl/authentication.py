@@ -15,7 +15,7 @@ from broker.security.sasl.mechanism import BadToken, Challenge, Done, Refused
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from broker.security.principal import Principal
     from broker.security.sasl.mechanism import Exchange, Mechanism
@@ -75,8 +75,15 @@ class AnotherMechanism:
 class Authentication:
     """One connection's. `step` may be called on a thread, all else on the loop."""
 
-    def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
+    def __init__(
+        self,
+        mechanisms: Mapping[str, Mechanism],
+        token_ends: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        """`token_ends` gives until when the delegation token of an id is good now, in ms since
+        1970; None where it has ended."""
         self._mechanisms = mechanisms
+        self._token_ends = token_ends
         self.state = State.HANDSHAKE
         self.mechanism: Mechanism | None = None
         self._exchange: Exchange | None = None
@@ -134,13 +141,7 @@ class Authentication:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             raise AuthenticationFailed(code, str(refused), refused.cause) from None
         except BadToken as bad:
-            what = "re-authentication" if self.is_again else "authentication"
-            raise AuthenticationFailed(
-                ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"Authentication failed during {what} due to invalid credentials with SASL "
-                f"mechanism {self.mechanism.name}",
-                str(bad),
-            ) from None
+            raise self._invalid(str(bad)) from None
 
     def take(self, answer: Challenge | Done, now_ms: int) -> Challenge | Session:
         """What the mechanism has answered holds. Raises AuthenticationFailed."""
@@ -154,9 +155,16 @@ class Authentication:
                 "Cannot change principals during re-authentication from "
                 f"{before.kind}.{before.name}: {answer.principal.kind}.{answer.principal.name}",
             )
+        expires_ms = answer.expires_ms
+        if answer.delegation_token is not None:
+            # As it is now: it may have ended since the client's first message, and who is let in
+            # by an ended one would not be among those whom its end has cut off.
+            expires_ms = self._token_ends(answer.delegation_token)
+            if expires_ms is None:
+                raise self._invalid("its delegation token ended while it logged in")
         lifetimes = []
-        if answer.expires_ms is not None:
-            lifetimes.append(answer.expires_ms - now_ms)
+        if expires_ms is not None:
+            lifetimes.append(expires_ms - now_ms)
         if self.mechanism.max_session_ms > 0:
             lifetimes.append(self.mechanism.max_session_ms)
         self._principal = answer.principal
@@ -166,6 +174,17 @@ class Authentication:
         lifetime_ms = max(0, min(lifetimes)) if lifetimes else None
         self._limited = lifetime_ms is not None
         return Session(answer.token, answer.principal, lifetime_ms, answer.delegation_token)
+
+    def _invalid(self, cause: str) -> AuthenticationFailed:
+        """The client is told no more than this."""
+        assert self.mechanism is not None
+        what = "re-authentication" if self.is_again else "authentication"
+        return AuthenticationFailed(
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+            f"Authentication failed during {what} due to invalid credentials with SASL "
+            f"mechanism {self.mechanism.name}",
+            cause,
+        )
 
     def fail(self) -> None:
         """Nothing more is taken of this client."""

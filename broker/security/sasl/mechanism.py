@@ -35,7 +35,7 @@ class Challenge(NamedTuple):
 class Done(NamedTuple):
     """The client is known. `expires_ms`, in ms since 1970, is when its credential ends; None is
     never. A token that is None is not sent where tokens have no header. `delegation_token` is the
-    id of the one that has let it in."""
+    id of the one that has let it in, and which ends by itself or by others meanwhile."""
 
     token: bytes | None
     principal: Principal

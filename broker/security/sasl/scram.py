@@ -55,12 +55,10 @@ class Credential(NamedTuple):
 
 
 class TokenLogin(NamedTuple):
-    """What a delegation token is good for: as whom one may log in by it, and until when (ms since
-    1970)."""
+    """What a delegation token is good for: as whom one may log in by it."""
 
     credential: Credential
     owner: Principal
-    expires_ms: int
 
 
 class Algorithm(NamedTuple):
@@ -161,7 +159,7 @@ class ScramExchange:
         ours = base64.b64encode(hmac.digest(credential.server_key, signed, name)).decode()
         proven = f"v={ours}".encode()
         if self._token is not None:
-            return Done(proven, self._token.owner, self._token.expires_ms, self._user)
+            return Done(proven, self._token.owner, delegation_token=self._user)
         return Done(proven, Principal(USER, self._user))
 
 
