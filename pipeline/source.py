@@ -133,7 +133,10 @@ class BatchReader(DataSourceReader):
         """One for each range. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
         with contextlib.closing(self._options.source()) as source:
             ranges = batch_ranges(source, self._options)
-        return [InputPartition(tuple(range_)) for range_ in ranges]
+        begins = {range_.topic_partition: range_.start for range_ in reversed(ranges)}
+        return [
+            InputPartition((tuple(range_), begins[range_.topic_partition])) for range_ in ranges
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import pyarrow.compute as pc
 
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import STAGING
 from pipeline.archiving.parquet_writer import ArchiveWriter, Compression
+from pipeline.columns.decode_batches import record_count
 from pipeline.filesystem import Location, refusing, sync
-from pipeline.reading.ranges import LeftOut, batches_of, records_of
+from pipeline.reading.ranges import LeftOut, Meter, batches_of, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Self
 
     import pyarrow as pa
 
-    from client.cluster import Fetched, TopicPartition
+    from client.cluster import TopicPartition
     from pipeline.archiving.publication import Publication
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range, Source
@@ -39,6 +38,8 @@ class ArchiveTask:
     compression: Compression
     published: int = -1
     """The last micro-batch that is part of the archive: it is not to be read again."""
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of partitions that were to begin at an offset: no record below is wanted with a batch."""
 
     def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
         """Fetch a range and stage its file, of no rows if there is no record in the range.
@@ -65,28 +66,30 @@ class ArchiveTask:
             contextlib.closing(self.source.source()) as source,
             StagedFile(folder, staged, self.shape, self.compression) as file,
         ):
-            metered = Metered(source)
-            records = self._copy(metered, range_, file, left_out)
+            meter = Meter()
+            records = self._copy(source, range_, file, left_out, meter)
             size = file.finish(self._metadata(range_, batch_id, left_out))
         return {
             **facts,
             "name": name,
             "staged": staged,
             "records": records,
-            "bytes": metered.bytes,
+            "bytes": meter.bytes,
             "file_bytes": size,
             **left_out.as_json(),
         }
 
-    def _copy(self, source: Source, range_: Range, file: StagedFile, left_out: LeftOut) -> int:
-        """Write a range to `file`; returns the number of records. Those of compressed batches of
-        formats 0 and 1, which only opening them would tell, do not count in shape `batches`."""
+    def _copy(
+        self, source: Source, range_: Range, file: StagedFile, left_out: LeftOut, meter: Meter
+    ) -> int:
+        """Write a range to `file`; returns the number of records."""
         told: dict[str, Any] = {
             "on_gap": self.source.on_gap,
             "on_corrupt": self.source.on_corrupt,
             "committed_only": self.source.committed_only,
             "fetch_bytes": self.source.fetch_bytes,
             "left_out": left_out,
+            "meter": meter,
         }
         records = 0
         if self.shape == "records":
@@ -94,10 +97,10 @@ class ArchiveTask:
                 file.add(rows)
                 records += rows.num_rows
             return records
-        for rows in batches_of(source, range_, **told):
+        begin = self.begins.get(range_.topic_partition, 0)
+        for rows in batches_of(source, range_, begin=begin, **told):
             file.add(rows)
-            counts = rows["records"].filter(pc.invert(rows["control"]))
-            records += pc.sum(counts).as_py() or 0
+            records += record_count(rows)
         return records
 
     def _metadata(self, range_: Range, batch_id: int, left_out: LeftOut) -> dict[bytes, bytes]:
@@ -176,36 +179,3 @@ class ArchiveJob:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArchiveJob, (self.task, None)
-
-
-class Metered:
-    """A source that counts the bytes of the entries that are fetched from it."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.bytes = 0
-
-    def cluster_id(self) -> str | None:
-        return self._source.cluster_id()
-
-    def topics(self) -> dict[str, int]:
-        return self._source.topics()
-
-    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        return self._source.partitions(topics)
-
-    def offsets(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int, **rest: Any
-    ) -> dict[TopicPartition, int]:
-        return self._source.offsets(partitions, timestamp_ms, **rest)
-
-    def fetch(self, partition: TopicPartition, offset: int, **rest: Any) -> Fetched:
-        fetched = self._source.fetch(partition, offset, **rest)
-        self.bytes += fetched.entries.nbytes
-        return fetched
-
-    def topic_configs(self, name: str, **rest: Any) -> dict[str, str]:
-        return self._source.topic_configs(name, **rest)
-
-    def close(self) -> None:
-        self._source.close()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.columns.decode_legacy import NO_TIMESTAMP_TYPE, checksum_fault
+from pipeline.columns.decode_legacy import NO_TIMESTAMP_TYPE, checksum_fault, open_wrapper
 from pipeline.columns.entries import MESSAGE_0, OFFSET, read_at
 from pipeline.columns.faults import Faults
 from pipeline.columns.opening import Chunk
@@ -19,6 +20,8 @@ from pipeline.columns.rows import cut_out, timestamps
 from pipeline.schemas import BATCHES
 from protocol.records.compression import LZ4, NAMES, ZSTD
 from protocol.records.crc import crc32, crc32c
+from protocol.records.entry_rows import ROW, entry_rows
+from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import (
     CHECKED_POSITION,
     CONTROL_BIT,
@@ -81,6 +84,22 @@ def decode_batches(
     return pa.RecordBatch.from_arrays(
         [columns[name].cast(BATCHES.field(name).type) for name in BATCHES.names], schema=BATCHES
     )
+
+
+def record_count(batches: pa.RecordBatch) -> int:
+    """The records of rows of BATCHES, without markers; wrappers of formats 0 and 1 are opened for
+    it, and one that cannot be has none. Raises CodecMissing."""
+    told = pc.sum(batches["records"].filter(pc.invert(batches["control"]))).as_py() or 0
+    wrappers = batches["batch"].filter(pc.is_null(batches["records"]))
+    return int(told) + sum(_inside(entry.as_buffer()) for entry in wrappers)
+
+
+def _inside(wrapper: pa.Buffer) -> int:
+    try:
+        payload, messages = open_wrapper(memoryview(wrapper))
+    except (CorruptBatch, InvalidRecord):
+        return 0
+    return len(entry_rows(memoryview(payload)[: messages.end])) // ROW.size
 
 
 class _Columns:

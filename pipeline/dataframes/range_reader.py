@@ -42,28 +42,32 @@ class RangeReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; what is left out with onGap or onCorrupt goes to the executor's log.
 
+        A partition's value is its range, and the offset from which the topic's partition is read,
+        0 where that is not known: no batch has records below it.
+
         Raises OffsetsGone, CorruptData, CodecMissing, Unreachable.
         """
         # Where there is nothing to read, Spark makes one partition without a value.
         if partition.value is None:
             return
-        range_ = Range(*partition.value)
+        place, begin = partition.value
+        range_ = Range(*place)
         if self.options.shape == "ranges":
             yield pa.RecordBatch.from_arrays([[value] for value in range_], schema=schemas.RANGES)
             return
         left_out = LeftOut()
         # The driver has reached the broker: one that does not answer is being restarted.
         with contextlib.closing(self.options.source(patient=True)) as source:
-            yield from self._fetched(source, range_, left_out)
+            yield from self._fetched(source, range_, begin, left_out)
         if left_out:
             logger.warning("left out: %s", left_out)
 
     def _fetched(
-        self, source: Source, range_: Range, left_out: LeftOut
+        self, source: Source, range_: Range, begin: int, left_out: LeftOut
     ) -> Iterator[pa.RecordBatch]:
         options = self.options
         read = (
-            batches_of
+            partial(batches_of, begin=begin)
             if options.shape == "batches"
             else partial(records_of, headers=options.include_headers)
         )

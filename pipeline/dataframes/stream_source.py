@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """The ranges of a micro-batch, one for each task."""
         ranges = stream_ranges(self._options, offsets_from_json(start), offsets_from_json(end))
-        return [InputPartition(tuple(range_)) for range_ in ranges]
+        return [InputPartition((tuple(range_), 0)) for range_ in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -25,7 +25,7 @@ from pipeline.left_out import LeftOut
 from pipeline.reading.ranges import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from client.security import ClientSecurity
     from pipeline.delivering.record_sets import RecordSet
@@ -91,6 +91,8 @@ class MirrorTask:
     delivered: Delivered
     doubtful: bool
     """Another run may have ended just now, with requests still on their way."""
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of partitions that were to begin at an offset: no record below is wanted with a batch."""
     transactions: Transactions | None = None
     security: ClientSecurity | None = None
     """Of the client that writes."""
@@ -187,6 +189,7 @@ class MirrorTask:
             on_corrupt=self.source.on_corrupt,
             committed_only=self.source.committed_only,
             whole_entries=True,
+            begin=self.begins.get(range_.topic_partition, 0),
             left_out=left_out,
             fetch_bytes=self.source.fetch_bytes,
         )

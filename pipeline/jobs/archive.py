@@ -19,7 +19,7 @@ from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE, Publication, claim, owner_of
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
-from pipeline.jobs.range_runs import backlog, batch_done, check_interval
+from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.session import cores
@@ -181,6 +181,7 @@ class Archive:
             cluster=cluster,
             compression=Compression(self.codec, self.level),
             published=last,
+            begins=first_offsets(state, self.parsed()),
         )
         return ArchiveJob(task, publication)
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+from client.cluster import TopicPartition
 from pipeline.errors import NoSuchTopic
 from pipeline.jobs.audit_facts import Facts, joined, of_json
 from pipeline.jobs.audit_findings import Finding, findings, old_before_ms
@@ -175,6 +176,7 @@ class Audit:
             tally.batch(_done(number, task, facts, seconds=last - before))
         outcome = Audited(**vars(tally.outcome()))
         outcome.partitions = [joined(some) for some in parts.values()]
+        _begin_with(ranges, outcome.partitions)
         for facts in outcome.topics():
             outcome.findings += findings(facts, configs[facts.topic], began)
         return outcome
@@ -197,6 +199,15 @@ def audit_range(options: SourceOptions, limits: Mapping[str, int | None], range_
     finally:
         source.close()
     return facts.as_json()
+
+
+def _begin_with(ranges: Sequence[Range], partitions: Sequence[Facts]) -> None:
+    """What was deleted of a partition's first batch is below its first offset."""
+    begins = {range_.topic_partition: range_.start for range_ in reversed(ranges)}
+    for facts in partitions:
+        if facts.first_offset is not None:
+            begin = begins.get(TopicPartition(facts.topic, facts.partition), 0)
+            facts.first_offset = max(facts.first_offset, begin)
 
 
 def _pieces(range_: Range) -> list[Range]:

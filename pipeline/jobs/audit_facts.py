@@ -1,7 +1,8 @@
 """Facts about a range of offsets, added up from the headers of stored batches.
 
 A task makes the facts of its range, column by column; the driver puts those of a partition together
-in the order of their offsets. No record is looked at and nothing is decompressed.
+in the order of their offsets. No record is looked at and nothing is decompressed, but for a batch
+that has deleted records in it (`reading.edge_entries`), which do not count.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Facts:
     entries: int = 0
     """Batches of format 2, messages and wrappers of formats 0 and 1."""
     records: int = 0
+    """Without the markers of transactions."""
     unopened: int = 0
     """Wrappers: how many records are in one is not said outside."""
     bytes: int = 0
@@ -86,7 +88,8 @@ class Facts:
         self.last_format = int(magic[-1])
         records = batches.column("records")
         self.unopened += records.null_count
-        self.records += int(records.fill_null(0).to_numpy(zero_copy_only=False).sum())
+        marker = batches.column("control").to_numpy(zero_copy_only=False)
+        self.records += int(records.fill_null(0).to_numpy(zero_copy_only=False)[~marker].sum())
         for name in ("transactional", "control"):
             set_ = int(batches.column(name).to_numpy(zero_copy_only=False).sum())
             setattr(self, name, getattr(self, name) + set_)

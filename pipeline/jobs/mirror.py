@@ -24,7 +24,7 @@ from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
 from pipeline.delivering.transactional import Transactions, check_prefix
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import locate
-from pipeline.jobs.range_runs import backlog, batch_done, check_interval
+from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.security_options import security_of
@@ -77,8 +77,7 @@ class Mirror:
     every_s: float | None = None
     """Go on for ever, and look so often for more; None: end when all is done that is there now."""
     starting: str = "earliest"
-    """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only. An offset
-    inside of a batch means all of it."""
+    """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
     max_offsets: int | None = None
     """In a micro-batch; None: OFFSETS_PER_CORE for each core."""
     on_gap: str = "fail"
@@ -177,6 +176,7 @@ class Mirror:
             rename=self.rename,
             keep_producers=self.keep_producers,
             delivered=delivered,
+            begins=first_offsets(state, self._parsed()),
             doubtful=doubtful,
             transactions=(
                 None

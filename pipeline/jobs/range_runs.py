@@ -9,15 +9,23 @@ from client.cluster import EARLIEST, TopicPartition
 from pipeline.errors import WrongUse
 from pipeline.left_out import LeftOut
 from pipeline.outcome import BatchDone
-from pipeline.reading.plan import Bound, ending_offsets, starting_offsets
+from pipeline.reading.plan import (
+    Bound,
+    ending_offsets,
+    offsets_from_json,
+    offsets_to_json,
+    starting_offsets,
+)
 from pipeline.spark.micro_batches import reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Source
+    from pipeline.reading.plan import Offsets, Source
     from pipeline.state import State
+
+STARTING = "starting"
 
 
 def check_interval(every_s: float | None) -> None:
@@ -37,6 +45,21 @@ def backlog(source: Source, options: SourceOptions, state: State) -> int:
         new = [partition for partition in partitions if partition not in begins]
         begins = begins | starting_offsets(source, new, Bound("startingOffsets", EARLIEST))
     return sum(max(0, end - begins[partition]) for partition, end in ends.items())
+
+
+def first_offsets(state: State, options: SourceOptions) -> Offsets:
+    """The offsets that a run which began this state was told to begin at, by number.
+
+    They are noted once: what a later run is told counts for nothing.
+    """
+    noted = state.read(STARTING)
+    if noted is None:
+        bound = options.starting
+        told = {} if bound.is_time or reached(state) is not None else bound.each
+        begins = {partition: offset for partition, offset in told.items() if offset >= 0}
+        state.write(STARTING, offsets_to_json(begins))
+        return begins
+    return offsets_from_json(noted)
 
 
 def batch_done(

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -315,7 +315,8 @@ class Replay:
                 if after in piece
             ),
             aborted=aborted,
-            wanted=self.wanted,
+            # A first batch may reach below what was archived, or what is left of it.
+            wanted=replace(self.wanted, first=max(self.from_offset, files[partition][0].start)),
             codec=NAMES.index(self.codec),
             keep_producers=self.keep_producers,
             landing=reached[partition].landing,

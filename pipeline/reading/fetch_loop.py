@@ -6,6 +6,10 @@ said of it. A gap are offsets that were there when the range was planned and tha
 DeleteRecords or the loss of a log's end has taken away since. The broker's answers tell them apart:
 a log that starts above, or ends below, what is asked for has a gap there.
 
+The first entry of a range may begin below the start of the log, where DeleteRecords has moved that
+into its midst, or below where reading was told to begin. Who takes whole entries gets it made anew,
+without the records before (`pipeline.reading.edge_entries`).
+
 Entries that cannot be batches at all, by length, format or offset, hide what comes after them. A
 fetch from a later offset gets past them, since brokers find offsets by their indexes: it is looked
 for with steps that double, and then narrowed down. Damage inside a batch is found by who decodes
@@ -21,11 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from client.cluster import EARLIEST, LATEST, OffsetOutOfRange
 from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone
 from pipeline.left_out import LeftOut
+from pipeline.reading.edge_entries import entry_from
 from pipeline.reading.plan import beyond, deleted
 from protocol.errors import KafkaError
 from protocol.records.entry_rows import ROW, entry_rows
-from protocol.records.errors import CorruptBatch
-from protocol.records.layout import ENTRY
+from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.layout import ENTRY, MAGIC_POSITION
 from protocol.records.legacy import read_messages
 from protocol.records.walk import last_offset, walk
 
@@ -41,14 +46,29 @@ PAUSE_S = 0.05
 """After an empty answer, which a broker is not obliged to delay."""
 EMPTY_ANSWERS = 2
 """In a row, from a log that goes on: there may be nothing more below its end."""
+LEAST_BYTES = 65_536
+"""What is asked for at least: a little more costs a broker less than another fetch."""
+GUESSED_BYTES = 256
+"""Of an offset, before any was seen. Too little costs one more fetch."""
+SLACK = 8
+"""So much, as a part of what is expected, is asked for beyond it."""
 PROBE_BYTES = 65_536
 """What a fetch asks for that only looks for an entry; one that is larger comes whole."""
+
+
+@dataclass
+class Meter:
+    """The bytes of the entries of a range, as they are stored and compressed; an entry on the edge
+    of two ranges counts for the one that has its last offset."""
+
+    bytes: int = 0
 
 
 class Chunk(NamedTuple):
     """Whole entries, which have all records of the offsets from `start` up to, without, `end`.
 
-    The first and the last entry may have others too. `aborted` are the transactions to be left out
+    The first and the last entry may have others too, but with `whole_entries` none that were
+    deleted or are below where reading begins. `aborted` are the transactions to be left out
     as (producer id, first offset), with `committed_only`.
     """
 
@@ -71,6 +91,9 @@ class FetchLoop:
     fetch_bytes: int
     patience_s: float
     clock: Callable[[], float]
+    begin: int = 0
+    """No record below is wanted, not even with a whole entry; at most the range's start."""
+    meter: Meter = field(default_factory=Meter)
     left_out: LeftOut = field(default_factory=LeftOut)
     stopped: Event = field(default_factory=Event)
     """Set by who does not want more."""
@@ -79,6 +102,10 @@ class FetchLoop:
         self.partition = self.range.topic_partition
         self.position = self.range.start
         self.end = self.range.end
+        self._floor = 0
+        """No entry that is still to come begins below."""
+        self._seen_bytes = self._seen_offsets = self._largest = 0
+        """Of the entries that were taken, by which the next fetch is measured."""
         self._trouble: str | None = None
         """Why what is stored at the position cannot be an entry."""
         self._readable = -1
@@ -111,7 +138,8 @@ class FetchLoop:
             return None
         try:
             # Above the position only behind damage.
-            fetched = self._fetch(max(self.position, self._readable), self.fetch_bytes, MAX_WAIT_MS)
+            offset = max(self.position, self._readable)
+            fetched = self._fetch(offset, self._bytes_wanted(offset), MAX_WAIT_MS)
         except OffsetOutOfRange:
             self._out_of_range()
             return None
@@ -119,6 +147,15 @@ class FetchLoop:
             self._damaged(str(error).removeprefix(f"{self.partition} offset {self.position}: "))
             return None
         return self._taken(fetched)
+
+    def _bytes_wanted(self, offset: int) -> int:
+        """About the bytes of the rest of the range, by what an offset of it had until now."""
+        left = self.end - offset
+        expected = left * GUESSED_BYTES
+        if self._seen_offsets:
+            expected = left * self._seen_bytes // self._seen_offsets
+        wanted = expected + expected // SLACK + self._largest
+        return min(self.fetch_bytes, max(wanted, LEAST_BYTES))
 
     def _fetch(self, offset: int, max_bytes: int, max_wait_ms: int) -> Fetched:
         return self.source.fetch(
@@ -133,8 +170,14 @@ class FetchLoop:
     def _taken(self, fetched: Fetched) -> Chunk | None:
         """The part of an answer that belongs to the range; the position is then behind it."""
         entries, end = fetched.entries, self.end
-        begin, stop, at, size, position = -1, 0, 0, 0, self.position
+        if fetched.log_start_offset > self.position:
+            # It was raised just now: what the answer has below it is deleted.
+            self._gap(min(fetched.log_start_offset, end))
+            if self.position >= end:
+                return None
+        begin, stop, inside, at, size, position = -1, 0, 0, 0, 0, self.position
         limit = fetched.high_watermark if fetched.high_watermark >= 0 else OFFSET_MAX
+        first_size, first_last = 0, -1
         trouble: str | None = None
         try:
             for at, size, magic, first, last in ROW.iter_unpack(entry_rows(entries)):
@@ -146,17 +189,18 @@ class FetchLoop:
                     break
                 if last < position:
                     if begin < 0:
+                        self._floor = last + 1
                         continue  # brokers may begin below the offset asked for
                     trouble = f"it is said to hold offsets {first} to {last}, which came before"
                     break
-                if begin < 0:
-                    position = self._begun(fetched, first)
                 if first >= end or (self.whole_entries and last >= end):
                     position = end
                     break
                 if begin < 0:
-                    begin = at
+                    begin, first_size, first_last = at, size, last
                 stop = at + size
+                if last < end:
+                    inside = stop
                 position = last + 1
                 if position >= end:
                     break
@@ -167,21 +211,38 @@ class FetchLoop:
             trouble = str(error)
         if trouble is None and not size and len(entries):
             trouble = "its length goes beyond what the broker sent"
+        taken = entries[max(begin, 0) : stop]
+        if begin >= 0 and self.whole_entries:
+            edge = max(self.begin, fetched.log_start_offset)
+            taken = self._from_edge(taken, first_size, first_last, edge)
         start, self.position = self.position, min(position, end)
         self._trouble = trouble
         if begin < 0:
             if trouble is None and self.position < end:
                 self._nothing(fetched)
             return None
-        return Chunk(entries[begin:stop], start, self.position, fetched.aborted)
+        self._floor = position
+        self.meter.bytes += max(inside - begin, 0)
+        self._seen_bytes += stop - begin
+        self._seen_offsets += position - start
+        self._largest = max(self._largest, size)
+        return Chunk(taken, start, self.position, fetched.aborted)
 
-    def _begun(self, fetched: Fetched, first: int) -> int:
-        """The position before the first entry of an answer, which is a later one if the log's start
-        was raised just now: then what looks like a hole before the entry is a gap."""
-        following = min(fetched.log_start_offset, first, self.end)
-        if following > self.position:
-            self._gap(following)
-        return self.position
+    def _from_edge(self, entries: memoryview, size: int, last: int, edge: int) -> memoryview:
+        """Entries whose first one, of `size` bytes and up to offset `last`, is without its records
+        below `edge`: later ones begin behind it."""
+        first, rest = entries[:size], entries[size:]
+        floor = self._floor
+        if first[MAGIC_POSITION] == 2:
+            floor = ENTRY.unpack_from(first)[0]
+        if floor >= edge:
+            return entries
+        try:
+            kept = entry_from(first, edge)
+        except (CorruptBatch, InvalidRecord) as error:
+            self._damaged(f"its records before offset {edge} cannot be left out: {error}", last + 1)
+            return rest
+        return entries if kept is first else memoryview(bytearray().join((kept, rest)))
 
     def _nothing(self, fetched: Fetched) -> None:
         """An answer without entries."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.left_out import LeftOut as LeftOut
 from pipeline.reading.fetch_loop import Chunk as Chunk
 from pipeline.reading.fetch_loop import FetchLoop
+from pipeline.reading.fetch_loop import Meter as Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -43,7 +44,9 @@ def read_range(
     on_corrupt: str = "fail",
     committed_only: bool = False,
     whole_entries: bool = False,
+    begin: int = 0,
     left_out: LeftOut | None = None,
+    meter: Meter | None = None,
     fetch_bytes: int = FETCH_BYTES,
     patience_s: float = PATIENCE_S,
     clock: Callable[[], float] = time.monotonic,
@@ -51,12 +54,14 @@ def read_range(
     """The entries of a range, in order, fetched in a thread that is FETCHES_AHEAD of the caller.
 
     With `whole_entries` an entry belongs to the range that has its last offset, and to no other:
-    for those who pass entries on as they are. Otherwise an entry on the edge of two ranges comes
-    with both, and who decodes it takes the offsets from `start` to `end`.
+    for those who pass entries on as they are. One that reaches below the start of the log, or below
+    `begin`, which is at most the range's start, is made anew without those records. Otherwise an
+    entry on the edge of two ranges comes with both, and who decodes it takes the offsets from
+    `start` to `end`.
 
     The thread has the source until the iteration is over; closing it early ends the thread.
-    `left_out` is complete when the iteration is. Raises OffsetsGone, CorruptData, and what the
-    source raises (Unreachable, NoSuchTopic).
+    `left_out` and `meter` are complete when the iteration is. Raises OffsetsGone, CorruptData,
+    CodecMissing, and what the source raises (Unreachable, NoSuchTopic).
     """
     loop = FetchLoop(
         source,
@@ -68,6 +73,8 @@ def read_range(
         fetch_bytes=fetch_bytes,
         patience_s=patience_s,
         clock=clock,
+        begin=begin,
+        meter=Meter() if meter is None else meter,
     )
     return _ahead(loop, LeftOut() if left_out is None else left_out)
 
@@ -81,6 +88,7 @@ def records_of(
     on_corrupt: str = "fail",
     committed_only: bool = False,
     left_out: LeftOut | None = None,
+    meter: Meter | None = None,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range as `schemas.RECORDS`, or with `headers` RECORDS_AND_HEADERS.
@@ -97,6 +105,7 @@ def records_of(
         on_corrupt=on_corrupt,
         committed_only=committed_only,
         left_out=left_out,
+        meter=meter,
         fetch_bytes=fetch_bytes,
     )
     with closing(chunks):
@@ -121,10 +130,13 @@ def batches_of(
     on_corrupt: str = "fail",
     committed_only: bool = False,
     check_crc: bool = True,
+    begin: int = 0,
     left_out: LeftOut | None = None,
+    meter: Meter | None = None,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The stored batches whose last offsets are in a range, as `schemas.BATCHES`.
+    """The stored batches whose last offsets are in a range, as `schemas.BATCHES`; without records
+    that were deleted or are below `begin`, as `read_range` has it.
 
     With `committed_only` those beyond the first open transaction are left out, but not those of
     aborted ones: a batch is told as it is stored. Raises what `read_range` does.
@@ -139,7 +151,9 @@ def batches_of(
         on_corrupt=on_corrupt,
         committed_only=committed_only,
         whole_entries=True,
+        begin=begin,
         left_out=left_out,
+        meter=meter,
         fetch_bytes=fetch_bytes,
     )
     with closing(chunks):

@@ -15,7 +15,8 @@ from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import Mirror
-from pipeline.reading.plan import Range
+from pipeline.reading.options import SourceOptions
+from pipeline.reading.plan import Range, starting_offsets
 from pipeline.reading.ranges import batches_of, read_range, records_of
 from pipeline.state import State
 from protocol.records.batch import Batch
@@ -32,7 +33,8 @@ PLANNED = "planned"
 
 def micro_batch(mirror: Mirror, *, commit: bool = True) -> list[dict[str, Any]]:
     """What there is at the source, in one micro-batch; the one before again if it was not
-    committed. As Spark does, the ranges are written down first."""
+    committed. As Spark does, the ranges are written down first. The first one begins at 0, unless
+    the mirror is told where."""
     mirror.check()
     with Cluster(mirror.servers) as source, Cluster(mirror.to) as cluster:
         state = State.open(mirror.state, mirror.identity(source, cluster))
@@ -40,7 +42,14 @@ def micro_batch(mirror: Mirror, *, commit: bool = True) -> list[dict[str, Any]]:
             names = mirror.names(source)
             job = mirror.job(state, source, cluster, names)
             partitions = source.partitions(names)
-            planned = state.read(PLANNED) or {"batch": -1, "done": True, "ends": {}, "begins": {}}
+            begins = {}
+            if mirror.starting != "earliest":
+                bound = SourceOptions.parse(mirror.options).starting
+                begins = {
+                    str(partition): offset
+                    for partition, offset in starting_offsets(source, partitions, bound).items()
+                }
+            planned = state.read(PLANNED) or {"batch": -1, "done": True, "ends": begins}
             if planned["done"]:
                 ends = source.offsets(partitions, LATEST, committed_only=True)
                 planned = {

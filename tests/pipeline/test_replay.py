@@ -10,6 +10,7 @@ import pytest
 
 from client.cluster import Cluster, TopicPartition
 from pipeline.archiving import archive_files
+from pipeline.archiving.archive_files import list_files
 from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
 from pipeline.columns.decode_batches import decode_batches
@@ -114,6 +115,24 @@ def test_what_was_archived_comes_back_record_by_record(
     assert digest(stored(broker.bootstrap, f"{topic}-again"))[0] == 36
     run(Replay(folder, broker.bootstrap, rename="{topic}-again", again=True))
     assert digest(stored(broker.bootstrap, f"{topic}-again"))[0] == 72
+
+
+@pytest.mark.parametrize("shape", ["batches", "records"])
+def test_the_first_files_of_an_archive_may_be_removed_with_all_their_records(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    topic = f"removed-{shape}"
+    fill(broker.bootstrap, topic)
+    without_spark(monkeypatch)
+    folder = archive(broker.bootstrap, topic, tmp_path / "lake", shape=shape, step=4)
+    for file in list_files(folder):
+        if not file.start:
+            (tmp_path / "lake" / file.location.path.rpartition("/")[2]).unlink()
+    run(Replay(folder, broker.bootstrap, rename="{topic}-again"))
+    for partition in range(2):
+        source = records(stored(broker.bootstrap, topic, partition))
+        copy = records(stored(broker.bootstrap, f"{topic}-again", partition))
+        assert [one.value for one in copy] == [one.value for one in source if one.offset >= 4]
 
 
 @pytest.mark.parametrize("shape", ["batches", "records"])

@@ -91,7 +91,7 @@ def test_a_bounded_read_has_one_task_for_each_partition_that_has_records(
 ) -> None:
     records = [Record(partition, FIRST_TIMESTAMP_MS, b"k", b"v") for partition in (0, 0, 2)]
     topic = produced(broker, records)
-    ranges = [part.value for part in reader(broker, topic).partitions()]
+    ranges = [part.value[0] for part in reader(broker, topic).partitions()]
     assert ranges == [(topic, 0, 0, 2), (topic, 2, 0, 1)]
 
 
@@ -101,12 +101,21 @@ def test_the_rows_of_ranges_are_the_plan_and_nothing_is_fetched(broker: BrokerPr
     found = table(made)
     assert found.schema.equals(schemas.RANGES)
     assert [tuple(row.values()) for row in found.to_pylist()] == [
-        part.value for part in made.partitions()
+        part.value[0] for part in made.partitions()
     ]
     assert sum(row["end_offset"] - row["start_offset"] for row in found.to_pylist()) == 5
     (first, *_) = made.partitions()
     broker_less = BatchReader(made._options.__class__(servers="127.0.0.1:1", shape="ranges"))
     assert [rows.num_rows for rows in broker_less.read(first)] == [1]
+
+
+def test_a_bounded_read_of_batches_begins_where_it_is_told(broker: BrokerProcess) -> None:
+    topic = produced(broker, [Record(0, FIRST_TIMESTAMP_MS, b"k", b"v")] * 50)
+    starting = json.dumps({topic: {"0": 20, "1": 0, "2": 0}})
+    more = {"shape": "batches", "minPartitions": "3", "startingOffsets": starting}
+    found = table(reader(broker, topic, **more))
+    assert sum(found["records"].to_pylist()) == 30
+    assert found["last_offset"].to_pylist()[-1] == 49
 
 
 def test_a_topic_without_records_gives_no_rows(broker: BrokerProcess) -> None:

@@ -66,7 +66,7 @@ class Topic:
 
 
 def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    return [part.value[1:] for part in reader.partitions(start, end)]
+    return [part.value[0][1:] for part in reader.partitions(start, end)]
 
 
 # Without Spark

@@ -30,6 +30,8 @@ class FakeLog:
         self.times: list[tuple[int, int]] = []
         self.start = self.end = 0
         self.stable: int | None = None
+        self.start_told: int | None = None
+        """The start that answers tell, where it was raised between the look and the answer."""
         self.aborted: tuple[tuple[int, int], ...] = ()
         self.unreadable: tuple[int, int] | None = None
         """First and last offset of what the broker cannot find its way through."""
@@ -122,7 +124,8 @@ class FakeSource:
                 break
             found.append(raw)
             size += len(raw)
-        return Fetched(memoryview(b"".join(found)), log.end, log.start, stable, log.aborted)
+        start = log.start if log.start_told is None else log.start_told
+        return Fetched(memoryview(b"".join(found)), log.end, start, stable, log.aborted)
 
     def topic_configs(self, name: str, *, own: bool = False) -> dict[str, str]:
         return {}
