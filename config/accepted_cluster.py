@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from config.declare import NOT_EMPTY, Key, accepted, at_least, between, one_of
+from config.declare import NOT_EMPTY, Key, accepted, at_least, between
 from config.kinds import LONG_MAX, boolean, double, int32, int64, names, password, string
 
 CLUSTER_KEYS: list[Key] = [
@@ -60,14 +60,7 @@ CLUSTER_KEYS: list[Key] = [
             ("controlled.shutdown.enable", boolean, True),
             ("controlled.shutdown.max.retries", int32, 3),
             ("controlled.shutdown.retry.backoff.ms", int64, 5000),
-            ("inter.broker.listener.name", string, None),
             ("request.timeout.ms", int32, 30_000),
-            (
-                "security.inter.broker.protocol",
-                string,
-                "PLAINTEXT",
-                one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-            ),
             ("socket.connection.setup.timeout.max.ms", int64, 30_000),
             ("socket.connection.setup.timeout.ms", int64, 10_000),
         ),

@@ -14,6 +14,7 @@ from config.declare import (
 )
 from config.kinds import INT_MAX, int32, int64, names, password, string
 from config.listeners import (
+    PROTOCOLS,
     Listener,
     counts_by_address,
     listener_list,
@@ -152,11 +153,28 @@ class NetworkSettings(Settings):
         check=at_least(1),
         since="3.2",
     )
+    inter_broker_listener_name: str | None = key(
+        "inter.broker.listener.name",
+        string,
+        None,
+        "The listener that max.connections and max.connection.creation.rate of all listeners keep "
+        "nobody from. Unset, it is that of security.inter.broker.protocol.",
+        since="0.10.2",
+    )
+    security_inter_broker_protocol: str = key(
+        "security.inter.broker.protocol",
+        string,
+        "PLAINTEXT",
+        "The name of that listener where inter.broker.listener.name is unset.",
+        check=one_of(*PROTOCOLS),
+        since="0.9.0",
+    )
     max_connections: int = key(
         "max.connections",
         int32,
         INT_MAX,
-        "Connections open at a time; further ones are closed at once.",
+        "Connections open at a time; further ones wait to be accepted. Given for one listener, as "
+        "listener.name.NAME.max.connections, it limits that one besides.",
         check=at_least(0),
         since="2.3",
         dynamic=True,

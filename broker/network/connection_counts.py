@@ -1,4 +1,7 @@
-"""Counts of connections, in all and from each address, against the limits on both."""
+"""Counts of connections, in all and from each address, against the limits that close further ones.
+
+Those of max.connections wait instead (broker.network.admission).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,6 @@ class ConnectionCounts:
         self._total += 1
         self._opened += 1
         self._by_address[address] += 1
-        if self._total > settings.max_connections:
-            return f"more than max.connections={settings.max_connections}"
         scarcity = self._descriptors.refusal(self._total)
         if scarcity is not None:
             return scarcity

@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
     from broker.current_settings import CurrentSettings
     from broker.metadata.client_quotas import ClientQuotas, Throttled
+    from broker.network.admission import Admission
     from broker.network.connection import Connection
     from broker.network.connection_counts import ConnectionCounts
-    from broker.network.creation_rates import CreationRates
     from broker.network.listening import Listening
     from config import BrokerSettings
 
 
 IDLE_CHECK_EVERY_S = 10.0
-CREATION_RATE = "max.connection.creation.rate"
+LIMITS = ("max.connections", "max.connection.creation.rate")
 
 
 class Connections:
     """Belongs to the loop; `close_idle` is a periodic task."""
 
     __slots__ = (
+        "_admission",
         "_all_gone",
         "_counts",
-        "_creation_rates",
         "_idle_checked_s",
         "_listening",
         "_loop",
@@ -55,7 +55,7 @@ class Connections:
         self._idle_checked_s = loop.time()
         self._open: dict[Connection, None] = {}
         self._all_gone: asyncio.Event | None = None
-        self._creation_rates = self._rates_of(settings.current)
+        self._admission = self._admission_by(settings.current)
         settings.subscribe(self._configure)
 
     def __iter__(self) -> Iterator[Connection]:
@@ -71,10 +71,11 @@ class Connections:
     @property
     def throttled(self) -> dict[str, Throttled]:
         """The waits of connections for max.connection.creation.rate, by listener."""
-        return {} if self._creation_rates is None else self._creation_rates.throttled
+        return {} if self._admission is None else self._admission.throttled
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection; False when a configured limit says to close it."""
+        """Count a new connection; False when a limit says to close it. Others say to have it
+        wait."""
         self._open[connection] = None
         reason = self._counts.over_limit(connection.address, self._settings.current)
         if reason is None:
@@ -83,8 +84,8 @@ class Connections:
                 reason = "more from one address than its connection_creation_rate"
                 logs.warn_once_a_minute("connection closed", reason, connection.address)
                 connection.turn_away(throttle_ms)
-            elif self._creation_rates is not None:
-                self._creation_rates.take(connection)
+            elif self._admission is not None:
+                self._admission.take(connection)
             return True
         logs.warn_once_a_minute("connection closed", reason, connection.address)
         return False
@@ -93,6 +94,8 @@ class Connections:
         """A connection is lost or closed."""
         self._open.pop(connection, None)
         self._counts.gone(connection.address)
+        if self._admission is not None:
+            self._admission.gone(connection)
         if self._all_gone is not None and not self._open:
             self._all_gone.set()
 
@@ -124,20 +127,21 @@ class Connections:
                 connection.abort()
             await asyncio.sleep(0)
 
-    def _rates_of(self, settings: BrokerSettings) -> CreationRates | None:
-        """The limits on how fast connections come, if these settings have one."""
-        for_one = any(name.endswith(CREATION_RATE) for name, _ in settings.security_given)
-        if settings.max_connection_creation_rate == INT_MAX and not for_one:
+    def _admission_by(self, settings: BrokerSettings) -> Admission | None:
+        """What has connections wait, if these settings limit how many there may be or come."""
+        for_all = (settings.max_connections, settings.max_connection_creation_rate)
+        for_one = any(name.endswith(LIMITS) for name, _ in settings.security_given)
+        if for_all == (INT_MAX, INT_MAX) and not for_one:
             return None
-        from broker.network.creation_rates import CreationRates  # few brokers limit that
+        from broker.network.admission import Admission  # few brokers limit that
 
-        return CreationRates(self._loop, settings, self._listening)
+        return Admission(self._loop, settings, self._listening, self._open)
 
     def _configure(self, before: BrokerSettings, settings: BrokerSettings) -> None:
-        if self._creation_rates is None:
-            self._creation_rates = self._rates_of(settings)
+        if self._admission is None:
+            self._admission = self._admission_by(settings)
         else:
-            self._creation_rates.configure(settings)
+            self._admission.configure(settings)
         for connection in self:
             connection.configure(settings)
         if settings.served_listeners != before.served_listeners:

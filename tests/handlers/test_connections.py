@@ -236,9 +236,9 @@ def test_hundreds_of_requests_in_one_write_are_answered_in_order(caller: Caller)
         assert caller.receive(APIS[18], 0, number).error_code == 0
 
 
-def test_connections_above_the_limit_are_closed(tmp_path: Path) -> None:
+def test_connections_above_the_limit_of_their_address_are_closed(tmp_path: Path) -> None:
     with (
-        BrokerProcess(tmp_path / "data", settings={"max.connections": "2"}) as limited,
+        BrokerProcess(tmp_path / "data", settings={"max.connections.per.ip": "2"}) as limited,
         Caller(limited.host, limited.port) as first,
         Caller(limited.host, limited.port) as second,
     ):

@@ -395,7 +395,6 @@ def test_clients_are_told_to_dial_what_was_set_last(begin: Callable[..., Case]) 
 def test_connections_are_limited_as_was_set_last(begin: Callable[..., Case]) -> None:
     case = begin()
     for settings, closed in (
-        ({"max.connections": "1"}, True),
         ({"max.connections.per.ip": "1"}, True),
         ({"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.1:2"}, False),
         ({"max.connections.per.ip.overrides": "127.0.0.1:1,10.0.0.1:7"}, True),
@@ -481,17 +480,18 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
 
 #: With a test of its own here or in tests/handlers: test_listeners_at_run_time for the first two,
 #: test_incremental_alter_configs for the last, test_transactional_produce for that of transactions,
-#: tests/broker/network/test_creation_rates for that of connections.
+#: tests/broker/network/test_admission for that of connections.
 TESTED = {
     "listeners", "listener.security.protocol.map",
     "advertised.listeners", "controller.snapshot.minimum.records", "conversion.cache.max.bytes",
     "clock.jump.wait.ms", "disk.reserve.bytes", "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size", "transaction.partition.verification.enable",
     "log.cleaner.io.max.bytes.per.second", "log.flush.policy", "log.scrub.interval.ms",
-    "max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides",
+    "max.connections.per.ip", "max.connections.per.ip.overrides",
     "max.decompressed.batch.bytes", "max.decompression.ratio", "producer.id.expiration.ms",
     "read.ahead.max.bytes", "read.ahead.max.requests", "replication.factor.clamp",
-    "validation.level", "max.connection.creation.rate", "offsets.commit.conditional.enable",
+    "validation.level", "max.connections", "max.connection.creation.rate",
+    "offsets.commit.conditional.enable",
 }  # fmt: skip
 
 

@@ -335,8 +335,8 @@ def test_housekeeping_forgets_a_producer_that_fell_silent(
     assert 7 not in producers
 
 
-def test_a_connection_above_the_limit_is_closed(tmp_path: Path) -> None:
-    with InProcessBroker(tmp_path / "few", max_connections="1") as few:
+def test_a_connection_above_the_limit_of_its_address_is_closed(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "few", max_connections_per_ip="1") as few:
         first, second = few.connect(), few.connect()
 
         assert (first.transport.closed, second.transport.closed) == (False, True)

@@ -1,4 +1,5 @@
-"""Connections that come faster than max.connection.creation.rate wait, and none is closed."""
+"""Connections beyond max.connections, or faster than max.connection.creation.rate, wait; none of
+them is closed."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.network.creation_rates import HELD_MAX
+from broker.network.admission import HELD_MAX
 from broker.network.listening import ACCEPT_BACKLOG
 from config import ConfigError, load
 from config.dynamic import with_dynamic
@@ -114,9 +115,27 @@ def test_the_rate_of_the_broker_counts_all_listeners(tmp_path: Path) -> None:
         max_connection_creation_rate="1",
         quota_window_num="2",
         listener_name_slow_max_connection_creation_rate="1000",
+        inter_broker_listener_name="OTHER",
     ) as broker:
         assert broker.connect("SLOW").is_read()
         assert not broker.connect("PLAINTEXT").is_read()
+
+
+def test_the_inter_broker_listener_is_not_counted_for_the_rate_of_the_broker(
+    tmp_path: Path,
+) -> None:
+    with InProcessBroker(
+        tmp_path / "data",
+        listeners=LISTENERS,
+        listener_security_protocol_map=PROTOCOLS,
+        max_connection_creation_rate="1",
+        quota_window_num="2",
+        listener_name_plaintext_max_connection_creation_rate="1000",
+    ) as broker:
+        assert all(broker.connect("PLAINTEXT").is_read() for _ in range(5))
+        assert broker.connect("SLOW").is_read()
+        assert not broker.connect("SLOW").is_read()
+        assert broker.connect("PLAINTEXT").is_read()
 
 
 def test_a_rate_may_be_set_and_taken_back_at_run_time(tmp_path: Path) -> None:
@@ -175,7 +194,131 @@ def test_what_waits_is_closed_with_the_broker(tmp_path: Path, sockets: list[sock
         broker.turn_until(lambda: len(broker.running.broker.connections) >= HELD_MAX)
 
 
-def test_a_rate_below_zero_is_refused_for_a_listener_too() -> None:
-    for name in ("max.connection.creation.rate", "listener.name.x.max.connection.creation.rate"):
+@pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])
+def test_a_limit_below_zero_is_refused_for_a_listener_too(name: str) -> None:
+    for one in (name, f"listener.name.x.{name}"):
         with pytest.raises(ConfigError, match="at least 0"):
-            load(overrides={name: "-1"})
+            load(overrides={one: "-1"})
+
+
+def test_one_beyond_the_limit_waits_for_a_place(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "data", max_connections="2") as broker:
+        first, second, third, fourth = (broker.connect() for _ in range(4))
+
+        assert [one.is_read() for one in (first, second, third, fourth)] == [True, True] + [
+            False
+        ] * 2
+        second.lose()
+        assert third.is_read()
+        assert not fourth.is_read()
+        third.feed(API_VERSIONS_V0)
+        broker.turn(3)
+        assert third.answered() == [7]
+        first.lose()
+        assert fourth.is_read()
+
+
+def test_one_that_is_lost_while_it_waits_takes_no_place(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "data", max_connections="1") as broker:
+        first, second, third = (broker.connect() for _ in range(3))
+
+        second.lose()
+        assert not third.is_read()
+        first.lose()
+        assert third.is_read()
+
+
+def test_clients_beyond_the_limit_are_served_when_others_go(
+    tmp_path: Path, sockets: list[socket.socket]
+) -> None:
+    with InProcessBroker(tmp_path / "data", max_connections="3") as broker:
+        dial(broker, sockets, HELD_MAX)
+        broker.turn_until(lambda: len(broker.running.broker.connections) == HELD_MAX)
+        dial(broker, sockets, 30)  # the listener rests, and goes on when all who were held are in
+        waiting = list(sockets)
+
+        def all_are_answered() -> bool:
+            for one in list(waiting):
+                if is_answered(one):
+                    waiting.remove(one)
+                    one.close()
+            open_ = len(sockets) - sum(one.fileno() < 0 for one in sockets)
+            assert open_ == len(waiting)
+            return not waiting
+
+        broker.turn(20)
+        assert sum(is_answered(one) for one in waiting[3:]) == 0
+        broker.turn_until(all_are_answered)
+
+
+def test_a_listener_that_is_full_keeps_no_other_waiting(tmp_path: Path) -> None:
+    with InProcessBroker(
+        tmp_path / "data",
+        listeners=LISTENERS,
+        listener_security_protocol_map=PROTOCOLS,
+        listener_name_slow_max_connections="1",
+    ) as broker:
+        first, second = broker.connect("SLOW"), broker.connect("SLOW")
+
+        assert (first.is_read(), second.is_read()) == (True, False)
+        assert all(broker.connect("PLAINTEXT").is_read() for _ in range(5))
+        first.lose()
+        assert second.is_read()
+
+
+def test_the_limit_of_the_broker_counts_all_listeners(tmp_path: Path) -> None:
+    with InProcessBroker(
+        tmp_path / "data",
+        listeners=LISTENERS,
+        listener_security_protocol_map=PROTOCOLS,
+        max_connections="2",
+        inter_broker_listener_name="OTHER",
+    ) as broker:
+        assert broker.connect("SLOW").is_read()
+        assert broker.connect("PLAINTEXT").is_read()
+        assert not broker.connect("SLOW").is_read()
+        assert not broker.connect("PLAINTEXT").is_read()
+
+
+def test_who_comes_to_the_inter_broker_listener_takes_the_place_of_the_most_idle_other(
+    tmp_path: Path,
+) -> None:
+    with InProcessBroker(
+        tmp_path / "data",
+        listeners=LISTENERS,
+        listener_security_protocol_map=PROTOCOLS,
+        max_connections="2",
+    ) as broker:
+        idle, busy = broker.connect("SLOW"), broker.connect("SLOW")
+        idle.connection.last_active_s -= 1
+        assert not broker.connect("SLOW").is_read()
+
+        assert broker.connect("PLAINTEXT").is_read()
+        assert (idle.transport.aborted, busy.transport.aborted) == (True, False)
+        idle.lose()
+        assert busy.is_read()
+        assert broker.connect("PLAINTEXT").is_read()
+        assert busy.transport.aborted
+        busy.lose()
+        assert not broker.connect("PLAINTEXT").is_read(), "it has no more places than the broker"
+
+
+def test_a_limit_of_connections_may_be_set_and_taken_back_at_run_time(tmp_path: Path) -> None:
+    with InProcessBroker(tmp_path / "data") as broker:
+        current = broker.running.broker.settings
+        unlimited, name = current.current, "max.connections"
+        first, second = broker.connect(), broker.connect()
+        first.connection.last_active_s -= 1
+
+        current.replace(with_dynamic(unlimited, all_brokers={name: "1"}, this_broker={}))
+        assert (first.transport.aborted, second.transport.aborted) == (True, False)
+        first.lose()
+        third = broker.connect()
+        assert not third.is_read()
+        of_one = f"listener.name.plaintext.{name}"
+        current.replace(with_dynamic(unlimited, all_brokers={of_one: "2"}, this_broker={}))
+        assert third.is_read()
+        fourth = broker.connect()
+        assert not fourth.is_read()
+        current.replace(with_dynamic(unlimited, all_brokers={}, this_broker={}))
+        assert fourth.is_read()
