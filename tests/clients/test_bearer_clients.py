@@ -12,14 +12,18 @@ import warnings
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
+import jwt
 import pytest
 
 from client.connection import Connection
-from client.errors import Refused
+from client.errors import Refused as RefusedUs
 from client.security import parse_client_security
 from config.security_rules import UNSECURED_VALIDATOR
 from protocol.errors import ErrorCode
 from tests.clients.available import end_of_test
+from tests.clients.drivers.driver import Refused
+from tests.clients.drivers.old_program_driver import old_java_driver
+from tests.clients.records import FIRST_TIMESTAMP_MS, Record
 from tests.support.certificates import Authority
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_release import RELEASES, Release
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.clients.drivers.old_program_driver import OldProgramDriver
+
 pytestmark = pytest.mark.clients
 
 RECORDS = [b"one", b"two", b"three"]
@@ -40,6 +46,11 @@ JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 def fresh(claims: dict[str, Any] | None = None, **how: Any) -> str:
     return token(claims, now_s=int(time.time()), **how)
+
+
+def unsigned() -> str:
+    """What the login module of Java makes by itself: a token that nobody has signed."""
+    return jwt.encode({"sub": "dev", "exp": int(time.time()) + 60}, "", algorithm="none")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +170,7 @@ def test_our_client_logs_in_with_the_token_in_a_file(
     host, port = secured.host, secured.ports["SASL_SSL"]
     Connection(host, port, timeout_s=20, security=security).close()
     file.write_text(fresh({"aud": "console"}))
-    with pytest.raises(Refused, match=r"refuses the token by OAUTHBEARER: .*invalid_token"):
+    with pytest.raises(RefusedUs, match=r"refuses the token by OAUTHBEARER: .*invalid_token"):
         Connection(host, port, timeout_s=20, security=security)
     assert "another audience" in secured.output()
 
@@ -204,6 +215,47 @@ def test_java_logs_in_with_the_token_in_a_file(
     assert topic in run("--list")
     file.write_text(fresh({"aud": "console", "scope": "kafka"}))
     assert "invalid_token" in run("--list")
+
+
+@pytest.fixture(scope="module")
+def java_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldProgramDriver]:
+    try:
+        driver = old_java_driver("2.8.2", tmp_path_factory.mktemp("java"), "bearer")
+    except NotAvailable as reason:
+        end_of_test("java", str(reason))
+    yield driver
+    driver.program.close()
+
+
+@pytest.mark.long
+@pytest.mark.java
+def test_java_2_logs_in_with_a_signed_token_by_a_handler_of_its_own(
+    secured: SecuredBroker, java_2: OldProgramDriver, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    java_2.settings = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.authority.certificate),
+        "sasl.mechanism": "OAUTHBEARER",
+        # The words of a command stand between spaces; tabs will do.
+        "sasl.jaas.config": f'{LOGIN_MODULE}\trequired\ttokenFile="{file}";',
+        "sasl.login.callback.handler.class": "triglot.TokenFile",
+    }
+    bootstrap = secured.bootstrap_of("SASL_SSL")
+    records = [
+        Record(0, FIRST_TIMESTAMP_MS + n, b"%d" % n, value) for n, value in enumerate(RECORDS)
+    ]
+
+    file.write_text(fresh())
+    java_2.produce(bootstrap, topic, records, codec="none")
+    found = java_2.consume(bootstrap, topic, {0: len(records)})[0]
+    assert [record.value for _, record in found] == RECORDS
+
+    for refused in (fresh({"aud": "console"}), unsigned()):
+        file.write_text(refused)
+        with pytest.raises(Refused, match="invalid_token"):
+            java_2.produce(bootstrap, topic, records, codec="none")
 
 
 def test_a_session_ends_with_its_token(secured: SecuredBroker) -> None:
@@ -364,7 +416,7 @@ def test_our_client_asks_an_issuer_for_its_token(secured: SecuredBroker) -> None
             assert "app-secret" not in f"{security!r} {security.token_endpoint!r}"
             Connection(host, port, timeout_s=20, security=security).close()
         security = parse_client_security(given | wrong)
-        with pytest.raises(Refused, match="gives no token: HTTP 401: invalid_client") as refused:
+        with pytest.raises(RefusedUs, match="gives no token: HTTP 401: invalid_client") as refused:
             Connection(host, port, timeout_s=20, security=security)
         assert "other-secret" not in str(refused.value)
     finally:
@@ -380,8 +432,6 @@ def test_our_client_asks_an_issuer_for_its_token(secured: SecuredBroker) -> None
 def test_unsecured_tokens_are_taken_where_a_switch_says_so_and_the_start_says_it(
     tmp_path: Path,
 ) -> None:
-    import jwt
-
     given = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": (
@@ -389,10 +439,9 @@ def test_unsecured_tokens_are_taken_where_a_switch_says_so_and_the_start_says_it
         ),
         f"listener.name.sasl_ssl.oauthbearer.{JWKS_URL}": "http://127.0.0.1:1/keys",
     }
-    unsigned = jwt.encode({"sub": "dev", "exp": time.time() + 60}, "", algorithm="none")
     with SecuredBroker(tmp_path, given) as broker:
         for protocol, answered in (("SASL_PLAINTEXT", b""), ("SASL_SSL", b"{")):
             with broker.connect(protocol) as client:
                 shake(client, "OAUTHBEARER")
-                assert authenticate(client, response(unsigned)).auth_bytes[:1] == answered
+                assert authenticate(client, response(unsigned())).auth_bytes[:1] == answered
         assert "whoever reaches this listener may be anyone" in broker.output()

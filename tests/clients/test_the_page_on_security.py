@@ -24,8 +24,8 @@ PAGE = (CHECKOUT / "docs/security.md").read_text(encoding="utf-8")
 SECTIONS = dict(
     zip(("", *re.findall(r"^## (.*)$", PAGE, flags=re.M)), PAGE.split("\n## "), strict=True)
 )
-#: What needs a KDC has a test of its own (test_the_page_on_kerberos); what needs an issuer of
-#: tokens is shown by test_bearer_clients.
+#: What needs a KDC or an issuer of tokens has a test of its own: test_the_page_on_kerberos,
+#: test_the_page_on_tokens.
 KERBEROS, TOKENS = SECTIONS.pop("Kerberos"), SECTIONS.pop("Tokens of an issuer: OAUTHBEARER")
 BLOCKS = [
     block

@@ -10,6 +10,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured import SecuredBroker
 from tests.support.server_process import ServerFailed
+from tests.support.tokens import jwk, key_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +83,16 @@ def test_a_truststore_that_others_may_write_stops_the_start(tmp_path: Path) -> N
     broker.authority.certificate.chmod(0o646)
     with pytest.raises(ServerFailed, match="says who is trusted and can be written by every user"):
         broker.start()
+
+
+def test_a_file_of_an_issuers_keys_that_others_may_write_stops_the_start(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set([jwk("RS256", "one")]))
+    keys.chmod(0o646)
+    given = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+    with pytest.raises(ServerFailed, match="every user of this machine can write it; chmod o-w"):
+        SecuredBroker(tmp_path, given).start()

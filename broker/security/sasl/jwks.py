@@ -9,6 +9,8 @@ of slow mechanisms, never on the loop.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -173,8 +175,11 @@ def _key(jwk: Any) -> VerificationKey | None:
 
 
 def from_file(path: Path) -> bytes:
-    """The set in a file. Raises BadKeySet and OSError."""
+    """The set in a file that not every user of this machine can write. Raises BadKeySet and
+    OSError."""
     with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+            raise BadKeySet(f"every user of this machine can write it; chmod o-w {path}")
         return bounded(file.read(SET_MAX_BYTES + 1))
 
 

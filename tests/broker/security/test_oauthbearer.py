@@ -42,6 +42,7 @@ from tests.support.tokens import NOW_S, jwk, key_set, private_key, response, tok
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 NOW_MS = NOW_S * 1000
 KEYS = parse_key_set(
@@ -286,6 +287,21 @@ class Source:
 
     def keys(self) -> KeySet:
         return KeySet(self.read, Waits(60_000, 100, 1000), lambda: self.now_ms)
+
+
+def test_a_file_of_keys_that_every_user_may_write_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(key_set([jwk("RS256", "one")]))
+    keys = KeySet(reader(file.as_uri(), lambda: 0.0), Waits(60_000, 100, 1000), lambda: 0.0)
+    file.chmod(0o646)
+    with pytest.raises(
+        BadKeySet, match=f"every user of this machine can write it; chmod o-w {file}"
+    ):
+        keys.refresh()
+    file.chmod(0o644)
+    keys = KeySet(reader(file.as_uri(), lambda: 0.0), Waits(60_000, 100, 1000), lambda: 0.0)
+    keys.refresh()
+    assert len(keys.find("one", "RS256")) == 1
 
 
 def test_keys_are_read_once_and_again_when_they_are_old() -> None:

@@ -100,8 +100,9 @@ class OldProgramDriver:
         return {f"client.{key}": value for key, value in self.settings.items()}
 
 
-def old_java_driver(version: str, folder: Path) -> OldProgramDriver:
-    """A release of the Java client. Raises `fetched.NotAvailable`."""
+def old_java_driver(version: str, folder: Path, *more: str) -> OldProgramDriver:
+    """A release of the Java client, with the classes of more folders. Raises
+    `fetched.NotAvailable`."""
     java = fetched.runtime("java")
     # The consumer of 0.8 is a part of the broker.
     artifact = "kafka_2.11" if version.startswith("0.8") else "kafka-clients"
@@ -111,7 +112,7 @@ def old_java_driver(version: str, folder: Path) -> OldProgramDriver:
     )
     classes = fetched.classes(
         CLIENTS / "java" / "common",
-        CLIENTS / "java" / "old" / JAVA_PROGRAMS[version],
+        *(CLIENTS / "java" / "old" / one for one in (JAVA_PROGRAMS[version], *more)),
         classpath=jars,
     )
     command = [java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
