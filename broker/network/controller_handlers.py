@@ -16,7 +16,7 @@ from broker.network.dispatch import HANDLERS
 if TYPE_CHECKING:
     from broker.network.dispatch import Handler
 
-OF_BOTH = (18, 29, 30, 31, 32, 33, 43, 44, 45, 46, 49, 50, 51, 55, 57, 64)
+OF_BOTH = (17, 18, 29, 30, 31, 32, 33, 36, 43, 44, 45, 46, 49, 50, 51, 55, 57, 64)
 """Keys of the APIs that clients' listeners have as well."""
 
 CONTROLLER_HANDLERS: dict[int, Handler] = {
