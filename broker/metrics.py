@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from broker.background.cleaner import Cleaner
     from broker.background.deletion_clock import DeletionClock
+    from broker.background.retention_wait import RetentionWait
     from broker.background.scrubber import Scrubber
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offset_coordinator import OffsetCoordinator
@@ -64,6 +65,7 @@ class Sources(NamedTuple):
     offsets: OffsetCoordinator
     quotas: ClientQuotas
     readers: Worker
+    retention_wait: Callable[[], RetentionWait]
     routes: Routes
     scrubber: Scrubber
     secure_listeners: SecureListeners
@@ -126,6 +128,7 @@ def _families(sources: Sources) -> Iterator[Family]:
     yield from _authentication_families(sources)
     yield from _throttling_families(sources)
     yield from _disk_families(sources)
+    yield from _waiting_families(sources)
     yield from _cleaner_families(sources)
     yield from _conversion_families(sources)
     yield from _group_families(sources)
@@ -186,6 +189,22 @@ def _disk_families(sources: Sources) -> Iterator[Family]:
     yield "scrubbed_bytes_total", "counter", read, [("", scrubber.bytes_read)]
     damaged = "Sealed segments that were found damaged by that."
     yield "damaged_segments", "gauge", damaged, [("", scrubber.damaged)]
+
+
+def _waiting_families(sources: Sources) -> Iterator[Family]:
+    """Records that wait for groups before retention drops them."""
+    wait = sources.retention_wait()
+    records, byte_size = wait.totals()
+    topics = [(f'{{topic="{name}"}}', held) for name, held in wait.by_topic()]
+    many = "Records that retention holds back for groups, by topic (those that hold back most)."
+    rows = [(at, held.records) for at, held in topics]
+    yield "retention_waiting_topic_records", "gauge", many, rows
+    rows = [(at, held.byte_size) for at, held in topics]
+    yield "retention_waiting_topic_bytes", "gauge", "Bytes of their batches.", rows
+    yield "retention_waiting_records", "gauge", "The same of all topics.", [("", records)]
+    yield "retention_waiting_bytes", "gauge", "Bytes of their batches.", [("", byte_size)]
+    lost = "Records dropped above a bound of the wait before a group had committed them."
+    yield "retention_wait_lost_records_total", "counter", lost, [("", wait.lost_records)]
 
 
 def _cleaner_families(sources: Sources) -> Iterator[Family]:

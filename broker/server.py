@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 
     from broker import metrics
     from broker.background.housekeeping import Task
+    from broker.background.retention_wait import RetentionWait
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metrics_listener import MetricsListener
@@ -323,6 +324,7 @@ class Broker:
             disk=disk,
             syncer=self.syncer,
             deletion_clock=self.deletion_clock,
+            wait=self.retention_wait,
             now_ms=self.now_ms,
         )
         self.scrubber = Scrubber(
@@ -425,6 +427,7 @@ class Broker:
         parts.quotas = self.quotas
         parts.readers = self.readers
         parts.remove_folders = self.folder_removal.remove_later
+        parts.retention_wait = self.retention_wait
         parts.settings = self.settings
         parts.topics = self.topics
         parts.transactions = self.transactions
@@ -500,6 +503,16 @@ class Broker:
             _random_uuid,
             max_bytes=self.settings.current.telemetry_max_bytes,
         )
+
+    def retention_wait(self) -> RetentionWait:
+        """What knows how far the groups are that retention waits for."""
+        return self._retention_wait
+
+    @cached_property
+    def _retention_wait(self) -> RetentionWait:
+        from broker.background.retention_wait import RetentionWait  # few topics wait for groups
+
+        return RetentionWait(self.offsets.stored_offset, self.now_ms)
 
     def metric_sources(self) -> metrics.Sources:
         """The parts whose counters are shown."""

@@ -191,6 +191,26 @@ class LogSettings(Settings):
         check=at_least(1),
         since="0.8.1",
     )
+    log_retention_wait_max_bytes: int = key(
+        "log.retention.wait.max.bytes",
+        int64,
+        1_073_741_824,
+        "Bytes of a partition that wait for the groups of its retention.wait.groups at most, "
+        "besides what is kept anyway.",
+        check=at_least(0),
+        since="triglot",
+        dynamic=True,
+    )
+    log_retention_wait_max_ms: int = key(
+        "log.retention.wait.max.ms",
+        int64,
+        604_800_000,
+        "How much older than retention.ms (0 if that is -1) a record may become while it waits for "
+        "the groups of its topic's retention.wait.groups.",
+        check=at_least(0),
+        since="triglot",
+        dynamic=True,
+    )
     log_initial_task_delay_ms: int = key(
         "log.initial.task.delay.ms",
         int64,

@@ -328,6 +328,33 @@ class TopicSettings(Settings):
         check=at_least(-1),
         since="triglot",
     )
+    retention_wait_groups: tuple[str, ...] = key(
+        "retention.wait.groups",
+        names,
+        (),
+        "Groups for whose commits records wait before they are dropped by age or size, within "
+        "retention.wait.max.bytes and retention.wait.max.ms.",
+        since="triglot",
+    )
+    retention_wait_max_bytes: int = key(
+        "retention.wait.max.bytes",
+        int64,
+        1_073_741_824,
+        "Bytes of a partition that wait for retention.wait.groups at most, besides what is kept "
+        "anyway; what is above goes, the oldest records first.",
+        check=at_least(0),
+        since="triglot",
+        broker=("log.retention.wait.max.bytes",),
+    )
+    retention_wait_max_ms: int = key(
+        "retention.wait.max.ms",
+        int64,
+        604_800_000,
+        "How much older than retention.ms (0 for -1) a record may become while it waits for them.",
+        check=at_least(0),
+        since="triglot",
+        broker=("log.retention.wait.max.ms",),
+    )
     segment_bytes: int = key(
         "segment.bytes",
         int32,

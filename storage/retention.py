@@ -83,7 +83,7 @@ def retained_from(log: Log, rules: RetentionRules, *, now_ms: int) -> int:
 
 def _by_size(log: Log, limit: int) -> int:
     start, alive = log.start_offset, []
-    for segment, end in _with_ends(log):
+    for segment, end in segments_with_ends(log):
         if end > start:
             alive.append((segment.byte_size(), end))
     excess = sum(size for size, _ in alive) - limit
@@ -95,7 +95,7 @@ def _by_size(log: Log, limit: int) -> int:
     return start
 
 
-def _with_ends(log: Log) -> list[tuple[Segment, int]]:
+def segments_with_ends(log: Log) -> list[tuple[Segment, int]]:
     """All segments, each with the offset after its last."""
     segments = list(log.segments)
     ends = [segment.base_offset for segment in segments[1:]]
@@ -122,7 +122,7 @@ def _by_time(log: Log, start: int, since_ms: int, now_ms: int) -> int:
 
 def _within(log: Log, start: int, end: int, stretch: Stretch, since_ms: int) -> int:
     """The same in one stretch, in which that moment falls; `end` if none of it is to stay."""
-    for segment, segment_end in _with_ends(log):
+    for segment, segment_end in segments_with_ends(log):
         if segment_end <= start:
             continue
         if segment.base_offset >= end:

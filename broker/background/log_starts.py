@@ -35,8 +35,8 @@ class LogStarts:
     """Belongs to the loop. One round at a time; what is asked for meanwhile makes up the next."""
 
     __slots__ = (
-        "_directory", "_disk", "_group_commit", "_is_replacing", "_next", "_readers", "_running",
-        "_syncer",
+        "_directory", "_disk", "_group_commit", "_is_replacing", "_next", "_readers", "_relied_on",
+        "_running", "_syncer",
     )  # fmt: skip
 
     def __init__(
@@ -59,16 +59,25 @@ class LogStarts:
         self._is_replacing = is_replacing
         self._running = False
         self._next: list[tuple[dict[Partition, int], Done]] = []
+        self._relied_on: set[Log] = set()
 
-    def raise_to(self, starts: Mapping[Partition, int], done: Done) -> None:
+    def raise_to(
+        self, starts: Mapping[Partition, int], done: Done, *, relied_on: Iterable[Log] = ()
+    ) -> None:
         """Have logs start at these offsets (`Log.start_after_deletion`), durably; call `done` with
-        those for which it failed, and why; then have the segments below go."""
+        those for which it failed, and why; then have the segments below go.
+
+        The logs `relied_on` are synced before: of what they say now nothing may be lost later. If
+        one of them fails, so does all of it.
+        """
         self._next.append((dict(starts), done))
+        self._relied_on.update(relied_on)
         if not self._running:
             self._begin()
 
     def _begin(self) -> None:
         asked, self._next = self._next, []
+        relied_on, self._relied_on = self._relied_on, set()
         self._running = True
         starts: dict[Partition, int] = {}
         for wanted, _ in asked:
@@ -82,11 +91,14 @@ class LogStarts:
             if self._next:
                 self._begin()
 
-        self._sync(starts, ended)
+        self._sync(starts, relied_on, ended)
 
-    def _sync(self, starts: dict[Partition, int], ended: Done) -> None:
+    def _sync(self, starts: dict[Partition, int], relied_on: set[Log], ended: Done) -> None:
         def synced(failed: dict[Log, str]) -> None:
             failures = {one: failed[one.log] for one in starts if one.log in failed}
+            for log in relied_on:
+                if log in failed:
+                    failures.update(dict.fromkeys(starts, failed[log]))
             for one, start in starts.items():
                 # The sync was good, but the log failed meanwhile: not noted.
                 if one.log.recovery_point < start and one.log.failed is not None:
@@ -97,6 +109,7 @@ class LogStarts:
         # A start above what survives a crash would be ignored then, and a segment may only go when
         # the name of the next one is on the disk.
         behind = [one.log for one, start in starts.items() if one.log.recovery_point <= start]
+        behind += [log for log in relied_on if log.recovery_point < log.written_offset]
         if behind:
             self._group_commit.wait(behind, synced)
         else:

@@ -4,6 +4,10 @@ Every log.retention.check.interval.ms each log is looked at. A round is cut into
 ms with a longer pause after each, so that it takes about a fifth of the loop at most; what was
 found in several logs is made durable together (`broker.background.log_starts`).
 
+Where a topic names groups to wait for (`retention.wait.groups`), what they have not committed stays
+within bounds (`broker.background.retention_wait`). While it is not known what they have committed,
+because their offsets are being loaded, nothing of the topic goes.
+
 A log whose last record is too old has its active segment sealed, so that it can go: Kafka's rule,
 without which an idle partition would keep its last segment for ever.
 """
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.background.deletion_clock import DeletionClock
     from broker.background.log_starts import LogStarts
+    from broker.background.retention_wait import RetentionWait
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition, Topic
@@ -52,8 +57,10 @@ class Retention:
         disk: DiskState,
         syncer: Worker,
         deletion_clock: DeletionClock,
+        wait: Callable[[], RetentionWait],
         now_ms: Callable[[], int],
     ) -> None:
+        """`wait` gives what knows how far the groups are that topics wait for."""
         self._loop = loop
         self._settings = settings
         self._topics = topics
@@ -61,11 +68,15 @@ class Retention:
         self._disk = disk
         self._syncer = syncer
         self._deletion_clock = deletion_clock
+        self._wait = wait
         self._now_ms = now_ms
         self._slicer = Slicer(loop, "retention", slice_s=SLICE_S, pause_s=PAUSE_S)
         self._timer: asyncio.TimerHandle | None = None
         self._starts: dict[Partition, int] = {}
+        self._relied_on: set[Log] = set()
         self._to_sync = 0
+        self._waits = False
+        """Whether a topic waited for groups in the last round."""
         self._storing_times = False
 
     def start(self) -> None:
@@ -87,16 +98,22 @@ class Retention:
 
     def _round(self) -> Iterator[Wait | None]:
         """Look at all partitions, one after the other."""
+        waits = False
         for partition in [one for topic in self._topics for one in topic.partitions]:
+            waits = waits or bool(partition.topic.settings.retention_wait_groups)
             self._look_at(partition)
             is_full = len(self._starts) >= TOGETHER_MAX or self._to_sync >= SYNCED_MAX
             yield self._store if is_full else None
         if self._starts:
             yield self._store
+        if waits or self._waits:
+            self._waits = waits
+            self._wait().end_round(one for topic in self._topics for one in topic.partitions)
 
     def _store(self, resume: Callable[[], None]) -> None:
         starts, self._starts, self._to_sync = self._starts, {}, 0
-        self._log_starts.raise_to(starts, lambda _: resume())
+        relied_on, self._relied_on = self._relied_on, set()
+        self._log_starts.raise_to(starts, lambda _: resume(), relied_on=relied_on)
 
     def _look_at(self, partition: Partition) -> None:
         log = partition.log
@@ -104,11 +121,7 @@ class Retention:
             return  # closed, or damaged: then somebody should see it before anything goes
         try:
             self._store_times(log)
-            start = retained_from(
-                log,
-                rules_of(partition.topic.settings),
-                now_ms=self._deletion_clock.now_ms(),
-            )
+            start = self._retained_from(partition)
             self._warn_of_lost_times(log)
         except OSError as error:
             self._disk.read_failed(log, error)
@@ -120,6 +133,17 @@ class Retention:
             self._to_sync += log.recovery_point <= start
         elif len(log.segments) > 1 and log.segments[1].base_offset <= log.start_offset:
             self._starts[partition] = log.start_offset  # left over from an earlier raise
+
+    def _retained_from(self, partition: Partition) -> int:
+        """As `storage.retention.retained_from`, less what groups are waited for. Raises OSError."""
+        topic, now_ms = partition.topic, self._deletion_clock.now_ms()
+        due = retained_from(partition.log, rules_of(topic.settings), now_ms=now_ms)
+        if not topic.settings.retention_wait_groups or topic.internal:
+            return due
+        kept = self._wait().keep(partition, due, now_ms)
+        if kept.start > partition.log.start_offset:
+            self._relied_on.update(kept.relied_on)
+        return kept.start
 
     def _seal(self, log: Log) -> None:
         try:

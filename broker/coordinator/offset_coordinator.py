@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker import logs
 from broker.coordinator.classic.group import ClassicGroup
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from protocol.logdata.offsets import Record
     from protocol.messages.offset_commit import OffsetCommitRequest
     from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+    from storage.log import Log
 
 SLICE_S = 0.002
 """A sweep over all groups holds the loop for so long at a time."""
@@ -47,6 +48,14 @@ TOMBSTONES_AT_ONCE = 5000
 MEMBER_EPOCHS_SINCE = 9
 ONE_BY_ONE_MAX = 8
 """Partitions of a commit up to which the table is quicker one by one."""
+
+
+class StoredOffset(NamedTuple):
+    """An offset that a group has committed, and the log that the commit is in: to be synced before
+    something is done that a crash does not take back."""
+
+    offset: int
+    log: Log
 
 
 class OffsetCoordinator:
@@ -224,6 +233,18 @@ class OffsetCoordinator:
             coordinator_epoch=end.coordinator_epoch,
         )
         shard.state.offsets.complete(end.producer_id, commit=end.commit)
+
+    def stored_offset(self, group_id: str, topic: str, index: int) -> StoredOffset | None:
+        """What a group has committed for a partition, outside of open transactions; None for
+        nothing. What was stored and can't be read counts as nothing.
+
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while it is not known.
+        """
+        shard = self._runtime.readable_shard(group_id)
+        found = None if shard is None else shard.state.offsets.get(group_id, topic, index)
+        if shard is None or found is None:
+            return None
+        return StoredOffset(found.offset, shard.partition.log)
 
     def check_fetch(
         self, shard: Shard | None, group_id: str, member_id: str | None, member_epoch: int

@@ -114,6 +114,15 @@ class GroupRuntime:
         """The same for a request that only asks: None if there is no topic, and so no group."""
         return self._loaded_shard(group_id) if self.take_topic() else None
 
+    def readable_shard(self, group_id: str) -> Shard | None:
+        """The same, and None also if the shard's log can't be read and never will be."""
+        if not self.take_topic():
+            return None
+        shard = self.shards[shard_number(group_id, len(self.shards))]
+        if shard.partition.log.unavailable is not None:
+            return None
+        return self._loaded_shard(group_id)
+
     def require_topic(self) -> None:
         """See that `__consumer_offsets` is there. Raises NeededFirst; KafkaError:
         COORDINATOR_NOT_AVAILABLE where it could not be made."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from broker.background.flushing import Flushing
     from broker.background.log_starts import LogStarts
+    from broker.background.retention_wait import RetentionWait
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.needs import ProducerIds
     from broker.coordinator.offset_coordinator import OffsetCoordinator
@@ -91,6 +92,7 @@ class Parts:
     quotas: ClientQuotas
     readers: Worker
     remove_folders: Callable[[list[str], int], None]
+    retention_wait: Callable[[], RetentionWait]
     """Removes the folders of a deleted topic after so many ms."""
     settings: CurrentSettings
     topics: Topics

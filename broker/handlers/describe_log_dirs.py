@@ -1,20 +1,22 @@
 """DescribeLogDirs: the data directory, and the bytes that each partition takes there.
 
 What does not exist is left out, as in Kafka. How large the disk is, and the sizes of segments that
-have not been looked at since the start, are asked of the file system on a thread.
+have not been looked at since the start, are asked of the file system on a thread. What retention
+holds back for groups is told in fields of our own, which other clients pass over.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.pending import Waiting
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from broker.background.retention_wait import RetentionWait
     from broker.handlers.context import Context
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition
@@ -34,14 +36,21 @@ Result = DescribeLogDirsResponse.Result
 class LogDirsWait(Waiting):
     """A DescribeLogDirs request that waits for what the file system says."""
 
-    __slots__ = ("_disk", "_gone", "_log_dir", "_partitions", "_readers")
+    __slots__ = ("_disk", "_gone", "_log_dir", "_partitions", "_readers", "_retention_wait")
 
     def __init__(
-        self, partitions: list[Partition], *, log_dir: str, disk: DiskState, readers: Worker
+        self,
+        partitions: list[Partition],
+        *,
+        log_dir: str,
+        disk: DiskState,
+        readers: Worker,
+        retention_wait: Callable[[], RetentionWait],
     ) -> None:
         self._log_dir = log_dir
         self._disk = disk
         self._readers = readers
+        self._retention_wait = retention_wait
         self._partitions = partitions
         self._gone = False
 
@@ -87,6 +96,7 @@ class LogDirsWait(Waiting):
                     ),
                     offset_lag=0,
                     is_future_key=False,
+                    **self._held_back(partition),
                 )
             )
         total, usable = room
@@ -99,6 +109,19 @@ class LogDirsWait(Waiting):
         )
         self.connection.finish_waiting(self.request, DescribeLogDirsResponse(results=[result]))
 
+    def _held_back(self, partition: Partition) -> dict[str, Any]:
+        if not partition.topic.settings.retention_wait_groups:
+            return {}
+        held = self._retention_wait().held(partition)
+        if held is None:
+            return {}
+        return {
+            "held_records": held.records,
+            "held_bytes": held.byte_size,
+            "held_since_ms": held.since_ms,
+            "held_for": sorted(held.groups),
+        }
+
 
 def describe_log_dirs(request: Request, ctx: Context) -> LogDirsWait:
     message: DescribeLogDirsRequest = request.message
@@ -107,7 +130,13 @@ def describe_log_dirs(request: Request, ctx: Context) -> LogDirsWait:
         partitions = [one for topic in topics for one in topic.partitions]
     else:
         partitions = list(dict.fromkeys(_named(message.topics, ctx)))
-    return LogDirsWait(partitions, log_dir=ctx.directory.path, disk=ctx.disk, readers=ctx.readers)
+    return LogDirsWait(
+        partitions,
+        log_dir=ctx.directory.path,
+        disk=ctx.disk,
+        readers=ctx.readers,
+        retention_wait=ctx.retention_wait,
+    )
 
 
 def _named(asked: Iterable[DescribeLogDirsRequest.Topic], ctx: Context) -> Iterator[Partition]:

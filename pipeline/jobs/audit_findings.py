@@ -24,7 +24,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 """max.message.bytes where nothing else is set."""
 FORMAT_2_SINCE = (0, 11)
 FORMAT_SETTING = "message.format.version"
-OUR_SETTINGS = {"retention.min.timestamp": "-1"}
+OUR_SETTINGS = {"retention.min.timestamp": "-1", "retention.wait.groups": ""}
 """What only triglot has, and the value by which it tells of other topics that there is none."""
 
 

@@ -32,6 +32,13 @@ class DescribeLogDirsResponse(Message, key=35, versions="0-5", flexible="2+"):
                 # present one.
                 offset_lag: int = int64()
                 is_future_key: bool = boolean()
+                # Ours: what retention holds back for groups (retention.wait.groups), left out if
+                # that is nothing. Records, bytes of their batches, since when (ms since 1970), and
+                # the groups. No other broker sends it.
+                held_records: int = int64("2+", tag=10000, default=0)
+                held_bytes: int = int64("2+", tag=10001, default=0)
+                held_since_ms: int = int64("2+", tag=10002, default=-1)
+                held_for: list[str] = array(string, "2+", tag=10003, default=())
 
             name: str = string()
             partitions: list[Partition] = array(Partition)

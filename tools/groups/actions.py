@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.clock import now_ms
 from tools.errors import NotDone
 from tools.groups.committed import commit, committed_offsets, delete_group, delete_offsets
+from tools.groups.held_back import held_back_for
 from tools.groups.history import Change, History
 from tools.groups.lag import lag_of_group
 from tools.groups.membership import group_of, list_groups
@@ -61,14 +62,15 @@ def run_describe(cluster: Cluster, arguments: Arguments) -> None:
     """One group with its members and its lag."""
     group = group_of(cluster, arguments.group)
     committed = committed_offsets(cluster, arguments.group)
-    if not group.exists and not committed:
+    held = held_back_for(cluster, arguments.group)
+    if not group.exists and not committed and not held:
         raise NotDone(f"there is no group '{arguments.group}'")
     now = now_ms()
     lags = lag_of_group(cluster, committed, group.members, now)
     if arguments.json:
-        print_json(description_json(group, lags, now))
+        print_json(description_json(group, lags, held, now))
     else:
-        print_lines(description_rows(group, lags))
+        print_lines(description_rows(group, lags, held))
 
 
 def run_reset(cluster: Cluster, arguments: Arguments) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tools.cluster import TopicPartition
+    from tools.groups.held_back import HeldBack
     from tools.groups.history import Event, History
     from tools.groups.lag import PartitionLag
     from tools.groups.membership import Group, ListedGroup, Member
@@ -41,8 +42,11 @@ def group_json(groups: Sequence[ListedGroup]) -> Json:
     }
 
 
-def description_rows(group: Group, lags: Sequence[PartitionLag]) -> list[str]:
-    """`describe`: the group, its members, its partitions, and the sum of them."""
+def description_rows(
+    group: Group, lags: Sequence[PartitionLag], held: Sequence[HeldBack]
+) -> list[str]:
+    """`describe`: the group, its members, its partitions and the sum of them, and what retention
+    holds back for it."""
     facts = (
         ("group", group.group_id),
         ("type", group.kind),
@@ -57,7 +61,22 @@ def description_rows(group: Group, lags: Sequence[PartitionLag]) -> list[str]:
         lines += ["", *_member_rows(group.members)]
     if lags:
         lines += ["", *_lag_rows(lags), "", _sum(lags)]
+    if held:
+        lines += ["", *_held_rows(held), "", _held_sum(held)]
     return lines
+
+
+def _held_rows(held: Sequence[HeldBack]) -> list[str]:
+    head = ("TOPIC", "PARTITION", "HELD-RECORDS", "HELD-BYTES", "HELD-SINCE")
+    rows = [(*one.place, one.records, one.byte_size, utc_text(one.since_ms)) for one in held]
+    return table(head, rows)
+
+
+def _held_sum(held: Sequence[HeldBack]) -> str:
+    records = counted(sum(one.records for one in held), "record")
+    byte_size = sum(one.byte_size for one in held)
+    since = utc_text(min(one.since_ms for one in held))
+    return f"retention holds back {records}, {byte_size} bytes, for it since {since}"
 
 
 def _member_rows(members: Sequence[Member]) -> list[str]:
@@ -117,7 +136,9 @@ def _sum(lags: Sequence[PartitionLag]) -> str:
     return ", ".join(said)
 
 
-def description_json(group: Group, lags: Sequence[PartitionLag], now_ms: int) -> Json:
+def description_json(
+    group: Group, lags: Sequence[PartitionLag], held: Sequence[HeldBack], now_ms: int
+) -> Json:
     """`describe --json`; null is what cannot be said, and `notes` why."""
     return {
         "group": group.group_id,
@@ -155,6 +176,15 @@ def description_json(group: Group, lags: Sequence[PartitionLag], now_ms: int) ->
                 "notes": row.notes,
             }
             for row in lags
+        ],
+        "held_back": [
+            {
+                **_place(one.place),
+                "records": one.records,
+                "bytes": one.byte_size,
+                "since_ms": one.since_ms,
+            }
+            for one in held
         ],
     }
 

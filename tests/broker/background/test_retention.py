@@ -12,12 +12,15 @@ from broker import clock
 from broker.background import retention
 from broker.background.log_starts import LogStarts
 from broker.background.retention import PAUSE_S, SLICE_S, SYNCED_MAX, TOGETHER_MAX, Retention
+from broker.background.retention_wait import RetentionWait
+from broker.coordinator.offset_coordinator import StoredOffset
 from broker.current_settings import CurrentSettings
 from broker.partitions.topic import Partition, Topic
 from config import load
+from protocol.errors import ErrorCode, KafkaError
 from storage.data_dir import DataDirectory
 from storage.retention import retained_from
-from tests.storage.logs import NOW_MS, Settings, append, batch
+from tests.storage.logs import NOW_MS, Settings, append, batch, new_log
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import open_topics
 
@@ -121,6 +124,10 @@ class RetainedLogs:
         self.read_failed: list[str] = []
         self.synced: list[int] = []
         self.replacing: list[Log] = []
+        self.committed: dict[tuple[str, str, int], int] = {}
+        self.groups_are_loading = False
+        _, self.offsets_log = new_log(Settings())
+        self.retention_wait = RetentionWait(self.stored_offset, self.now_ms)
         disk = FakeDisk(self.read_failed)
         log_starts = LogStarts(
             self.directory,
@@ -138,8 +145,15 @@ class RetainedLogs:
             disk=cast("DiskState", disk),
             syncer=cast("Worker", self.driven),
             deletion_clock=cast("DeletionClock", self),
+            wait=lambda: self.retention_wait,
             now_ms=self.now_ms,
         )
+
+    def stored_offset(self, group: str, topic: str, index: int) -> StoredOffset | None:
+        offset = self.committed.get((group, topic, index))
+        if self.groups_are_loading:
+            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None if offset is None else StoredOffset(offset, self.offsets_log)
 
     def now_ms(self) -> int:
         """The time, for the deletion clock too."""
