@@ -39,7 +39,12 @@ from pipeline.filesystem import Location, locate, reason
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pipeline.tables.table import TableVersion
+
 FORMAT = 1
+"""Of a folder of plain files, and of the footers of all files."""
+TABLE_FORMAT = 2
+"""Of an archive that is a table, whose files others may rewrite."""
 METADATA_KEY = b"triglot"
 STAGING = "_staging"
 STATE = "_state"
@@ -85,6 +90,9 @@ class ArchiveFile(NamedTuple):
     their first record's: None."""
     latest_ms: int | None
     """The greatest; None if there is none."""
+    table: TableVersion | None = None
+    """Where its rows are, if it is no file but a stretch of offsets in a table: `location` is the
+    archive's folder then, and what it holds is estimated."""
 
 
 def name_of(topic: str, partition: int, start: int, end: int) -> str:

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import STAGING
-from pipeline.archiving.parquet_writer import ArchiveWriter, Compression
+from pipeline.archiving.coverage import Covered
+from pipeline.archiving.staged import RangeFiles, StagedFile
 from pipeline.columns.decode_batches import record_count
-from pipeline.filesystem import Location, refusing, sync
 from pipeline.reading.ranges import LeftOut, Meter, batches_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self
-
-    import pyarrow as pa
 
     from client.cluster import TopicPartition
+    from pipeline.archiving.layout import Layout
+    from pipeline.archiving.parquet_writer import Compression
     from pipeline.archiving.publication import Publication
+    from pipeline.filesystem import Location
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range, Source
 
 
 @dataclass(frozen=True)
 class ArchiveTask:
-    """Writes a range into one staged file. Picklable: it holds no connection."""
+    """Writes a range into staged files. Picklable: it holds no connection."""
 
     source: SourceOptions
     """Its shape is `ranges`; how its offsets are to be read is in here as well."""
     folder: Location
-    shape: str
+    layout: Layout
     cluster: str | None
     compression: Compression
     published: int = -1
@@ -42,7 +42,8 @@ class ArchiveTask:
     """Of partitions that were to begin at an offset: no record below is wanted with a batch."""
 
     def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
-        """Fetch a range and stage its file, of no rows if there is no record in the range.
+        """Fetch a range and stage its files. In a plain archive that is one, of no rows if there is
+        no record in the range.
 
         Memory is that of a row group and of a few fetches, whatever the size of the range. Raises
         Refused if the file cannot be written, and what reading raises.
@@ -57,22 +58,28 @@ class ArchiveTask:
         }
         if batch_id <= self.published:
             return facts
-        name = archive_files.name_of(range_.topic, range_.partition, range_.start, range_.end)
-        # A task that was given up may still write while its second attempt does.
-        staged = f"{name}.{uuid.uuid4().hex[:8]}"
-        folder = self.folder.under(STAGING, str(batch_id))
+        staging = self.folder.under(STAGING, str(batch_id))
         left_out = LeftOut()
-        with (
-            contextlib.closing(self.source.source()) as source,
-            StagedFile(folder, staged, self.shape, self.compression) as file,
-        ):
-            meter = Meter()
-            records = self._copy(source, range_, file, left_out, meter)
-            size = file.finish(self._metadata(range_, batch_id, left_out))
+        meter = Meter()
+        with contextlib.closing(self.source.source()) as source:
+            if self.layout.apart:
+                with RangeFiles(staging, range_, self.layout, self.compression) as files:
+                    records = self._copy(source, range_, files, left_out, meter)
+                    files.finish(self._metadata(range_, batch_id, left_out))
+                written, size = files.files, files.size
+            else:
+                name = archive_files.name_of(
+                    range_.topic, range_.partition, range_.start, range_.end
+                )
+                # A task that was given up may still write while its second attempt does.
+                staged = f"{name}.{uuid.uuid4().hex[:8]}"
+                with StagedFile(staging, staged, self.layout.shape, self.compression) as file:
+                    records = self._copy(source, range_, file, left_out, meter)
+                    size = file.finish(self._metadata(range_, batch_id, left_out))
+                written = {name: staged}
         return {
             **facts,
-            "name": name,
-            "staged": staged,
+            "files": written,
             "records": records,
             "bytes": meter.bytes,
             "file_bytes": size,
@@ -80,7 +87,12 @@ class ArchiveTask:
         }
 
     def _copy(
-        self, source: Source, range_: Range, file: StagedFile, left_out: LeftOut, meter: Meter
+        self,
+        source: Source,
+        range_: Range,
+        file: StagedFile | RangeFiles,
+        left_out: LeftOut,
+        meter: Meter,
     ) -> int:
         """Write a range to `file`; returns the number of records."""
         told: dict[str, Any] = {
@@ -92,7 +104,7 @@ class ArchiveTask:
             "meter": meter,
         }
         records = 0
-        if self.shape == "records":
+        if self.layout.shape == "records":
             for rows in records_of(source, range_, headers=True, **told):
                 file.add(rows)
                 records += rows.num_rows
@@ -105,7 +117,7 @@ class ArchiveTask:
 
     def _metadata(self, range_: Range, batch_id: int, left_out: LeftOut) -> dict[bytes, bytes]:
         return archive_files.metadata(
-            shape=self.shape,
+            shape=self.layout.shape,
             topic=range_.topic,
             partition=range_.partition,
             start=range_.start,
@@ -114,50 +126,6 @@ class ArchiveTask:
             batch=batch_id,
             missing=left_out.offsets_missing + left_out.offsets_corrupt,
         )
-
-
-class StagedFile:
-    """A file that is being written; gone again unless it was finished. Raises Refused."""
-
-    def __init__(self, folder: Location, name: str, shape: str, compression: Compression) -> None:
-        self._folder = folder
-        self._place = folder.under(name)
-        self._what = f"write {self._place.path}"
-        self._shape = shape
-        self._compression = compression
-        self._finished = False
-
-    def __enter__(self) -> Self:
-        with refusing(self._what):
-            self._folder.make()
-            self._stream = self._place.filesystem.open_output_stream(self._place.path)
-        self._writer = ArchiveWriter(self._stream, self._shape, self._compression)
-        return self
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Rows, in the order of their offsets."""
-        with refusing(self._what):
-            self._writer.add(rows)
-
-    def finish(self, metadata: Mapping[bytes, bytes]) -> int:
-        """Bring it to the disk whole. Its size in bytes."""
-        with refusing(self._what):
-            self._writer.close(metadata)
-            self._stream.close()
-            if self._place.is_local:
-                sync(self._place.path)
-            size = self._place.filesystem.get_file_info(self._place.path).size
-        self._finished = True
-        return int(size)
-
-    def __exit__(self, *_: object) -> None:
-        if self._finished:
-            return
-        self._writer.abandon()
-        with contextlib.suppress(OSError):
-            self._stream.close()
-        with contextlib.suppress(OSError):
-            self._place.filesystem.delete_file(self._place.path)
 
 
 class ArchiveJob:
@@ -174,8 +142,21 @@ class ArchiveJob:
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
         """As RangeJob has it. Raises Refused, ForeignState."""
         assert self._publication is not None
-        files = {facts["name"]: facts["staged"] for facts in results if "name" in facts}
-        self._publication.publish(batch_id, files)
+        done = [facts for facts in results if "files" in facts]
+        files = {name: staged for facts in done for name, staged in facts["files"].items()}
+        self._publication.publish(batch_id, files, [covered_by(facts) for facts in done])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArchiveJob, (self.task, None)
+
+
+def covered_by(facts: Mapping[str, Any]) -> Covered:
+    """What a task has covered."""
+    missing = LeftOut.of_json(facts)
+    return Covered(
+        facts["topic"],
+        facts["partition"],
+        facts["end"] - facts["offsets"],
+        facts["end"],
+        missing.offsets_missing + missing.offsets_corrupt,
+    )

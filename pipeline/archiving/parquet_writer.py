@@ -20,7 +20,7 @@ from pipeline.errors import WrongUse
 from pipeline.schemas import BATCHES, RECORDS_AND_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SCHEMAS = {"records": RECORDS_AND_HEADERS, "batches": BATCHES}
 
@@ -93,13 +93,25 @@ class Compression:
 class ArchiveWriter:
     """Writes one file of an archive to an open stream; `close` ends it, the caller the stream."""
 
-    def __init__(self, sink: Any, shape: str, compression: Compression) -> None:
+    def __init__(
+        self,
+        sink: Any,
+        shape: str,
+        compression: Compression,
+        *,
+        schema: pa.Schema | None = None,
+        sort_by: Sequence[str] = (),
+    ) -> None:
+        """The columns of a `schema` are written, by default those of the shape. Rows are sorted in
+        each row group by the columns `sort_by`, or left as they come."""
         self._sink = sink
         self._shape = shape
         self._compression = compression
-        self._schema = SCHEMAS[shape]
+        self._schema = SCHEMAS[shape] if schema is None else schema
+        self._sort_by = sort_by
         self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self.waiting_bytes = 0
+        """In memory, of rows that are not written yet."""
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
 
@@ -107,16 +119,16 @@ class ArchiveWriter:
         """Rows, in the order of their offsets."""
         if not batch.num_rows:
             return
-        self._waiting.append(batch)
-        self._bytes += batch.nbytes
+        self._waiting.append(batch.select(self._schema.names))
+        self.waiting_bytes += batch.nbytes
         self._waiting_rows += batch.num_rows
-        if self._bytes >= ROW_GROUP_BYTES or self._waiting_rows >= ROW_GROUP_ROWS:
-            self._write()
+        if self.waiting_bytes >= ROW_GROUP_BYTES or self._waiting_rows >= ROW_GROUP_ROWS:
+            self.flush()
 
     def close(self, metadata: Mapping[bytes, bytes]) -> None:
         """Write what is left and the footer, with these keys and values."""
         if self._waiting or self._writer is None:
-            self._write()
+            self.flush()
         assert self._writer is not None
         self._writer.add_key_value_metadata(metadata)
         self._writer.close()
@@ -130,28 +142,30 @@ class ArchiveWriter:
             self._writer.is_open = False
             self._writer = None
 
-    def _write(self) -> None:
+    def flush(self) -> None:
+        """Write a row group of the rows that wait."""
         table = pa.Table.from_batches(self._waiting, self._schema)
         if self._writer is None:
             self._writer = self._open(table)
         if table.num_rows:
+            if self._sort_by:
+                table = table.sort_by([(name, "ascending") for name in self._sort_by])
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._waiting.clear()
-        self._bytes = self._waiting_rows = 0
+        self.waiting_bytes = self._waiting_rows = 0
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         columns = _leaves(self._schema)
         stored = "batch" if self._shape == "batches" and _mostly_compressed(first) else None
+        growing = [name for name in _GROWING[self._shape] if name in columns]
         return pq.ParquetWriter(
             self._sink,
             self._schema,
-            write_statistics=list(_PRUNED_BY[self._shape]),
+            write_statistics=[name for name in _PRUNED_BY[self._shape] if name in columns],
             use_dictionary=[
-                name
-                for name in columns
-                if name not in _WITHOUT_DICTIONARY and name not in _GROWING[self._shape]
+                name for name in columns if name not in _WITHOUT_DICTIONARY and name not in growing
             ],
-            column_encoding=dict.fromkeys(_GROWING[self._shape], "DELTA_BINARY_PACKED"),
+            column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             **self._compression.of(columns, stored=stored),
         )
 

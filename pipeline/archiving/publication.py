@@ -6,69 +6,31 @@ a run that finds one unfinished finishes it, before anything else, from the file
 It needs nothing from the broker for it, which may have deleted the offsets in the meantime, and
 it does not matter whether Spark would cut the same offsets into the same ranges again.
 
-    _archive.json     in the archive's folder: the state that it belongs to, and its shape
-    published.json    in the state: the last micro-batch, its files, and whether it is done
+    published.json    in the state: the last micro-batch, its files, what they cover, and whether it
+                      is done
+
+Of an archive that is a table, files are moved below the table's data, are added to it, and then
+what they cover is noted: once the table has them, anybody's maintenance may remove them.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from pipeline.archiving.archive_files import FORMAT, OWNER, STAGING, STATE, names_in, parse_name
+from pipeline.archiving.archive_files import STAGING, describe, names_in
+from pipeline.archiving.coverage import Coverage, Covered
 from pipeline.errors import ForeignState, Refused
-from pipeline.filesystem import Location, refusing, sync, write_whole
+from pipeline.filesystem import Location, refusing, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pipeline.archiving.tables import Table
     from pipeline.state import State
+    from pipeline.tables.table import Table
 
 NOTE = "published"
-
-
-def owner_of(folder: Location) -> dict[str, Any] | None:
-    """The content of `_archive.json`; None for a folder that is not there, or has nothing in it.
-
-    Raises ForeignState for a folder with other files, or with an archive that nobody can add to, or
-    only a newer version.
-    """
-    selector = fs.FileSelector(folder.path, allow_not_found=True)
-    names = {info.base_name for info in folder.filesystem.get_file_info(selector)}
-    if OWNER not in names:
-        others = sorted(name for name in names if name != STATE and not name.startswith("."))
-        if others:
-            raise ForeignState(
-                f"{folder.path} has other files in it ({others[0]}): name an empty folder or a new "
-                "one, or the folder of an archive"
-            )
-        return None
-    place = folder.under(OWNER)
-    with place.filesystem.open_input_stream(place.path) as stream:
-        try:
-            told = dict(json.loads(stream.read()))
-        except (ValueError, TypeError) as failure:
-            raise ForeignState(f"{place.path} is damaged: {failure}") from None
-    if told.get("format") != FORMAT:
-        raise ForeignState(
-            f"{folder.path} is an archive of format {told.get('format')}, and this version writes "
-            f"format {FORMAT}: add to it with the version that made it, or begin another one"
-        )
-    return told
-
-
-def claim(folder: Location, owner: Mapping[str, Any]) -> None:
-    """Make the folder the archive of this owner, unless it is one already.
-
-    Raises Refused, and what `owner_of` does.
-    """
-    with refusing(f"write to {folder.path}"):
-        if owner_of(folder) is None:
-            folder.make()
-            write_whole(folder.under(OWNER), json.dumps(owner, indent=1, sort_keys=True).encode())
 
 
 class Publication:
@@ -77,10 +39,18 @@ class Publication:
     `finish` comes first, once, before any task stages a file.
     """
 
-    def __init__(self, folder: Location, state: State, table: Table | None = None) -> None:
+    def __init__(
+        self,
+        folder: Location,
+        state: State,
+        table: Table | None = None,
+        coverage: Coverage | None = None,
+    ) -> None:
         self._folder = folder
         self._state = state
         self._table = table
+        self.coverage = coverage
+        """Of a table: what it has. None while it is not known."""
         self._ends: dict[str, int] | None = None
         """Of each partition in the folder, once it is needed: the offset after its last one."""
 
@@ -97,48 +67,65 @@ class Publication:
         """
         noted = self._state.read(NOTE)
         with refusing(f"write to {self._folder.path}"):
-            if noted is not None and not noted["done"]:
-                self._publish(noted["batch"], noted["files"])
+            self._finish(noted)
             self._clear(self._folder.under(STAGING))
 
-    def publish(self, batch_id: int, files: Mapping[str, str]) -> None:
-        """The micro-batch is to have these files: their names, and what they are staged as.
+    def publish(
+        self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered] = ()
+    ) -> None:
+        """The micro-batch is to have these files, below the folder: their names, and what they are
+        staged as. `covered` are all offsets that it was to have.
 
         Does nothing for one that is published. Raises Refused if the folder has such offsets, if a
         file was staged where only its task can see it, or if nothing can be written.
         """
         with refusing(f"write to {self._folder.path}"):
-            self._publish_once(batch_id, files)
+            noted = self._state.read(NOTE)
+            if noted is not None and noted["batch"] >= batch_id:
+                self._finish(noted)
+                self._clear(self._folder.under(STAGING, str(batch_id)))
+                return
+            self._refuse_to_overlap(covered)
+            self._see_all(batch_id, files)
+            if self._folder.is_local and files:
+                # The files themselves were synced as they were written; this is for their names.
+                staging = self._folder.under(STAGING)
+                for place in (staging.under(str(batch_id)), staging, self._folder):
+                    sync(place.path)
+            self._state.keep(batch_id)
+            self._state.write(
+                NOTE, {"batch": batch_id, "files": dict(files), "covered": covered, "done": False}
+            )
+            self._publish(batch_id, files, covered)
 
-    def _publish_once(self, batch_id: int, files: Mapping[str, str]) -> None:
-        noted = self._state.read(NOTE)
-        if noted is not None and noted["batch"] >= batch_id:
-            if not noted["done"]:
-                self._publish(noted["batch"], noted["files"])
-            self._clear(self._folder.under(STAGING, str(batch_id)))
-            return
-        self._refuse_to_overlap(files)
-        self._see_all(batch_id, files)
-        if self._folder.is_local and files:
-            # The files themselves were synced as they were written; this is for their names.
-            staging = self._folder.under(STAGING)
-            for place in (staging.under(str(batch_id)), staging, self._folder):
-                sync(place.path)
-        self._state.keep(batch_id)
-        self._state.write(NOTE, {"batch": batch_id, "files": dict(files), "done": False})
-        self._reach(files)
-        self._publish(batch_id, files)
+    def _finish(self, noted: Mapping[str, Any] | None) -> None:
+        if noted is not None and not noted["done"]:
+            covered = [Covered(*one) for one in noted.get("covered", ())]
+            self._publish(noted["batch"], noted["files"], covered)
 
-    def _publish(self, batch_id: int, files: Mapping[str, str]) -> None:
+    def _publish(self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered]) -> None:
         staging = self._folder.under(STAGING, str(batch_id))
+        # What a table has taken others may have rewritten since, and removed.
+        if self._table is None or not self._table.has(batch_id):
+            self._move_all(staging, files)
+        if self._table is not None:
+            self._table.add(batch_id, [self._folder.under(name) for name in files])
+        if self.coverage is not None:
+            self.coverage.add(batch_id, covered)
+        if self._ends is not None:
+            self._reach(covered)
+        self._state.write(NOTE, {"batch": batch_id, "files": {}, "covered": [], "done": True})
+        self._clear(staging)
+
+    def _move_all(self, staging: Location, files: Mapping[str, str]) -> None:
+        folders = {name.rpartition("/")[0] for name in files}
+        for folder in folders - {""}:
+            self._folder.under(folder).make()
         for name, staged in files.items():
             self._move(staging.under(staged), self._folder.under(name))
         if self._folder.is_local and files:
-            sync(self._folder.path)
-        if self._table is not None and files:
-            self._table.add(batch_id, [self._folder.under(name) for name in files])
-        self._state.write(NOTE, {"batch": batch_id, "files": {}, "done": True})
-        self._clear(staging)
+            for folder in folders:
+                sync(self._folder.under(folder).path)
 
     @staticmethod
     def _clear(staging: Location) -> None:
@@ -165,30 +152,34 @@ class Publication:
                     "to be one that all executors and the driver share"
                 )
 
-    def _refuse_to_overlap(self, files: Mapping[str, str]) -> None:
+    def _refuse_to_overlap(self, covered: Sequence[Covered]) -> None:
         """The same offsets are planned again when a topic was deleted and made anew."""
         if self._ends is None:
-            self._ends = {}
-            self._reach(names_in(self._folder))
-        for name in files:
-            partition, start, _ = _offsets_of(name)
-            if start < self._ends.get(partition, 0):
+            self._ends = self._known_ends()
+        for one in covered:
+            partition = f"{one.topic}-{one.partition}"
+            if one.start < self._ends.get(partition, 0):
                 raise Refused(
                     f"{self._folder.path} has {partition} up to offset "
-                    f"{self._ends[partition] - 1:,} already, and was to get {name}: the topic has "
-                    "been made anew, or its offsets set back; archive it to another folder, with "
-                    "another state"
+                    f"{self._ends[partition] - 1:,} already, and was to get offsets "
+                    f"{one.start:,} to {one.end - 1:,}: the topic has been made anew, or its "
+                    "offsets set back; archive it to another folder, with another state"
                 )
 
-    def _reach(self, names: Iterable[str]) -> None:
+    def _known_ends(self) -> dict[str, int]:
+        if self.coverage is not None:
+            ends = self.coverage.ends().items()
+            return {f"{topic}-{partition}": end for (topic, partition), end in ends}
+        found: dict[str, int] = {}
+        for name, named in names_in(self._folder).items():
+            # A name that was too long is in the footer.
+            topic = named.topic or describe(self._folder.under(name)).topic
+            partition = f"{topic}-{named.partition}"
+            found[partition] = max(named.end, found.get(partition, 0))
+        return found
+
+    def _reach(self, covered: Iterable[Covered]) -> None:
         assert self._ends is not None
-        for name in names:
-            partition, _, end = _offsets_of(name)
-            self._ends[partition] = max(end, self._ends.get(partition, 0))
-
-
-def _offsets_of(name: str) -> tuple[str, int, int]:
-    """The partition as a file's name has it, and the offsets."""
-    named = parse_name(name)
-    assert named is not None
-    return name.rsplit("-", 2)[0], named.start, named.end
+        for one in covered:
+            partition = f"{one.topic}-{one.partition}"
+            self._ends[partition] = max(one.end, self._ends.get(partition, 0))

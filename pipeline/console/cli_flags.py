@@ -182,3 +182,16 @@ TRANSACTIONAL_ID = Flag(
     "write in transactions whose ids begin with this, for readers of committed records",
     "PREFIX",
 )
+CATALOG = (
+    Flag("--name", "identifier", "of an Iceberg table", "NAMESPACE.TABLE"),
+    Flag("--catalog", "catalog_name", "of the Iceberg table", "NAME"),
+    Flag(
+        "--catalog-option",
+        "catalog_options",
+        "of the Iceberg catalog; may be given several times",
+        "KEY=VALUE",
+        pair,
+        repeated=True,
+    ),
+)
+"""Of an archive that is an Iceberg table. What has been made notes them, but for credentials."""

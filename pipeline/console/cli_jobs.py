@@ -128,9 +128,9 @@ class Job(NamedTuple):
         }
 
 
-def _archive(given: Mapping[str, Any]) -> Any:
-    from pipeline.archiving.tables import Catalog
-    from pipeline.jobs.archive import Archive
+def _with_catalog(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of an Iceberg table as one parameter. Raises WrongUse."""
+    from pipeline.tables.table import Catalog
 
     rest = dict(given)
     identifier = rest.pop("identifier", None)
@@ -139,7 +139,13 @@ def _archive(given: Mapping[str, Any]) -> Any:
         rest["catalog"] = Catalog(identifier, name or "default", options)
     elif name is not None or options:
         raise WrongUse("--catalog and --catalog-option are of an Iceberg table: give its --name")
-    return Archive(**rest)
+    return rest
+
+
+def _archive(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.archive import Archive
+
+    return Archive(**_with_catalog(given))
 
 
 def _audit(given: Mapping[str, Any]) -> Any:
@@ -157,7 +163,7 @@ def _mirror(given: Mapping[str, Any]) -> Any:
 def _replay(given: Mapping[str, Any]) -> Any:
     from pipeline.jobs.replay import Replay
 
-    return Replay(**given)
+    return Replay(**_with_catalog(given))
 
 
 def _stream(given: Mapping[str, Any]) -> Any:
@@ -189,18 +195,30 @@ JOBS = {
                 Flag(
                     "--table",
                     "table",
-                    "plain files (parquet, the default), or also a table",
+                    "plain files (parquet, the default), or a table of them",
                     choices=("parquet", "delta", "iceberg"),
                 ),
-                Flag("--name", "identifier", "of an Iceberg table", "NAMESPACE.TABLE"),
-                Flag("--catalog", "catalog_name", "of the Iceberg table", "NAME"),
+                *flags.CATALOG,
                 Flag(
-                    "--catalog-option",
-                    "catalog_options",
-                    "of the Iceberg catalog; may be given several times",
-                    "KEY=VALUE",
-                    flags.pair,
+                    "--partition-by",
+                    "partition_by",
+                    "folders, and a table's partitions: date or hour of the timestamp in UTC, or a "
+                    "column (topic, partition)",
+                    "COLUMN",
+                ),
+                Flag(
+                    "--sort-by",
+                    "sort_by",
+                    "sort rows in each row group; may be given several times; default by offset",
+                    "COLUMN",
                     repeated=True,
+                ),
+                Flag(
+                    "--file-bytes",
+                    "file_bytes",
+                    "end a file that has so many; for larger ones there is maintain",
+                    "N",
+                    flags.count,
                 ),
                 flags.STATE,
                 flags.EVERY,
@@ -239,6 +257,7 @@ JOBS = {
                     switch=True,
                 ),
                 flags.ON_GAP._replace(help="offsets that the archive lacks; default fail"),
+                *flags.CATALOG,
                 flags.TRANSACTIONAL_ID,
             ),
             _replay,

@@ -11,7 +11,6 @@ transactional batch that costs a few small columns.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from client.cluster import Cluster, TopicPartition
-from pipeline.archiving.archive_files import ArchiveFile, open_parquet
+from pipeline.archiving.archive_files import ArchiveFile
+from pipeline.archiving.reading import parts, rows_in_order
 from pipeline.columns.encode import DEFAULT_MAX_BYTES, encode_records
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, terms
@@ -28,7 +28,6 @@ from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.transactional import transactional_delivery
-from pipeline.errors import CorruptData
 from protocol.records.markers import decode_marker
 from protocol.records.record import INT64_MAX
 
@@ -137,7 +136,7 @@ class ReplayTask:
             keep_producers=self.keep_producers,
             wanted=self.wanted,
         )
-        for rows in _rows(file, ["last_offset", "batch"], BATCHES_AT_ONCE):
+        for rows in rows_in_order(file, ["last_offset", "batch"], BATCHES_AT_ONCE):
             offsets = rows["last_offset"]
             aborted = [
                 (producer, first)
@@ -151,7 +150,7 @@ class ReplayTask:
     def _records(self, file: ArchiveFile, begin: int, asked: Terms) -> Iterator[RecordSet]:
         largest = min(DEFAULT_MAX_BYTES, asked.largest)
         columns = ["key", "value", "offset", "timestamp", "headers"]
-        for rows in _rows(file, columns, ROWS_AT_ONCE):
+        for rows in rows_in_order(file, columns, ROWS_AT_ONCE):
             chosen = self._chosen(rows, begin)
             if not chosen.num_rows:
                 continue
@@ -184,14 +183,12 @@ def aborted_transactions(files: Sequence[ArchiveFile], wanted: Selection) -> Tra
             break
         if file.shape != "batches" or file.end <= wanted.first:
             continue
-        with contextlib.closing(open_parquet(file.location)) as parquet:
-            for group in range(parquet.num_row_groups):
-                seen = parquet.read_row_group(group, columns=_SEEN)
-                if not pc.any(seen["transactional"]).as_py():
-                    continue
-                whole = parquet.read_row_group(group, columns=[*_SEEN, "batch"])
-                for row in whole.filter(whole["transactional"]).to_batches():
-                    _follow(row, began, aborted, wanted.end)
+        for read in parts(file):
+            if not pc.any(read(_SEEN)["transactional"]).as_py():
+                continue
+            whole = read([*_SEEN, "batch"])
+            for row in whole.filter(whole["transactional"]).to_batches():
+                _follow(row, began, aborted, wanted.end)
     aborted += [(producer, first, INT64_MAX) for producer, first in began.items()]
     return tuple(sorted(aborted, key=lambda transaction: transaction[1]))
 
@@ -213,17 +210,6 @@ def _follow(
         marker = decode_marker(rows["batch"][index].as_buffer())
         if first is not None and marker is not None and not marker.commit:
             aborted.append((producer, first, offset))
-
-
-def _rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
-    """Row group by row group: the archive's writer bounds their bytes."""
-    try:
-        with contextlib.closing(open_parquet(file.location)) as parquet:
-            for group in range(parquet.num_row_groups):
-                rows = parquet.read_row_group(group, columns=columns).combine_chunks()
-                yield from rows.to_batches(max_chunksize=at_once)
-    except (pa.ArrowInvalid, OSError) as failure:
-        raise CorruptData(f"{file.location.path} cannot be read: {failure}") from None
 
 
 def _joined(batches: pa.Array) -> memoryview:

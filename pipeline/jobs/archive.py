@@ -12,11 +12,13 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.archiving import tables
-from pipeline.archiving.archive_files import FORMAT, STATE
+from pipeline.archiving.archive_files import FORMAT, STATE, TABLE_FORMAT
 from pipeline.archiving.archive_job import ArchiveJob, ArchiveTask
+from pipeline.archiving.folder import open_folder
+from pipeline.archiving.layout import Layout
+from pipeline.archiving.owner import catalog_of, noted_catalog, owner_of
 from pipeline.archiving.parquet_writer import SCHEMAS, Compression
-from pipeline.archiving.publication import NOTE, Publication, claim, owner_of
+from pipeline.archiving.publication import NOTE
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
@@ -25,6 +27,7 @@ from pipeline.reading.options import SourceOptions
 from pipeline.session import cores
 from pipeline.spark.micro_batches import planned
 from pipeline.state import State
+from pipeline.tables.table import check_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pipeline.outcome import Watch
     from pipeline.reading.plan import Source
     from pipeline.spark.range_query import Committed
+    from pipeline.tables.table import Catalog
 
 FILE_OFFSETS = 1_000_000
 """Of records of a hundred bytes, a file of 20 to 100 MB, written in about a second."""
@@ -61,8 +65,14 @@ class Archive:
     """Or `batches`: as the log has them, still compressed."""
     table: str = "parquet"
     """Or `delta` or `iceberg`, which the files then are a table of."""
-    catalog: tables.Catalog | None = None
+    catalog: Catalog | None = None
     """Where an Iceberg table is registered."""
+    partition_by: str | None = None
+    """`date` or `hour` of the timestamp in UTC, or a column with few values."""
+    sort_by: tuple[str, ...] = ()
+    """Columns that rows are sorted by in each row group, in place of the offset."""
+    file_bytes: int | None = None
+    """End a file that has so many; what a micro-batch has less of is not made up for."""
     state: str | None = None
     """What has been done; by default in `_state` in the folder."""
     every_s: float | None = None
@@ -158,15 +168,14 @@ class Archive:
         if noted is None:
             noted = {"id": uuid.uuid4().hex}
             state.write(ID, noted)
-        claim(folder, self._owner(noted["id"]))
-        table = tables.open_table(
-            self.table,
+        publication = open_folder(
             folder,
-            SCHEMAS[self.shape],
-            state_id=noted["id"],
+            state,
+            self._owner(noted["id"]),
+            self.layout,
+            cluster=cluster,
             catalog=self.catalog,
         )
-        publication = Publication(folder, state, table)
         publication.finish()
         last = publication.last
         if last >= 0 and not planned(state, last):
@@ -177,7 +186,7 @@ class Archive:
         task = ArchiveTask(
             source=self.parsed(),
             folder=folder,
-            shape=self.shape,
+            layout=self.layout,
             cluster=cluster,
             compression=Compression(self.codec, self.level),
             published=last,
@@ -192,6 +201,10 @@ class Archive:
         folder, question, rest = self.to.partition("?")
         return f"{folder.rstrip('/')}/{STATE}{question}{rest}"
 
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.shape, self.table, self.partition_by, self.sort_by, self.file_bytes)
+
     def parsed(self) -> SourceOptions:
         return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
 
@@ -202,7 +215,8 @@ class Archive:
         if self.path is not None and self.every_s is not None:
             raise WrongUse("a stopped data directory does not grow: archive it once")
         self.parsed()
-        tables.check_kind(self.table, self.catalog)
+        check_kind(self.table, self.catalog)
+        self.layout.check()
         Compression(self.codec, self.level).check()
         locate(self.to)
 
@@ -218,7 +232,17 @@ class Archive:
         }
 
     def _owner(self, state_id: str) -> dict[str, Any]:
-        return {"format": FORMAT, "shape": self.shape, "table": self.table, "state": state_id}
+        owner = {
+            "format": TABLE_FORMAT if self.layout.apart else FORMAT,
+            "shape": self.shape,
+            "table": self.table,
+            "state": state_id,
+        }
+        if self.catalog is not None:
+            owner["catalog"] = noted_catalog(self.catalog)
+        if self.partition_by is not None:
+            owner["partition_by"] = self.partition_by
+        return owner
 
     def _check_owner(self, state: State) -> None:
         """Whether folder and state belong together, or are both new."""
@@ -230,10 +254,35 @@ class Archive:
                     f"the state in {self._state_path} is of an archive that is not in {self.to}: "
                     "name its folder, or another state"
                 )
-        elif noted is None or told.get("state") != noted["id"]:
+            return
+        if noted is None or told.get("state") != noted["id"]:
             raise ForeignState(
                 f"{self.to} is an archive already, and what is in {self._state_path} is not its "
                 "state: give it with --state, or archive to another folder"
+            )
+        self._check_layout(told)
+
+    def _check_layout(self, told: dict[str, Any]) -> None:
+        """Files that lie in another way than those before would not be found with them."""
+        by = told.get("partition_by")
+        if by != self.partition_by:
+            raise ForeignState(
+                f"{self.to} is partitioned by {by or 'nothing'}, not by "
+                f"{self.partition_by or 'nothing'}: add to it as before, or archive to another "
+                "folder, with another state"
+            )
+        if self.table == "parquet" and self.layout.apart != (told["format"] == TABLE_FORMAT):
+            raise ForeignState(
+                f"{self.to} was begun {'without' if self.layout.apart else 'with'} sorting or a "
+                "size of files: add to it as before, or archive to another folder, with another "
+                "state"
+            )
+        earlier = catalog_of(told)
+        wanted = self.catalog
+        if earlier is not None and wanted is not None and earlier.identifier != wanted.identifier:
+            raise ForeignState(
+                f"{self.to} is the Iceberg table {earlier.identifier}, not {wanted.identifier}: "
+                "give its name, or archive to another folder, with another state"
             )
 
 
@@ -269,8 +318,10 @@ def _try_to_write(folder: Location) -> None:
 
 def _telling(watch: Watch) -> Committed:
     def committed(number: int, results: list[dict[str, Any]], seconds: float) -> None:
-        wrote = [facts["file_bytes"] for facts in results if "name" in facts]
-        details = {"files": len(wrote), "bytes written": sum(wrote)}
+        details = {
+            "files": sum(len(facts.get("files", ())) for facts in results),
+            "bytes written": sum(facts.get("file_bytes", 0) for facts in results),
+        }
         watch.batch(batch_done(number, results, seconds, details))
 
     return committed

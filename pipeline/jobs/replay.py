@@ -16,7 +16,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client.cluster import LATEST, Cluster, TopicPartition
-from pipeline.archiving.archive_files import ArchiveFile, list_files
+from pipeline.archiving.archive_files import ArchiveFile
+from pipeline.archiving.reading import contents
+from pipeline.archiving.stretches import cut
 from pipeline.delivering.destination import check_rename, renamed
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions
@@ -40,10 +42,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.outcome import Watch
+    from pipeline.tables.table import Catalog
 
 STATES = "_replays"
 """Below the archive, a state for each replay that is not told where to keep it."""
 NOTE = "written"
+ENDS = "ends"
+"""Where runs were to end: the stretches of a table, which has no files to tell, are cut there."""
 
 PIECE_BYTES = 512 << 20
 """Of a partition's files in one task, unless a single one is larger."""
@@ -90,6 +95,9 @@ class Replay:
     on_gap: str = "fail"
     """Or `skip`, where the archive lacks offsets between those that it has, which are counted, or
     the end of a transaction, which is left out."""
+    catalog: Catalog | None = None
+    """Of an archive that is an Iceberg table, where it is registered; by default as archive noted
+    it."""
     transactional_id: str | None = None
     """Write in transactions, whose ids begin with this: the destination then has each record once
     by their means, for readers of committed records."""
@@ -131,8 +139,8 @@ class Replay:
             state = State.open(self._state_path, self._identity(cluster))
             try:
                 if self.again:
-                    state.remove(NOTE)
-                    state.remove(RUN)
+                    for note in (NOTE, ENDS, RUN):
+                        state.remove(note)
                 transactions = (
                     None
                     if self.transactional_id is None
@@ -140,13 +148,13 @@ class Replay:
                 )
                 doubtful = state.read(NOTE) is not None
                 reached = self._begin(state, cluster, files)
+                files = _cut_where_it_stopped(state, files, reached)
                 pieces = self._pieces(files, reached)
                 tally.total(
                     sum(
-                        file.end - file.start
+                        sum(file.end - file.start for file in piece)
                         for some in pieces.values()
-                        for one in some
-                        for file in one
+                        for piece in some
                     )
                 )
                 aborted = {
@@ -217,7 +225,7 @@ class Replay:
 
     def _archived(self) -> dict[TopicPartition, list[ArchiveFile]]:
         """The files of each partition, in order. Raises NoSuchTopic, CorruptData."""
-        found = list_files(self.archive, topics=self.topics or None)
+        found = contents(self.archive, topics=self.topics or None, catalog=self.catalog)
         if not found:
             of = f" of {', '.join(self.topics)}" if self.topics else ""
             raise NoSuchTopic(f"there are no files of an archive{of} in {self.archive}")
@@ -397,3 +405,24 @@ def replay(
 
 def _note(state: State, reached: dict[TopicPartition, Reached]) -> None:
     state.write(NOTE, [[*partition, *where] for partition, where in sorted(reached.items())])
+
+
+def _cut_where_it_stopped(
+    state: State,
+    files: dict[TopicPartition, list[ArchiveFile]],
+    reached: dict[TopicPartition, Reached],
+) -> dict[TopicPartition, list[ArchiveFile]]:
+    """The stretches of a table cut where each partition goes on, and where runs that were killed
+    were to end: what they may have written since is recognised if it is made in the same way."""
+    ends = {
+        TopicPartition(topic, partition): some for topic, partition, some in state.read(ENDS) or ()
+    }
+    cuts = {}
+    for partition, some in files.items():
+        begin = reached[partition].offset
+        edges = [end for end in ends.get(partition, ()) if end > begin]
+        cuts[partition] = cut(some, [begin, *edges])
+        ends[partition] = sorted({*edges, some[-1].end})
+    if any(file.table is not None for some in files.values() for file in some):
+        state.write(ENDS, [[*partition, some] for partition, some in sorted(ends.items())])
+    return cuts

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.archiving import archive_files
-from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
+from pipeline.archiving.staged import StagedFile
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import Mirror
 from pipeline.reading.options import SourceOptions

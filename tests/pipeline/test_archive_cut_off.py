@@ -10,9 +10,9 @@ import pytest
 
 from pipeline import errors
 from pipeline.archiving.archive_files import OWNER, list_files, name_of
-from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
 from pipeline.archiving.publication import Publication
+from pipeline.archiving.staged import StagedFile
 from pipeline.filesystem import Location, locate, replace
 from pipeline.reading.plan import Range
 from tests.pipeline.archive_runs import Runs, Topic, archive_of, archived, files, inside, made

@@ -11,11 +11,12 @@ import pytest
 from client.cluster import Cluster, TopicPartition
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import list_files
-from pipeline.archiving.archive_job import StagedFile
 from pipeline.archiving.parquet_writer import Compression
+from pipeline.archiving.reading import rows_in_order
+from pipeline.archiving.staged import StagedFile
 from pipeline.columns.decode_batches import decode_batches
 from pipeline.delivering.delivery import Delivery
-from pipeline.delivering.replay_task import ReplayTask, _rows
+from pipeline.delivering.replay_task import ReplayTask
 from pipeline.errors import CorruptData, ForeignState, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.replay import Replay
@@ -266,9 +267,9 @@ def test_files_of_other_times_are_not_opened(
 
     def rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
         read.add(file.start)
-        return _rows(file, columns, at_once)
+        return rows_in_order(file, columns, at_once)
 
-    monkeypatch.setattr("pipeline.delivering.replay_task._rows", rows)
+    monkeypatch.setattr("pipeline.delivering.replay_task.rows_in_order", rows)
     # Files of 12 offsets, in each partition of 24 seconds.
     since, until = NOW_MS + 25_000, NOW_MS + 44_000
     run(Replay(folder, broker.bootstrap, rename="{topic}-again", since_ms=since, until_ms=until))

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pipeline.archiving import archive_files, tables
+from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import STAGING
 from pipeline.archiving.parquet_writer import SCHEMAS, ArchiveWriter, Compression
 from pipeline.archiving.publication import Publication
-from pipeline.archiving.tables import Catalog, open_table
 from pipeline.errors import ForeignState, NotInstalled, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.state import State
+from pipeline.tables import table as tables
+from pipeline.tables.opening import make_table
+from pipeline.tables.table import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,10 +111,10 @@ def test_a_delta_table_has_each_micro_batch_once_however_often_it_is_added(
 ) -> None:
     from deltalake import DeltaTable
 
-    table = open_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
+    table = make_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
     assert table is not None
     archive_some(Publication(locate(str(folder)), state, table), folder, 3)
-    again = open_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
+    again = make_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
     assert again is not None
     for batch_id in (0, 2, 2):
         name = archive_files.name_of("orders", 3, batch_id * ROWS, (batch_id + 1) * ROWS)
@@ -131,7 +133,7 @@ def test_a_delta_table_has_each_micro_batch_once_however_often_it_is_added(
 def test_a_delta_table_is_read_back_by_its_own_reader(folder: Path, state: State) -> None:
     from deltalake import DeltaTable, QueryBuilder
 
-    table = open_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
+    table = make_table("delta", locate(str(folder)), SCHEMAS["records"], state_id="s1")
     archive_some(Publication(locate(str(folder)), state, table), folder, 2)
     query = QueryBuilder().register("t", DeltaTable(str(folder)))
     found = pa.table(query.execute("select * from t order by offset").read_all())
@@ -150,7 +152,7 @@ def test_an_iceberg_table_has_each_micro_batch_once_and_is_read_back(
     folder: Path, state: State, tmp_path: Path
 ) -> None:
     def opened() -> Any:
-        return open_table(
+        return make_table(
             "iceberg",
             locate(str(folder)),
             SCHEMAS["records"],
@@ -179,9 +181,9 @@ def test_an_iceberg_table_has_each_micro_batch_once_and_is_read_back(
 def test_an_iceberg_name_that_is_a_table_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     schema = SCHEMAS["records"]
-    open_table("iceberg", locate(str(folder)), schema, state_id="a", catalog=catalog)
+    make_table("iceberg", locate(str(folder)), schema, state_id="a", catalog=catalog)
     with pytest.raises(ForeignState, match=r"shop\.orders is in file:.*, not in file:.*other"):
-        open_table(
+        make_table(
             "iceberg", locate(str(tmp_path / "other")), schema, state_id="b", catalog=catalog
         )
 
@@ -194,7 +196,7 @@ def test_a_crash_between_the_files_and_the_table_is_made_good_by_the_next_run(
     where = locate(str(folder))
 
     def opened() -> Any:
-        return open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+        return make_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
 
     class Crash(Exception):
         pass
@@ -202,6 +204,7 @@ def test_a_crash_between_the_files_and_the_table_is_made_good_by_the_next_run(
     class Crashing:
         def __init__(self, table: Any, after: bool) -> None:
             self.table, self.after = table, after
+            self.has, self.version = table.has, table.version
 
         def add(self, batch_id: int, files: Any) -> None:
             if self.after:
@@ -231,9 +234,9 @@ def test_a_tables_log_is_on_the_disk_before_the_state_says_that_it_is_done(
     catalog = catalog_of(tmp_path) if kind == "iceberg" else None
     where = locate(str(folder))
     log = folder / ("_delta_log" if catalog is None else "metadata")
-    table = open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+    table = make_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
     synced: list[str] = []
-    monkeypatch.setattr("pipeline.archiving.tables.sync", synced.append)
+    monkeypatch.setattr("pipeline.tables.durable.sync", synced.append)
     publication = Publication(where, state, table)
     before: set[Path] = set()
     for batch_id in range(2):
@@ -244,7 +247,7 @@ def test_a_tables_log_is_on_the_disk_before_the_state_says_that_it_is_done(
         before = there
         synced.clear()
     # One that was added by a run that was cut off then may not be there to stay.
-    again = open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+    again = make_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
     assert again is not None
     again.add(1, [])
     assert {str(path) for path in before} < set(synced)
@@ -257,17 +260,19 @@ def test_a_table_that_is_gone_is_not_made_anew_without_its_files(
     where = locate(str(folder))
     catalog = catalog_of(tmp_path) if kind == "iceberg" else None
 
-    def opened() -> Any:
-        return open_table(kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog)
+    def opened(expected: bool = True) -> Any:
+        return make_table(
+            kind, where, SCHEMAS["records"], state_id="s1", catalog=catalog, expected=expected
+        )
 
-    archive_some(Publication(where, state, opened()), folder, 1)
+    archive_some(Publication(where, state, opened(expected=False)), folder, 1)
     if catalog is None:
         shutil.rmtree(folder / "_delta_log")
     else:
         from pyiceberg.catalog import load_catalog
 
         load_catalog(catalog.name, **catalog.options).drop_table(catalog.identifier)
-    with pytest.raises(ForeignState, match=r"has files of the .* table.*, which is gone"):
+    with pytest.raises(ForeignState, match=r"is the archive of .* table.*, which is gone"):
         opened()
 
 
@@ -278,7 +283,7 @@ def test_a_delta_table_that_others_have_given_other_columns_takes_no_more(
     from deltalake.schema import PrimitiveType
 
     where = locate(str(folder))
-    table = open_table("delta", where, SCHEMAS["records"], state_id="s1")
+    table = make_table("delta", where, SCHEMAS["records"], state_id="s1")
     publication = Publication(where, state, table)
     archive_some(publication, folder, 1)
     # One more does no harm.
@@ -289,7 +294,7 @@ def test_a_delta_table_that_others_have_given_other_columns_takes_no_more(
     with pytest.raises(Refused, match="has no column 'key' any more"):
         publication.publish(2, stage(folder, 2, 2 * ROWS, 3 * ROWS))
     with pytest.raises(Refused, match="has no column 'key' any more"):
-        open_table("delta", where, SCHEMAS["records"], state_id="s1")
+        make_table("delta", where, SCHEMAS["records"], state_id="s1")
 
 
 def test_ranges_without_a_record_are_files_of_no_rows_in_both(
@@ -300,7 +305,7 @@ def test_ranges_without_a_record_are_files_of_no_rows_in_both(
         place.mkdir()
         catalog = catalog_of(tmp_path) if kind == "iceberg" else None
         where = locate(str(place))
-        table = open_table(kind, where, SCHEMAS["records"], state_id=kind, catalog=catalog)
+        table = make_table(kind, where, SCHEMAS["records"], state_id=kind, catalog=catalog)
         assert table is not None
         files = stage(place, 0, 0, ROWS) | stage(place, 0, ROWS, 2 * ROWS, rows=False)
         for name, staged in files.items():
@@ -315,8 +320,8 @@ def test_ranges_without_a_record_are_files_of_no_rows_in_both(
 def test_batches_fit_into_both(folder: Path, tmp_path: Path) -> None:
     schema = SCHEMAS["batches"]
     where = locate(str(folder))
-    open_table("delta", where, schema, state_id="s")
-    open_table("iceberg", where, schema, state_id="s", catalog=catalog_of(tmp_path))
+    make_table("delta", where, schema, state_id="s")
+    make_table("iceberg", where, schema, state_id="s", catalog=catalog_of(tmp_path))
 
 
 def test_what_a_table_needs_is_said_before_anything_is_done(
@@ -344,13 +349,13 @@ def test_a_folder_whose_name_the_packages_misread_is_refused(kind: str, tmp_path
     for name in ("100%25", "no#1", "what?"):
         where = locate(str(tmp_path)).under(name)
         with pytest.raises(WrongUse, match=r"misread #, %, \? in a path"):
-            open_table(kind, where, SCHEMAS["records"], state_id="s", catalog=catalog)
+            make_table(kind, where, SCHEMAS["records"], state_id="s", catalog=catalog)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_catalog_that_does_not_answer_is_one_line(folder: Path) -> None:
     catalog = Catalog("shop.orders", "tests", {"type": "sql", "uri": "sqlite:////nowhere/c.db"})
     with pytest.raises(Refused, match=r"cannot make the Iceberg table shop\.orders: "):
-        open_table(
+        make_table(
             "iceberg", locate(str(folder)), SCHEMAS["records"], state_id="s", catalog=catalog
         )

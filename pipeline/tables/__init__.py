@@ -1,0 +1,1 @@
+"""Delta and Iceberg tables: adding files to them, reading them through their logs, upkeep."""
