@@ -86,7 +86,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make the present ends of the partitions the end of the query."""
+        """Make the present ends of the partitions the end of the query, or an earlier one that it
+        was given (`pipeline.jobs.stretch`); what that does not name is not read."""
         options = self._options
         # What it means that one is not there, `initialOffset` or `latestOffset` says.
         named = options.assigned or [TopicPartition(topic, 0) for topic in options.topics]
@@ -94,6 +95,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = ending_offsets(
             self._source, partitions, committed_only=options.committed_only
         )
+        if options.ending.each:
+            ends = self._target
+            self._target = {
+                one: min(end, ends[one]) for one, end in options.ending.each.items() if one in ends
+            }
 
     def _up_to_target(self, start: Offsets, latest: Offsets) -> Offsets:
         if self._target is None:

@@ -361,7 +361,7 @@ class _Parser:
         return bound
 
     def _ending(self) -> Bound:
-        if self.streaming:
+        if self.streaming and self.values.get("shape") != "ranges":
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if name.lower() in self.values:
                     raise WrongUse(f"option {name}: a stream has no end; it is for bounded reads")
