@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
-from protocol.records.sole_records import SoleRecord
+from protocol.records.sole_records import Headers, SoleRecord
 
 def scan_messages(
     data: Data, magic: int, *, max_entry_bytes: int, oldest_ms: int, newest_ms: int
@@ -56,6 +56,16 @@ def enter_keys(
 ) -> int | None: ...
 def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
 def sole_records(data: bytes, position: int) -> tuple[int, int, list[SoleRecord]] | None: ...
+def sole_batch(
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers = ...,
+    producer_id: int = ...,
+    producer_epoch: int = ...,
+    is_marker: bool = ...,
+    /,
+) -> bytearray | None: ...
 def ordinary_commits(
     data: bytes, position: int
 ) -> tuple[int, int, int, list[CommitRow]] | None: ...
