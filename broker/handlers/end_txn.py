@@ -1,7 +1,7 @@
 """EndTxn: a transaction is committed or aborted.
 
-The answer comes when the decision is on the disk and the markers are written, so that a client
-that reads what it has committed finds it. From version 5 on the epoch grows with each end, and the
+The answer comes when the decision is on the disk, and nothing else is handled before the markers are
+written, so that a client that reads what it has committed finds it. From version 5 on the epoch grows with each end, and the
 answer says which one the next transaction has (KIP-890).
 """
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
-from protocol.records.sole_records import Headers, SoleRecord
+from protocol.records.sole_records import SoleRecord
 
 def scan_messages(
     data: Data, magic: int, *, max_entry_bytes: int, oldest_ms: int, newest_ms: int
@@ -60,7 +60,7 @@ def sole_batch(
     timestamp_ms: int,
     key: bytes | None,
     value: bytes | None,
-    headers: Headers = ...,
+    headers: tuple[tuple[bytes, bytes | None], ...] = ...,
     producer_id: int = ...,
     producer_epoch: int = ...,
     is_marker: bool = ...,

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from protocol.records.batch import Batch
+from protocol.records.builder import sole_batch
 from protocol.records.errors import InvalidRecord
-from protocol.records.sole_records import sole_batch
 
 KEY = Struct(">hh")
 VALUE = Struct(">hi")

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.records import sole_records
 from protocol.records.batch import Batch
-from protocol.records.builder import build_batch
+from protocol.records.builder import build_batch, interpreted_sole_batch
 from protocol.records.layout import CRC_POSITION, HEADER_SIZE, INT64, UINT32
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
@@ -112,7 +112,7 @@ def test_of_bytes_with_a_right_checksum_both_take_the_same() -> None:
 def test_a_batch_of_one_record_is_made_of_the_same_bytes_in_c(arguments: tuple[Any, ...]) -> None:
     made = required().sole_batch(*arguments)
 
-    assert made == sole_records.interpreted_sole_batch(*arguments)
+    assert made == interpreted_sole_batch(*arguments)
     assert Batch(memoryview(made)).is_intact()
 
 

@@ -21,8 +21,7 @@ from protocol.logdata.transactions import (
     encode_key,
     encode_value,
 )
-from protocol.records.builder import build_batch
-from protocol.records.sole_records import sole_batch
+from protocol.records.builder import build_batch, sole_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
