@@ -50,7 +50,8 @@ exit codes:
   3 no broker answers            10 a Python package is missing
   4 no such topic                11 the destination refuses
   5 state of something else      12 Spark failed; the line names its log
-  6 offsets are gone (--on-gap)  130 Ctrl-C, 143 SIGTERM: stopped in order
+  6 offsets are gone (--on-gap)  13 a table differs from its topics
+  130 Ctrl-C, 143 SIGTERM: stopped in order
 """
 
 

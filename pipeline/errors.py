@@ -46,6 +46,10 @@ class SparkFailed(PipelineFailure):
     """Spark itself failed, in a way that none of the others describes."""
 
 
+class Different(PipelineFailure):
+    """A copy that is not what it was compared with."""
+
+
 EXIT_CODES: dict[type[Failure], int] = {
     WrongUse: 2,
     Unreachable: 3,
@@ -58,6 +62,7 @@ EXIT_CODES: dict[type[Failure], int] = {
     NotInstalled: 10,
     Refused: 11,
     SparkFailed: 12,
+    Different: 13,
 }
 KINDS = {kind.__name__: kind for kind in EXIT_CODES}
 _RAISED = re.compile(rf"\b(?:client|pipeline)\.errors\.({'|'.join(KINDS)}): (.+)")

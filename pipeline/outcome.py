@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client.cluster import TopicPartition
+    from pipeline.errors import Failure
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ class Outcome:
         )
         line += "".join(f"; {count:,} {name}" for name, count in self.details.items() if count)
         return f"{line}; left out: {self.left_out}" if self.left_out else line
+
+    def failure(self) -> Failure | None:
+        """The failure that a run which came to its end is to exit with: what a job was asked to
+        judge is not as it should be. None for most jobs."""
+        return None
 
     def lines(self) -> list[str]:
         """The lines printed at the end. A job that makes a report has it here."""

@@ -92,8 +92,9 @@ class Parts:
     quotas: ClientQuotas
     readers: Worker
     remove_folders: Callable[[list[str], int], None]
-    retention_wait: Callable[[], RetentionWait]
     """Removes the folders of a deleted topic after so many ms."""
+    retention_wait: Callable[[], RetentionWait]
+    """Made when a topic first waits for groups."""
     settings: CurrentSettings
     topics: Topics
     transactions: TransactionCoordinator

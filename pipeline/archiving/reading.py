@@ -29,7 +29,7 @@ from pipeline.archiving.stretches import (
     stretch_rows,
     stretches,
 )
-from pipeline.errors import CorruptData, WrongUse
+from pipeline.errors import CorruptData, ForeignState, WrongUse
 from pipeline.filesystem import locate, reason
 from pipeline.tables.files import FilesVersion
 from pipeline.tables.opening import open_table
@@ -57,6 +57,11 @@ def contents(
         raise WrongUse(
             f"cannot list {where}: {reason(failure)}; name the folder of an archive"
         ) from None
+    if owner is not None and owner.get("mode") == "upsert":
+        raise ForeignState(
+            f"{where} is a table of newest values, which has not all records of its topics: name "
+            "the folder of an archive"
+        )
     kept = catalog if catalog is not None or owner is None else catalog_of(owner)
     if (
         owner is None

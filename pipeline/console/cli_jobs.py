@@ -22,11 +22,14 @@ ARCHIVE = """\
   triglot pipeline archive --path data --topic orders --to lake/orders --table delta
   triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --table iceberg \\
       --name shop.orders --catalog-option type=sql --catalog-option uri=sqlite:///catalog.db
+  triglot pipeline archive --from localhost:9092 --topic users --to lake/users --table delta \\
+      --mode upsert
 
 Writes topics to Parquet files: a row per record with the columns of Spark's Kafka connector, or
 with --shape batches a row per stored batch, still compressed. Each record is there exactly once,
 also after a crash: what has been done is kept in _state below the folder (or --state), and the same
-command goes on from there.
+command goes on from there. With --mode upsert the table has one row for each key: its newest
+record, merged by offset; a record without a value deletes the row.
 
 It never changes the topics, never deletes a file of the archive, and never mixes two archives in a
 folder.
@@ -39,6 +42,9 @@ AUDIT = """\
 Reads the headers of all batches and says what there is: formats, codecs, checksums that are wrong,
 holes in the offsets, timestamps that go backwards, sizes, and what stops these topics from moving
 to Apache Kafka 4. Without --topic and --topics it looks at all of them.
+
+With --against-table it compares a table of newest values with its topics instead, up to the
+offsets that the table tells, and exits with 13 if they differ.
 
 It never changes anything, and keeps no state.
 """
@@ -149,8 +155,14 @@ def _archive(given: Mapping[str, Any]) -> Any:
 
 
 def _audit(given: Mapping[str, Any]) -> Any:
+    if "against_table" in given:
+        from pipeline.jobs.table_audit import TableAudit
+
+        return TableAudit(**given)
     from pipeline.jobs.audit import Audit
 
+    if "committed_only" in given:
+        raise WrongUse("--committed is of the table that is compared: give its --against-table")
     return Audit(**given)
 
 
@@ -198,6 +210,18 @@ JOBS = {
                     "plain files (parquet, the default), or a table of them",
                     choices=("parquet", "delta", "iceberg"),
                 ),
+                Flag(
+                    "--mode",
+                    "mode",
+                    "append all records (default), or keep the newest of each key in a table",
+                    choices=("append", "upsert"),
+                ),
+                Flag(
+                    "--envelope",
+                    "envelope",
+                    "with --mode upsert: what values are in; events of Debezium as JSON",
+                    choices=("debezium",),
+                ),
                 *flags.CATALOG,
                 Flag(
                     "--partition-by",
@@ -223,8 +247,6 @@ JOBS = {
                 flags.STATE,
                 flags.EVERY,
                 flags.STARTING,
-                flags.SINCE,
-                flags.UNTIL,
                 flags.MAX_OFFSETS,
                 flags.ON_GAP,
                 flags.ON_CORRUPT,
@@ -247,20 +269,6 @@ JOBS = {
                 flags.RENAME,
                 flags.SINCE,
                 flags.UNTIL,
-                Flag(
-                    "--shift-time",
-                    "shift_ms",
-                    "write all times so much later",
-                    "+7d",
-                    flags.shift_ms,
-                ),
-                Flag(
-                    "--start-at",
-                    "start_at_ms",
-                    "or so that the earliest becomes this, or now",
-                    "TIME",
-                    flags.start_time_ms,
-                ),
                 Flag("--from-offset", "from_offset", "from this offset on", "N", flags.offset),
                 Flag("--to-offset", "to_offset", "up to, and without, this", "N", flags.offset),
                 flags.STATE,
@@ -299,8 +307,6 @@ JOBS = {
                 flags.RENAME,
                 flags.EVERY,
                 flags.STARTING,
-                flags.SINCE,
-                flags.UNTIL,
                 flags.MAX_OFFSETS,
                 flags.ON_GAP,
                 flags.ON_CORRUPT,
@@ -348,6 +354,13 @@ JOBS = {
                 flags.ON_GAP._replace(
                     help="offsets deleted while they are looked at; default skip"
                 ),
+                Flag(
+                    "--against-table",
+                    "against_table",
+                    "compare a table that archive --mode upsert keeps with its topics",
+                    "DIR",
+                ),
+                flags.COMMITTED._replace(help="the table was made with --committed"),
             ),
             _audit,
             SPARK_ONLY,

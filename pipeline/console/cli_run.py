@@ -78,7 +78,9 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
         if not arguments.json:
             for line in outcome.lines():
                 say(line, sys.stdout)
-        return report_of(outcome)
+        told = report_of(outcome)
+        failure = outcome.failure()
+        return told if failure is None else tell_failure(failure, as_json=arguments.json)
 
 
 def _run(

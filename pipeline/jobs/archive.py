@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving.archive_files import FORMAT, STATE, TABLE_FORMAT
 from pipeline.archiving.archive_job import ArchiveJob, ArchiveTask
 from pipeline.archiving.folder import open_folder
 from pipeline.archiving.layout import Layout
-from pipeline.archiving.owner import catalog_of, noted_catalog, owner_of
+from pipeline.archiving.owner import catalog_of, claim, noted_catalog, owner_of
 from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
-from pipeline.jobs.group_progress import GroupProgress, check_group
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
-from pipeline.jobs.stretch import Times, stretch_of
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
+from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.session import cores
 from pipeline.spark.micro_batches import planned
 from pipeline.state import State
 from pipeline.tables.table import check_kind
+from pipeline.upserting.current_table import CurrentTable
+from pipeline.upserting.debezium import DEBEZIUM
+from pipeline.upserting.upsert_job import UpsertJob, UpsertTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +47,8 @@ FILE_OFFSETS = 1_000_000
 """Of records of a hundred bytes, a file of 20 to 100 MB, written in about a second."""
 FILES_PER_CORE = 2
 """In a micro-batch, unless it is told how much it may read: a few seconds of work."""
+
+APPEND, UPSERT = MODES = ("append", "upsert")
 
 ID = "archive"
 
@@ -75,18 +79,16 @@ class Archive:
     """Columns that rows are sorted by in each row group, in place of the offset."""
     file_bytes: int | None = None
     """End a file that has so many; what a micro-batch has less of is not made up for."""
+    mode: str = APPEND
+    """Or `upsert`: the table, of Delta, has the newest record of each key, and no tombstones."""
+    envelope: str | None = None
+    """Of values, with mode upsert: `debezium`, whose events tell of rows."""
     state: str | None = None
     """What has been done; by default in `_state` in the folder."""
     every_s: float | None = None
     """Go on for ever, and look so often for more; None: end when all is done that is there now."""
     starting: str = "earliest"
     """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
-    since_ms: int | None = None
-    """Begin at the first record at or after this time (`pipeline.jobs.stretch`)."""
-    until_ms: int | None = None
-    """End before the first record at or after this time."""
-    ending: str | None = None
-    """Where to end, in JSON as in the option endingOffsets; None: at the present ends."""
     max_offsets: int | None = None
     """In a micro-batch; None: FILES_PER_CORE times `file_offsets` for each core."""
     file_offsets: int = FILE_OFFSETS
@@ -97,8 +99,7 @@ class Archive:
     committed_only: bool = False
     """Leave out aborted transactions, and wait for the end of those that are open."""
     group: str | None = None
-    """A consumer group that gets the offsets that are durable here, right after each micro-batch:
-    for tools that show lag, and for retention that waits (`retention.wait.groups`)."""
+    """A consumer group that the progress is committed to, for tools that show lag."""
     command_config: str | None = None
     """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
     codec: str = "zstd"
@@ -116,12 +117,12 @@ class Archive:
             "subscribe": ",".join(self.topics) if self.topics else None,
             "subscribePattern": self.pattern,
             "startingOffsets": self.starting,
-            "endingOffsets": self.ending,
             "maxOffsetsPerTrigger": self.max_offsets,
-            "maxRecordsPerPartition": self.file_offsets,
+            "maxRecordsPerPartition": self.file_offsets if self.mode == APPEND else None,
             "onGap": self.on_gap,
             "onCorrupt": self.on_corrupt,
             "kafka.isolation.level": "read_committed" if self.committed_only else None,
+            "commitGroup": self.group,
         }
         return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -147,66 +148,49 @@ class Archive:
 
         tally = Tally("archive", watch)
         self._check_arguments()
+        options = self.options
+        if self.max_offsets is None:
+            most = FILES_PER_CORE * self.file_offsets * cores(spark)
+            options["maxOffsetsPerTrigger"] = str(most)
         with (
             contextlib.closing(self.parsed().source()) as source,
             contextlib.closing(State.open(self._state_path, self.identity(source))) as state,
         ):
-            told = self._in_stretch(state, source)
-            job = told.job(state, source.cluster_id())
+            job = self.job(state, source.cluster_id())
             bounded = self.every_s is None
-            tally.total(backlog(source, told.parsed(), state) if bounded else None)
+            tally.total(backlog(source, self.parsed(), state) if bounded else None)
             source.close()
-            options = told.options
-            if self.max_offsets is None:
-                most = FILES_PER_CORE * self.file_offsets * cores(spark)
-                options["maxOffsetsPerTrigger"] = str(most)
-            with GroupProgress(told.parsed(), self.group, state) as progress:
-                run_stream(
-                    spark,
-                    job,
-                    source=options,
-                    state=state,
-                    every_s=self.every_s,
-                    committed=progress.telling(_telling(tally)),
-                )
-                progress.catch_up()
+            run_stream(
+                spark,
+                job,
+                source=options,
+                state=state,
+                every_s=self.every_s,
+                committed=_telling(tally),
+            )
         return tally.outcome()
 
-    @property
-    def _times(self) -> Times:
-        return Times(self.since_ms, self.until_ms)
-
-    def _in_stretch(self, state: State, source: Source) -> Archive:
-        """The same with its times as offsets."""
-        found = stretch_of(
-            self._times, state, source, self.parsed(), whole_batches=self.shape == "batches"
-        )
-        starting = self.starting if found.starting is None else found.starting
-        return replace(self, starting=starting, ending=found.ending)
-
-    def job(self, state: State, cluster: str | None) -> ArchiveJob:
+    def job(self, state: State, cluster: str | None) -> ArchiveJob | UpsertJob:
         """Take possession of the folder, and finish what the last run began to publish."""
-        folder = locate(self.to)
         self._check_owner(state)
         noted = state.read(ID)
         if noted is None:
             noted = {"id": uuid.uuid4().hex}
             state.write(ID, noted)
+        owner = self._owner(noted["id"])
+        if self.mode == UPSERT:
+            return self._upsert_job(locate(self.to), owner, state)
+        return self._append_job(locate(self.to), owner, state, cluster)
+
+    def _append_job(
+        self, folder: Location, owner: dict[str, Any], state: State, cluster: str | None
+    ) -> ArchiveJob:
         publication = open_folder(
-            folder,
-            state,
-            self._owner(noted["id"]),
-            self.layout,
-            cluster=cluster,
-            catalog=self.catalog,
+            folder, state, owner, self.layout, cluster=cluster, catalog=self.catalog
         )
         publication.finish()
         last = publication.last
-        if last >= 0 and not planned(state, last):
-            raise ForeignState(
-                f"the state in {self._state_path} does not know micro-batch {last}, which is "
-                f"in {self.to}: it has been removed or replaced; archive to another folder"
-            )
+        self._expect_planned(state, last)
         task = ArchiveTask(
             source=self.parsed(),
             folder=folder,
@@ -217,6 +201,28 @@ class Archive:
             begins=first_offsets(state, self.parsed()),
         )
         return ArchiveJob(task, publication)
+
+    def _upsert_job(self, folder: Location, owner: dict[str, Any], state: State) -> UpsertJob:
+        expected = owner_of(folder) is not None
+        claim(folder, owner)
+        table = CurrentTable.make(folder, RECORDS_AND_HEADERS, owner["state"], expected=expected)
+        last = table.last
+        self._expect_planned(state, last)
+        task = UpsertTask(
+            source=self.parsed(),
+            folder=folder,
+            compression=Compression(self.codec, self.level),
+            envelope=self.envelope,
+            merged=last,
+        )
+        return UpsertJob(task, table)
+
+    def _expect_planned(self, state: State, last: int) -> None:
+        if last >= 0 and not planned(state, last):
+            raise ForeignState(
+                f"the state in {self._state_path} does not know micro-batch {last}, which is "
+                f"in {self.to}: it has been removed or replaced; archive to another folder"
+            )
 
     @property
     def _state_path(self) -> str:
@@ -235,9 +241,18 @@ class Archive:
     def _check_arguments(self) -> None:
         if self.shape not in SCHEMAS:
             raise WrongUse(f"no such shape: {self.shape!r}; an archive has records or batches")
+        if self.mode not in MODES:
+            raise WrongUse(f"no such mode: {self.mode!r}; known are {', '.join(MODES)}")
+        if self.mode == UPSERT and self.layout != Layout("records", "delta"):
+            raise WrongUse(
+                "mode upsert merges records into a Delta table: give --table delta, and leave out "
+                "--shape, --partition-by, --sort-by and --file-bytes"
+            )
+        if self.envelope not in (None, DEBEZIUM):
+            raise WrongUse(f"no such envelope: {self.envelope!r}; {DEBEZIUM} is known")
+        if self.envelope is not None and self.mode != UPSERT:
+            raise WrongUse(f"envelope {self.envelope} tells of rows: give --mode upsert with it")
         check_interval(self.every_s)
-        self._times.check(starting=self.starting, every_s=self.every_s)
-        check_group(self.group, self.path)
         if self.path is not None and self.every_s is not None:
             raise WrongUse("a stopped data directory does not grow: archive it once")
         self.parsed()
@@ -255,8 +270,14 @@ class Archive:
             "topics": topics,
             "shape": self.shape,
             "table": self.table,
-            **self._times.identity(),
+            **self._kept_mode,
         }
+
+    @property
+    def _kept_mode(self) -> dict[str, str]:
+        """The mode and the envelope, where they are not those that all archives had once."""
+        mode = {} if self.mode == APPEND else {"mode": self.mode}
+        return mode if self.envelope is None else {**mode, "envelope": self.envelope}
 
     def _owner(self, state_id: str) -> dict[str, Any]:
         owner = {
@@ -269,7 +290,7 @@ class Archive:
             owner["catalog"] = noted_catalog(self.catalog)
         if self.partition_by is not None:
             owner["partition_by"] = self.partition_by
-        return owner
+        return {**owner, **self._kept_mode}
 
     def _check_owner(self, state: State) -> None:
         """Whether folder and state belong together, or are both new."""
@@ -349,6 +370,8 @@ def _telling(watch: Watch) -> Committed:
             "files": sum(len(facts.get("files", ())) for facts in results),
             "bytes written": sum(facts.get("file_bytes", 0) for facts in results),
         }
+        if any("newest" in facts for facts in results):
+            details = {"keys merged": sum(facts.get("newest", 0) for facts in results)}
         watch.batch(batch_done(number, results, seconds, details))
 
     return committed

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from pipeline.archiving.archive_job import ArchiveJob
 from pipeline.jobs.archive import Archive
 from pipeline.reading.plan import Range
 from pipeline.schemas import RECORDS_AND_HEADERS
@@ -25,6 +24,8 @@ from tests.support.caller import NOW_MS, Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pipeline.spark.range_query import RangeJob
 
 #: Of topics; each test has its own.
 names = (f"archived-{number}" for number in itertools.count())
@@ -88,7 +89,7 @@ class Runs:
         self.archive = archive
         self.folder = Path(archive.to)
 
-    def start(self) -> ArchiveJob:
+    def start(self) -> Any:
         self.archive.check()
         with contextlib.closing(self.archive.parsed().source()) as source:
             identity = self.archive.identity(source)
@@ -98,7 +99,7 @@ class Runs:
         finally:
             self.state.close()
 
-    def work(self, job: ArchiveJob, batch_id: int, ranges: Iterable[Range]) -> list[dict[str, Any]]:
+    def work(self, job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[dict[str, Any]]:
         log = self.folder / "_state" / "checkpoint" / "offsets" / str(batch_id)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("v1")
