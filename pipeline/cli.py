@@ -197,7 +197,8 @@ def _add_job(commands: argparse._SubParsersAction[Teaching], name: str, job: Job
     told.add_argument(
         "--report", metavar="FILE", help="plots and numbers of the run: FILE.html, .svg or .png"
     )
-    _add_spark(parser)
+    if job.on_spark:
+        _add_spark(parser)
     return parser
 
 

@@ -48,7 +48,7 @@ class Publication:
     ) -> None:
         self._folder = folder
         self._state = state
-        self._table = table
+        self.table = table
         self.coverage = coverage
         """Of a table: what it has. None while it is not known."""
         self._ends: dict[str, int] | None = None
@@ -106,10 +106,10 @@ class Publication:
     def _publish(self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered]) -> None:
         staging = self._folder.under(STAGING, str(batch_id))
         # What a table has taken others may have rewritten since, and removed.
-        if self._table is None or not self._table.has(batch_id):
+        if self.table is None or not self.table.has(batch_id):
             self._move_all(staging, files)
-        if self._table is not None:
-            self._table.add(batch_id, [self._folder.under(name) for name in files])
+        if self.table is not None:
+            self.table.add(batch_id, [self._folder.under(name) for name in files])
         if self.coverage is not None:
             self.coverage.add(batch_id, covered)
         if self._ends is not None:

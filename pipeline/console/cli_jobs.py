@@ -81,6 +81,18 @@ It never changes the archive, and never deletes anything from a topic: it writes
 there.
 """
 
+MAINTAIN = """\
+  triglot pipeline maintain --from lake/orders --dry-run
+  triglot pipeline maintain --from lake/orders --file-bytes 268435456 --keep 24h
+
+Puts the small files of a Delta or Iceberg table together that archive has written, expires
+snapshots, and deletes files that are no longer part of it and older than --keep (7 days). It runs
+here, without Spark. An archive that is running has to be stopped for it; what Spark's own OPTIMIZE
+or rewrite_data_files do may be done at any time.
+
+It never changes a record, and what was archived is neither lost nor archived again.
+"""
+
 STREAM = """\
   triglot pipeline stream --from localhost:9092 --topic orders --to counts --to-topic counts
   triglot pipeline stream --from localhost:9092 --topic orders --to counts --to-topic counts \\
@@ -105,6 +117,8 @@ class Job(NamedTuple):
     """The job's dataclass with these parameters. Imports what the job needs."""
     stopped: str = GOES_ON
     """What the user is to know after Ctrl-C."""
+    on_spark: bool = True
+    """Whether it needs Spark at all."""
     all_topics: bool = False
     """Whether it is about all topics where none is named."""
 
@@ -164,6 +178,12 @@ def _audit(given: Mapping[str, Any]) -> Any:
     if "committed_only" in given:
         raise WrongUse("--committed is of the table that is compared: give its --against-table")
     return Audit(**given)
+
+
+def _maintain(given: Mapping[str, Any]) -> Any:
+    from pipeline.jobs.maintain import Maintain
+
+    return Maintain(**_with_catalog(given))
 
 
 def _mirror(given: Mapping[str, Any]) -> Any:
@@ -340,6 +360,33 @@ JOBS = {
                 flags.MAX_OFFSETS,
             ),
             _stream,
+        ),
+        Job(
+            "maintain",
+            "an archive that is a table: small files put together, old ones deleted",
+            MAINTAIN,
+            (
+                Flag("--from", "archive", "the archive's folder or URI", "DIR", required=True),
+                *flags.CATALOG,
+                flags.STATE._replace(help="the archive's, where it is not in its folder"),
+                Flag(
+                    "--file-bytes",
+                    "file_bytes",
+                    "put smaller files together up to that; default 134217728",
+                    "N",
+                    flags.count,
+                ),
+                Flag(
+                    "--keep",
+                    "keep_s",
+                    "how long what is no longer in the table can be read; default 168h",
+                    "24h",
+                    flags.interval,
+                ),
+                Flag("--dry-run", "dry_run", "tell what would be done", switch=True),
+            ),
+            _maintain,
+            on_spark=False,
         ),
         Job(
             "audit",

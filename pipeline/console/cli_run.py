@@ -51,12 +51,13 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
     from pipeline.console import preflight, report
     from pipeline.console.progress import Progress
 
-    where = spark_of(arguments)
+    where = spark_of(arguments) if job.on_spark else None
     given = job.parameters(arguments)
     job.refuse(given)
     with _quiet(), _signals_raise() as catch_signals:
         try:
-            preflight.check(where)
+            if where is not None:
+                preflight.check(where)
             draw = None if arguments.report is None else report.writer(arguments.report)
             made = job.make(given)
             made.check()
@@ -84,16 +85,21 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
 
 
 def _run(
-    made: Any, progress: Progress, where: Where, name: str, catch_signals: Callable[[], None]
+    made: Any, progress: Progress, where: Where | None, name: str, catch_signals: Callable[[], None]
 ) -> Outcome:
     from pipeline.session import session, tasks
+
+    outcome: Outcome
+    if where is None:
+        outcome = made.run(None, progress)
+        return outcome
 
     with session(
         master=where.master, remote=where.remote, conf=where.conf, name=f"triglot {name}"
     ) as spark:
         catch_signals()  # Spark has set a handler of its own
         progress.started(partial(tasks, spark) if sys.stderr.isatty() else None)
-        outcome: Outcome = made.run(spark, progress)
+        outcome = made.run(spark, progress)
         return outcome
 
 

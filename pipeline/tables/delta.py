@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from datetime import datetime
+import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from pipeline.errors import CorruptData, ForeignState, Refused
 from pipeline.tables.durable import keep
 from pipeline.tables.partitions import values_of
 from pipeline.tables.table import BATCH, STATE, DataFile, Stretch
+from pipeline.tables.upkeep import Done
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.filesystem import Location
     from pipeline.tables.table import Partitioning
+    from pipeline.tables.upkeep import Upkeep
 
 
 class Delta:
@@ -107,6 +110,32 @@ class Delta:
             self._table.update_incremental()
             return DeltaVersion(self._folder.uri, self._table.version())
 
+    def maintain(self, upkeep: Upkeep) -> Iterator[Done]:
+        """As Table has it, by deltalake's own optimize and vacuum. Raises Refused."""
+        table = self._table
+        with self._refusing("cannot be maintained"):
+            table.update_incremental()
+            if upkeep.dry_run:
+                sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+                together = sum(size < upkeep.file_bytes for size in sizes)
+            else:
+                told = table.optimize.compact(target_size=upkeep.file_bytes)
+                together = told["numFilesRemoved"]
+            yield Done("files put together", together)
+            kept = (datetime.now(UTC) - upkeep.older_than).total_seconds()
+            hours = math.ceil(kept / 3600) if kept >= 60 else 0
+            deleted = table.vacuum(
+                retention_hours=hours,
+                dry_run=upkeep.dry_run,
+                enforce_retention_duration=False,
+                full=True,
+            )
+            if not upkeep.dry_run:
+                table.create_checkpoint()
+                table.cleanup_metadata()
+                self._kept = keep(self._folder.under("_delta_log"), frozenset())
+            yield Done("files deleted", len(deleted))
+
     @contextlib.contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
         from deltalake.exceptions import DeltaError
@@ -130,7 +159,7 @@ class Delta:
             values = values_of(name)
             actions.append(
                 AddAction(
-                    path=quote(name),
+                    path=quote(name, safe="/="),
                     size=info.size,
                     partition_values={column: values.get(column) for column in names},
                     modification_time=int((info.mtime_ns or 0) // 1_000_000),

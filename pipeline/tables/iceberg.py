@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import CorruptData, Failure, ForeignState, Refused
 from pipeline.tables.durable import keep
+from pipeline.tables.iceberg_upkeep import maintain
 from pipeline.tables.table import BATCH, STATE, DataFile, Stretch
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pipeline.filesystem import Location
     from pipeline.tables.table import Catalog, Partitioning
+    from pipeline.tables.upkeep import Done, Upkeep
 
 TRIES = 5
 """Of a commit, where somebody else's came first."""
@@ -36,6 +38,7 @@ class Iceberg:
         self, table: IcebergTable, folder: Location, state_id: str, identifier: str
     ) -> None:
         self._table = table
+        self._folder = folder
         self._metadata = folder.under("metadata")
         self._state_id = state_id
         self._identifier = identifier
@@ -125,6 +128,19 @@ class Iceberg:
             None if snapshot is None else snapshot.snapshot_id,
             dict(self._table.io.properties),
         )
+
+    def maintain(self, upkeep: Upkeep) -> Iterator[Done]:
+        """As Table has it. Raises Refused."""
+        with _refusing(f"the Iceberg table {self._identifier} cannot be maintained"):
+            self._table.refresh()
+            noted = self._property in self._table.properties
+            if upkeep.batch >= 0 and not noted and not upkeep.dry_run:
+                # Only a snapshot tells, which is about to expire.
+                with self._table.transaction() as change:
+                    change.set_properties({self._property: str(upkeep.batch)})
+            with _without_warnings("pyiceberg.io.pyarrow"):
+                yield from maintain(self._table, self._folder, upkeep)
+            self._kept = keep(self._metadata, frozenset())
 
     def _commit(self, batch_id: int, files: Sequence[Location]) -> None:
         noted = {STATE: self._state_id, BATCH: str(batch_id)}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.filesystem import Location
+    from pipeline.tables.upkeep import Done, Upkeep
 
 KINDS = ("parquet", "delta", "iceberg")
 PACKAGES = {"delta": ("deltalake", "deltalake"), "iceberg": ("pyiceberg", "pyiceberg[pyarrow]")}
@@ -118,6 +119,10 @@ class Table(Protocol):
 
     def version(self) -> TableVersion:
         """The table as it is now. Raises Refused."""
+
+    def maintain(self, upkeep: Upkeep) -> Iterator[Done]:
+        """Put small files together, and delete what is older than is to be kept: step by step, as
+        it is iterated over. No row is changed. Raises Refused."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import errors
+from pipeline import cli, errors
 from pipeline.archiving.archive_files import name_of
 from pipeline.archiving.coverage import Coverage, Covered
 from pipeline.archiving.reading import contents, rows_in_order
 from pipeline.filesystem import locate
+from pipeline.jobs.maintain import maintain
 from pipeline.jobs.replay import Replay
 from pipeline.reading.plan import Range
 from pipeline.schemas import RECORDS_AND_HEADERS
+from pipeline.state import State
 from pipeline.tables.table import Catalog
 from tests.pipeline.archive_runs import Runs, Topic, archive_of, made, replaced
 from tests.pipeline.mirroring import digest, stored
@@ -102,7 +105,13 @@ def expire(tmp_path: Path) -> None:
             file.unlink()
 
 
-MAINTENANCE = {"compacted": compact, "in another order": order_by_time}
+def maintain_all(kind: str, tmp_path: Path) -> None:
+    outcome = maintain(str(tmp_path / "lake"), keep_s=0)
+    assert outcome.details["files put together"] > 1
+    assert len(list((tmp_path / "lake" / "data").rglob("*.parquet"))) <= 1
+
+
+MAINTENANCE = {"by maintain": maintain_all, "compacted": compact, "in another order": order_by_time}
 
 
 def read_back(folder: Path, catalog: Catalog | None = None) -> list[tuple[Any, ...]]:
@@ -147,9 +156,51 @@ def test_a_table_that_was_rewritten_takes_more_and_is_read_back_row_by_row(
     runs.micro_batch(2, Range(topic.name, 1, ends[1], more))
     MAINTENANCE[how](kind, tmp_path)
     assert read_back(tmp_path / "lake") == topic.rows()
-    assert opened(kind, tmp_path).count() if kind == "delta" else True
     covered = [(file.partition, file.start, file.end) for file in contents(str(tmp_path / "lake"))]
     assert covered == [(0, 0, ends[0]), (1, 0, more)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maintain_tells_what_it_would_do_and_does_it_while_nobody_adds(
+    kind: str,
+    broker: BrokerProcess,
+    topic: Topic,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = runs_of(kind, broker, tmp_path, topic, partition_by="partition")
+    ends = [topic.write(5, partition=0), topic.write(3, partition=1)]
+    runs.micro_batch(0, Range(topic.name, 0, 0, 33), Range(topic.name, 1, 0, ends[1]))
+    runs.micro_batch(1, Range(topic.name, 0, 33, ends[0]))
+    lake = str(tmp_path / "lake")
+    before = sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file())
+    assert cli.main(["maintain", "--from", lake, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["event"], told["dry_run"]) == ("done", True)
+    assert told["details"]["files put together"] >= 2
+    assert sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file()) == before
+    with contextlib.closing(State.open(f"{lake}/_state", runs.state.read("job") or {})):
+        assert cli.main(["maintain", "--from", lake]) == 5
+        assert "another run uses the state" in capsys.readouterr().err
+    assert cli.main(["maintain", "--from", lake, "--quiet"]) == 0
+    assert "maintain: 2 files put together" in capsys.readouterr().out
+    assert read_back(tmp_path / "lake") == topic.rows()
+    # What is younger than a week can still be read by those who began before.
+    assert not [path for path in before if path.suffix == ".parquet" and not path.exists()]
+    runs.micro_batch(1, Range(topic.name, 0, 33, ends[0]))
+    assert cli.main(["maintain", "--from", lake, "--state", str(tmp_path / "other")]) == 5
+    assert "is not the state of" in capsys.readouterr().err
+
+
+def test_a_plain_archive_is_not_maintained(
+    broker: BrokerProcess, topic: Topic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs(archive_of(broker, tmp_path / "plain", topic))
+    runs.micro_batch(0, Range(topic.name, 0, 0, topic.write(1)))
+    assert cli.main(["maintain", "--from", str(tmp_path / "plain")]) == 2
+    assert "only a table's are put together" in capsys.readouterr().err
+    assert cli.main(["maintain", "--from", str(tmp_path / "nowhere")]) == 5
+    assert "is no archive: it has no _archive.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

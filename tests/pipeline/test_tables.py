@@ -204,7 +204,7 @@ def test_a_crash_between_the_files_and_the_table_is_made_good_by_the_next_run(
     class Crashing:
         def __init__(self, table: Any, after: bool) -> None:
             self.table, self.after = table, after
-            self.has, self.version = table.has, table.version
+            self.has, self.version, self.maintain = table.has, table.version, table.maintain
 
         def add(self, batch_id: int, files: Any) -> None:
             if self.after:
