@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import logs
+from broker.slicing import Slicer
 from protocol.eras import code_for
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    import asyncio
+    from collections.abc import Callable, Container, Generator, Iterator, Sequence
 
     from broker.partitions.topic import Partition
     from protocol.connection import Request
@@ -106,6 +108,53 @@ class Later(Waiting):
 
     def cancel(self) -> None:
         self._given_up = True
+
+
+SLICE_S, PAUSE_S = 0.002, 0.001
+
+
+class Sliced(Waiting):
+    """A request whose answer takes long to be worked out: on the loop, and in slices, between which
+    others are served."""
+
+    __slots__ = ("_address", "_answer", "_slicer", "_steps", "_stopped")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        steps: Generator[None, None, Any],
+        stopped: Any,
+        *,
+        address: str,
+    ) -> None:
+        """`steps` returns the answer, and raises what `error_answer` takes; `stopped` is the answer
+        of a broker that stops meanwhile; `address` is the client's."""
+        self._slicer = Slicer(loop, "requests", slice_s=SLICE_S, pause_s=PAUSE_S)
+        self._steps = steps
+        self._stopped = stopped
+        self._address = address
+        self._answer: Any = None
+
+    def start(self, connection: Requester, request: Request) -> None:
+        super().start(connection, request)
+        self._slicer.run(self._work(), self._done, self._failed)
+
+    def finish(self) -> None:
+        self._slicer.stop()
+        self.connection.finish_waiting(self.request, self._stopped)
+
+    def cancel(self) -> None:
+        self._slicer.stop()
+
+    def _work(self) -> Iterator[None]:
+        self._answer = yield from self._steps
+
+    def _done(self) -> None:
+        self.connection.finish_waiting(self.request, self._answer)
+
+    def _failed(self, error: Exception) -> None:
+        answer = error_answer(self.request, error, address=self._address)
+        self.connection.finish_waiting(self.request, answer)
 
 
 def error_answer(request: Request, error: Exception, *, address: str) -> Any:

@@ -35,25 +35,36 @@ class InvalidExpression(ValueError):
         """As much of it as is fit to be shown."""
 
 
-MAX_WORK = 100_000_000
-"""Instructions of an expression times the characters of texts that peers have chosen, too: the
-worst of both takes some 30 ns for each. A prefix has ten instructions, an id thirty characters."""
+MAX_WORK_AT_ONCE, MAX_WORK = 1_000_000, 1_000_000_000
+"""Instructions of an expression times the characters of texts that peers have chosen, too, for one
+text and for all: the worst of both takes some 30 ns for each. A prefix has ten instructions, an id
+thirty characters."""
 
 
-def matching(
-    expression: str, texts: Iterable[str], *, max_work: int | None = None
-) -> frozenset[str]:
-    """The texts that an expression matches from end to end. Raises InvalidExpression, also where
-    it would be more work than that."""
-    automaton, instructions = _compiled(expression)
-    if max_work is not None:
-        texts = list(texts)
-        if instructions * sum(map(len, texts)) > max_work:
-            raise InvalidExpression(
-                expression, f"{instructions} instructions are too many for so much text"
-            )
-    match = automaton.Match
+def matching(expression: str, texts: Iterable[str]) -> frozenset[str]:
+    """The texts that an expression matches from end to end. Raises InvalidExpression."""
+    match = _compiled(expression)[0].Match
     return frozenset(text for text in texts if match(text))
+
+
+class BoundedMatch:
+    """Whether an expression matches texts from end to end, which peers have chosen as well."""
+
+    def __init__(self, expression: str) -> None:
+        """Raises InvalidExpression."""
+        self._expression = expression
+        self._automaton, self._instructions = _compiled(expression)
+        self._work = 0
+
+    def __call__(self, text: str) -> bool:
+        """Raises InvalidExpression where this text, or all so far, are too much work."""
+        work = self._instructions * len(text)
+        self._work += work
+        if work > MAX_WORK_AT_ONCE or self._work > MAX_WORK:
+            raise InvalidExpression(
+                self._expression, f"{self._instructions} instructions are too many for so much text"
+            )
+        return bool(self._automaton.Match(text))
 
 
 @lru_cache(maxsize=256)

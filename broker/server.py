@@ -290,7 +290,7 @@ class Broker:
             participants=self.markers,
             producer_ids=self.producer_ids,
             transaction_version=lambda: features.transaction_version(
-                self.controller.feature_levels
+                self.controller.image.features
             ),
             wall_ms=self.now_ms,
         )

@@ -17,6 +17,7 @@ from client.producing import EntryBytes, ProduceUnknown, Producing
 from client.routing import RETRY_S, Again, Router, TopicPartition
 from client.transactions import TIMEOUT_MS, TransactionalProducer
 from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -148,6 +149,26 @@ class Cluster:
             if without:
                 found |= self.offsets(without, instead, committed_only=committed_only)
         return found
+
+    def no_later(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Offsets below which no record has this time (ms) or a later one. Partitions are left out
+        whose leader does not know the times of records: before Kafka 0.10.1, and in format 0."""
+        wanted = sorted(partitions)
+
+        def attempt() -> dict[TopicPartition, int]:
+            found: dict[TopicPartition, int] = {}
+            for connection, places in self._by_leader(wanted).items():
+                if not connection.offers(ListOffsetsRequest, fetching.OF_SEGMENTS + 1):
+                    continue
+                told = fetching.list_offsets(connection, places, timestamp_ms, newest=None)
+                found |= {place: offset for place, (code, offset) in told.items() if not code}
+            return found
+
+        found = self._router.patiently(attempt)
+        none = [place for place, offset in found.items() if offset == LATEST]
+        return found | self.offsets(none, LATEST)
 
     def appended(self, partition: TopicPartition) -> int:
         """The end of the leader's log, which LATEST tells only as far as it is replicated."""

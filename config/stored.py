@@ -69,8 +69,10 @@ def readable_topic_part(
     except ConfigError as error:
         for problem in error.problems:
             name, safe = WHERE_CONTRADICTED[problem.key]
+            reason = f"{problem.reason}; {name} {_taken(safe)}"
+            # It may be another than the one that the contradiction was told of.
+            problems.append(problem._replace(key=name, value=readable.get(name), reason=reason))
             readable[name] = safe
-            problems.append(problem._replace(reason=f"{problem.reason}; {name} {_taken(safe)}"))
     return readable, problems
 
 

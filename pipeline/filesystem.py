@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,13 @@ from pipeline.errors import Refused, WrongUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+ANNOUNCED = ".announced"
+"""Ends the name of a file that says who is about to create another one."""
+
+HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs"}
+"""Where Hadoop's name of a store is not Arrow's. Its own `s3` is of another age, and gone."""
 
 
 class Location(NamedTuple):
@@ -35,7 +43,7 @@ class Location(NamedTuple):
         """The name that Spark knows it by; without a scheme it would take its default's."""
         if self.is_local:
             return Path(self.path).as_uri()
-        kind = self.filesystem.type_name
+        kind = HADOOP_SCHEMES.get(self.filesystem.type_name, self.filesystem.type_name)
         return self.path if "://" in self.path else f"{kind}://{self.path}"
 
     def under(self, *names: str) -> Location:
@@ -76,6 +84,41 @@ def write_whole(location: Location, data: bytes) -> None:
     with part.filesystem.open_output_stream(part.path) as stream:
         stream.write(data)
     replace(part, location)
+
+
+def create_whole(location: Location, data: bytes) -> bool:
+    """Put a new file there, whole or not at all: False if there is one, or may be in a moment.
+
+    Of two that do this at once at most one is told True. On an object store, which need have
+    nothing that is done once, each announces itself before it looks for others: if both do before
+    either looks, neither goes on. Raises OSError.
+    """
+    folder, _, name = location.path.rpartition("/")
+    mine = Location(location.filesystem, f"{folder}/.{name}.{uuid.uuid4().hex}{ANNOUNCED}")
+    with mine.filesystem.open_output_stream(mine.path) as stream:
+        stream.write(data)
+    try:
+        if location.is_local:
+            return _linked(mine, location)
+        selector = fs.FileSelector(folder)
+        names = [info.base_name for info in location.filesystem.get_file_info(selector)]
+        others = [one for one in names if one.startswith(f".{name}.") and one.endswith(ANNOUNCED)]
+        if name in names or len(others) > 1:
+            return False
+        write_whole(location, data)
+        return True
+    finally:
+        mine.filesystem.delete_file(mine.path)
+
+
+def _linked(source: Location, target: Location) -> bool:
+    sync(source.path)
+    try:
+        os.link(source.path, target.path)
+    except FileExistsError:
+        return False
+    sync(str(Path(target.path).parent))
+    return True
 
 
 def replace(source: Location, target: Location) -> None:

@@ -26,13 +26,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from pipeline.dataframes.one_line import in_one_line
+from pipeline.dataframes.pushed_filters import PushedFilters
 from pipeline.dataframes.range_reader import RangeReader
 from pipeline.errors import WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import batch_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
     from pyspark import SparkContext
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
+        Filter,
     )
     from pyspark.sql.types import StructType
 
@@ -91,22 +94,28 @@ class TriglotSource(DataSource):
     def name(cls) -> str:
         return NAME
 
+    @in_one_line()
     def schema(self) -> StructType:
         return from_arrow_schema(RangeReader(SourceOptions.parse(self.options)).schema)
 
+    @in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._parsed(schema, streaming=False))
+        options = self._parsed(schema, streaming=False)
+        return FilteringReader(options) if options.push_filters else BatchReader(options)
 
+    @in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pipeline.dataframes.stream_source import StreamReader
 
         return StreamReader(self._parsed(schema, streaming=True))
 
+    @in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pipeline.dataframes.writer import BatchWriter
 
         return BatchWriter.of(self.options, schema, overwrite)
 
+    @in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pipeline.dataframes.writer import StreamWriter, Writer
 
@@ -128,11 +137,13 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._rows = RangeReader(options)
+        self._pushed = PushedFilters()
 
+    @in_one_line()
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
         with contextlib.closing(self._options.source()) as source:
-            ranges = batch_ranges(source, self._options)
+            ranges = batch_ranges(source, self._options, self._pushed.narrowed)
         begins = {range_.topic_partition: range_.start for range_ in reversed(ranges)}
         return [
             InputPartition((tuple(range_), begins[range_.topic_partition])) for range_ in ranges
@@ -140,3 +151,13 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
+
+
+class FilteringReader(BatchReader):
+    """A bounded read that takes the filters of its query. PySpark refuses it, with a line that says
+    so, where its own switch is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """All of them are Spark's to apply, to what is read."""
+        self._pushed.add(filters)
+        return filters

@@ -150,7 +150,7 @@ class Segment:
         """Max timestamp of the first batch; by it the segment ages."""
         self.scrubbed_ms = 0
         """Time of the last comparison of all of the file with its checksums (by this process)."""
-        self.verified = Verified(self)
+        self.verified = Verified(self, files.now_ns)
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(self.base_offset, suffix)}"
@@ -224,10 +224,6 @@ class Segment:
         if self.size < 0:
             self.size = self.written_size = self._files.size_of(self.path())
         return self.size
-
-    def now_ns(self) -> int:
-        """The file system's clock, in ns."""
-        return self._files.now_ns()
 
     def modified_ms(self) -> int:
         """Time of the last write to the log file; before the first, when the segment was made or

@@ -20,7 +20,7 @@ from storage.resync import header_at
 from storage.scan import Entry, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from storage.filesystem import File
     from storage.offset_index import OffsetIndex
@@ -64,9 +64,6 @@ class SegmentFile(Protocol):
     def load(self) -> None:
         """Have the indexes in memory."""
 
-    def now_ns(self) -> int:
-        """The time by the clock of the file system."""
-
     def path(self) -> str:
         """The log file's path."""
 
@@ -99,6 +96,7 @@ class Verified:
 
     __slots__ = (
         "_changed_ns",
+        "_now_ns",
         "_segment",
         "_stretches",
         "_written_to",
@@ -110,8 +108,10 @@ class Verified:
         "next_base",
     )
 
-    def __init__(self, segment: SegmentFile) -> None:
+    def __init__(self, segment: SegmentFile, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is the clock of the file system."""
         self._segment = segment
+        self._now_ns = now_ns
         self._stretches: list[Stretch] = []
         self._changed_ns: int | None = None
         self._written_to = segment.base_offset
@@ -132,12 +132,12 @@ class Verified:
     def wrote(self, next_offset: int) -> None:
         """This process has just written to the file, which goes up to this offset now."""
         self._written_to = next_offset
-        self._wrote_ns = self._segment.now_ns()
+        self._wrote_ns = self._now_ns()
 
     def notice_changes(self) -> None:
         """Look at all of the file again if somebody else has changed it."""
         segment, wrote_ns = self._segment, self._wrote_ns
-        if wrote_ns and 0 <= segment.now_ns() - wrote_ns < SETTLED_NS:
+        if wrote_ns and 0 <= self._now_ns() - wrote_ns < SETTLED_NS:
             return
         changed_ns, known = segment.file.changed_ns(), self._changed_ns
         if changed_ns != known:

@@ -1,8 +1,8 @@
 """EndTxn: a transaction is committed or aborted.
 
-The answer comes when the decision is on the disk and the markers are written, so that a client
-that reads what it has committed finds it. From version 5 on the epoch grows with each end, and the
-answer says which one the next transaction has (KIP-890).
+The answer comes when the decision is on the disk, and nothing else is handled before the markers
+are written, so that a client that reads what it has committed finds it. From version 5 on the epoch
+grows with each end, and the answer says which one the next transaction has (KIP-890).
 """
 
 from __future__ import annotations

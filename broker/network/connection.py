@@ -24,7 +24,7 @@ from broker.handlers.describe_log_dirs import LogDirsWait
 from broker.metadata.changes import ChangeWait
 from broker.network.dispatch import CloseConnection, answer
 from broker.network.sender import Sender
-from broker.pending import Durable, Later, Silent, Waiting
+from broker.pending import Durable, Later, Silent, Sliced, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
 from protocol.connection import PRODUCE_KEY, ServerConnection
@@ -47,7 +47,7 @@ slowest links that carry Kafka (GPRS, satellites) bring more, and may pause for 
 PENDING = frozenset(
     {
         *(ChangeWait, DeletionWait, Durable, FetchWait, GroupWait),
-        *(Later, LogDirsWait, PrepareWait, Silent),
+        *(Later, LogDirsWait, PrepareWait, Silent, Sliced),
     }
 )
 """Results of a handler that are not answers."""

@@ -16,7 +16,7 @@ from pyarrow import fs
 from pipeline.archiving.archive_files import FORMAT, OWNER, STATE, TABLE_FORMAT
 from pipeline.archiving.coverage import COVERAGE
 from pipeline.errors import ForeignState
-from pipeline.filesystem import refusing, write_whole
+from pipeline.filesystem import ANNOUNCED, create_whole, refusing, write_whole
 from pipeline.tables.table import Catalog
 
 if TYPE_CHECKING:
@@ -64,12 +64,28 @@ def owner_of(folder: Location, *, strict: bool = True) -> dict[str, Any] | None:
 def claim(folder: Location, owner: Mapping[str, Any]) -> None:
     """Make the folder the archive of this owner, or note what it has become.
 
-    Raises Refused, and what `owner_of` does.
+    Raises ForeignState if it is another's, be it since a moment, Refused, and what `owner_of` does.
     """
+    data = json.dumps(owner, indent=1, sort_keys=True).encode()
     with refusing(f"write to {folder.path}"):
-        if owner_of(folder) != owner:
+        told = owner_of(folder)
+        if told is None:
             folder.make()
-            write_whole(folder.under(OWNER), json.dumps(owner, indent=1, sort_keys=True).encode())
+            if create_whole(folder.under(OWNER), data):
+                return
+            told = owner_of(folder)
+    if told is None:
+        raise ForeignState(
+            f"another run makes an archive of {folder.path} at this moment, or was cut off when it "
+            f"did: try again, and if no other run is on, remove .{OWNER}.*{ANNOUNCED} there first"
+        )
+    if told.get("state") != owner["state"]:
+        raise ForeignState(
+            f"{folder.path} is an archive of another run since a moment: archive to another folder"
+        )
+    if told != owner:
+        with refusing(f"write to {folder.path}"):
+            write_whole(folder.under(OWNER), data)
 
 
 def noted_catalog(catalog: Catalog) -> dict[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|min|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SHIFT = re.compile(r"([+-]?)(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|min|h|d)")
+_SHIFT_SECONDS = {**_SECONDS, "d": 86400.0}
 
 
 class Flag(NamedTuple):
@@ -101,6 +103,21 @@ def time_ms(text: str) -> int:
         ) from None
 
 
+def start_time_ms(text: str) -> int:
+    """As `time_ms`, or `now`."""
+    if text == "now":
+        return round(datetime.now(UTC).timestamp() * 1000)
+    return time_ms(text)
+
+
+def shift_ms(text: str) -> int:
+    """Milliseconds later, or earlier: +7d, -90m, 500ms."""
+    found = _SHIFT.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"wanted a shift like +7d, -90m or +1h, found '{text}'")
+    return round(float(found[2]) * 1000 * _SHIFT_SECONDS[found[3]]) * (-1 if found[1] == "-" else 1)
+
+
 def pair(text: str) -> tuple[str, str]:
     """KEY=VALUE."""
     key, separator, value = text.partition("=")
@@ -171,7 +188,7 @@ COMMITTED = Flag(
     switch=True,
 )
 GROUP = Flag(
-    "--group", "group", "commit progress to this consumer group, for tools that show lag", "NAME"
+    "--group", "group", "commit what is durable to this consumer group, right after it is", "NAME"
 )
 RENAME = Flag("--rename", "rename", "what to call the copy, with {topic} in it", "NAME")
 SINCE = Flag("--since", "since_ms", "from this time on (record timestamps)", "TIME", time_ms)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pipeline import schemas
+from pipeline.dataframes.one_line import in_one_line
 from pipeline.reading.plan import Range
 from pipeline.reading.ranges import LeftOut, batches_of, records_of
 
@@ -57,7 +58,7 @@ class RangeReader:
             return
         left_out = LeftOut()
         # The driver has reached the broker: one that does not answer is being restarted.
-        with contextlib.closing(self.options.source(patient=True)) as source:
+        with in_one_line(), contextlib.closing(self.options.source(patient=True)) as source:
             yield from self._fetched(source, range_, begin, left_out)
         if left_out:
             logger.warning("left out: %s", left_out)

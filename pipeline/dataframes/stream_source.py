@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from client.cluster import LATEST, Cluster, TopicPartition
+from pipeline.dataframes.one_line import in_one_line
 from pipeline.dataframes.range_reader import RangeReader
 from pipeline.reading.plan import (
     Offsets,
@@ -55,6 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._target: Offsets | None = None
 
+    @in_one_line()
     def initialOffset(self) -> StreamOffset:
         """The start of a query without a checkpoint."""
         source, bound = self._source, self._options.starting
@@ -70,6 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @in_one_line()
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
         """The end of the next micro-batch; `start` itself if there is nothing new.
 
@@ -81,8 +84,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return offsets_to_json(limited(begin, self._up_to_target(begin, self._latest), most))
 
+    @in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make the present ends of the partitions the end of the query."""
+        """Make the present ends of the partitions the end of the query, or an earlier one that it
+        was given (`pipeline.jobs.stretch`); what that does not name is not read."""
         options = self._options
         # What it means that one is not there, `initialOffset` or `latestOffset` says.
         named = options.assigned or [TopicPartition(topic, 0) for topic in options.topics]
@@ -90,6 +95,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = ending_offsets(
             self._source, partitions, committed_only=options.committed_only
         )
+        if options.ending.each:
+            ends = self._target
+            self._target = {
+                one: min(end, ends[one]) for one, end in options.ending.each.items() if one in ends
+            }
 
     def _up_to_target(self, start: Offsets, latest: Offsets) -> Offsets:
         if self._target is None:
@@ -119,6 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
+    @in_one_line()
     def commit(self, end: StreamOffset) -> None:
         """Publish `end` as the offsets of the consumer group `commitGroup`, for tools that show
         lag. Nothing is read from there.

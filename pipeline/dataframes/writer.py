@@ -38,6 +38,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
+from pipeline.dataframes.one_line import in_one_line
 from pipeline.dataframes.placement import Placement
 from pipeline.dataframes.sending import Sending
 from pipeline.dataframes.shares import Run, Share, ShareSending, Written, abort, commit, new_run
@@ -203,9 +204,11 @@ class BatchWriter(DataSourceArrowWriter):
                 cluster.partitions([writer.options.topic])
         return cls(writer)
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self.writer.write(iterator)
 
+    @in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Without transactions the rows were there when their tasks ended."""
         self.writer.end(messages, committed=True)
@@ -222,9 +225,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self.writer.write(iterator)
 
+    @in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """As BatchWriter has it."""
         self.writer.end(messages, committed=True)

@@ -42,6 +42,8 @@ from protocol.records.layout import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BASE_TIMESTAMP_POSITION,
     CHECKED_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
@@ -53,7 +55,9 @@ from protocol.records.layout import (
     LAST_OFFSET_DELTA,
     LENGTH,
     MAX_TIMESTAMP,
+    MAX_TIMESTAMP_POSITION,
     NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
@@ -103,6 +107,20 @@ class RecordSet(NamedTuple):
     def without_producer(self) -> RecordSet:
         """The same records from nobody in particular; of a batch only."""
         return _changed(memoryview(self.data), last=self.last, producer=NO_PRODUCER)
+
+    def shifted(self, shift_ms: int) -> RecordSet:
+        """The same records so much later; of a batch only. One without times stays as it is."""
+        header: Header = HEADER.unpack_from(self.data)
+        if not shift_ms or header[MAX_TIMESTAMP] == NO_TIMESTAMP:
+            return self
+        data = bytearray(self.data)
+        for place, field in (
+            (BASE_TIMESTAMP_POSITION, BASE_TIMESTAMP),
+            (MAX_TIMESTAMP_POSITION, MAX_TIMESTAMP),
+        ):
+            INT64.pack_into(data, place, max(0, header[field] + shift_ms))
+        UINT32.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CHECKED_POSITION:]))
+        return set_of_batch(data, self.last)
 
 
 def _changed(view: memoryview, *, last: int, producer: tuple[int, int, int]) -> RecordSet:

@@ -28,6 +28,7 @@ from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.transactional import transactional_delivery
+from pipeline.errors import Refused
 from protocol.records.markers import decode_marker
 from protocol.records.record import INT64_MAX
 
@@ -67,6 +68,8 @@ class ReplayTask:
     landing: int
     """The destination's offset at which the first record is to land."""
     doubtful: bool
+    shift_ms: int = 0
+    """Of all times: so much later than in the archive."""
     transactions: InTransactions | None = None
     security: ClientSecurity | None = None
 
@@ -115,7 +118,18 @@ class ReplayTask:
         counts += delivery.counts
 
     def _sets(self, begin: int, asked: Terms, counts: Counter[str]) -> Iterator[RecordSet]:
-        """Those of all files, from the entry on that ends at `begin` or later."""
+        """Those of all files, from the entry on that ends at `begin` or later. Raises Refused."""
+        if self.shift_ms and asked.magic != 2:
+            raise Refused(
+                f"{self.place} stores format {asked.magic}, and only batches of format 2 are sent "
+                "with other times: replay into a topic without message.format.version"
+            )
+        for made in self._sets_as_archived(begin, asked, counts):
+            yield made.shifted(self.shift_ms)
+
+    def _sets_as_archived(
+        self, begin: int, asked: Terms, counts: Counter[str]
+    ) -> Iterator[RecordSet]:
         for file in self.files:
             if file.end <= begin or not self.wanted.may_have(file.earliest_ms, file.latest_ms):
                 continue

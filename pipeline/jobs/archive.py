@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving.archive_files import FORMAT, STATE, TABLE_FORMAT
@@ -21,7 +21,9 @@ from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
+from pipeline.jobs.group_progress import GroupProgress, check_group
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
+from pipeline.jobs.stretch import Times, stretch_of
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.schemas import RECORDS_AND_HEADERS
@@ -89,6 +91,12 @@ class Archive:
     """Go on for ever, and look so often for more; None: end when all is done that is there now."""
     starting: str = "earliest"
     """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
+    since_ms: int | None = None
+    """Begin at the first record at or after this time (`pipeline.jobs.stretch`)."""
+    until_ms: int | None = None
+    """End before the first record at or after this time."""
+    ending: str | None = None
+    """Where to end, in JSON as in the option endingOffsets; None: at the present ends."""
     max_offsets: int | None = None
     """In a micro-batch; None: FILES_PER_CORE times `file_offsets` for each core."""
     file_offsets: int = FILE_OFFSETS
@@ -99,7 +107,8 @@ class Archive:
     committed_only: bool = False
     """Leave out aborted transactions, and wait for the end of those that are open."""
     group: str | None = None
-    """A consumer group that the progress is committed to, for tools that show lag."""
+    """A consumer group that gets the offsets that are durable here, right after each micro-batch:
+    for tools that show lag, and for retention that waits (`retention.wait.groups`)."""
     command_config: str | None = None
     """A file with Kafka's client properties, for TLS and SASL, on every machine that runs tasks."""
     codec: str = "zstd"
@@ -117,12 +126,12 @@ class Archive:
             "subscribe": ",".join(self.topics) if self.topics else None,
             "subscribePattern": self.pattern,
             "startingOffsets": self.starting,
+            "endingOffsets": self.ending,
             "maxOffsetsPerTrigger": self.max_offsets,
             "maxRecordsPerPartition": self.file_offsets if self.mode == APPEND else None,
             "onGap": self.on_gap,
             "onCorrupt": self.on_corrupt,
             "kafka.isolation.level": "read_committed" if self.committed_only else None,
-            "commitGroup": self.group,
         }
         return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -148,27 +157,42 @@ class Archive:
 
         tally = Tally("archive", watch)
         self._check_arguments()
-        options = self.options
-        if self.max_offsets is None:
-            most = FILES_PER_CORE * self.file_offsets * cores(spark)
-            options["maxOffsetsPerTrigger"] = str(most)
         with (
             contextlib.closing(self.parsed().source()) as source,
             contextlib.closing(State.open(self._state_path, self.identity(source))) as state,
         ):
-            job = self.job(state, source.cluster_id())
+            told = self._in_stretch(state, source)
+            job = told.job(state, source.cluster_id())
             bounded = self.every_s is None
-            tally.total(backlog(source, self.parsed(), state) if bounded else None)
+            tally.total(backlog(source, told.parsed(), state) if bounded else None)
             source.close()
-            run_stream(
-                spark,
-                job,
-                source=options,
-                state=state,
-                every_s=self.every_s,
-                committed=_telling(tally),
-            )
+            options = told.options
+            if self.max_offsets is None:
+                most = FILES_PER_CORE * self.file_offsets * cores(spark)
+                options["maxOffsetsPerTrigger"] = str(most)
+            with GroupProgress(told.parsed(), self.group, state) as progress:
+                run_stream(
+                    spark,
+                    job,
+                    source=options,
+                    state=state,
+                    every_s=self.every_s,
+                    committed=progress.telling(_telling(tally)),
+                )
+                progress.catch_up()
         return tally.outcome()
+
+    @property
+    def _times(self) -> Times:
+        return Times(self.since_ms, self.until_ms)
+
+    def _in_stretch(self, state: State, source: Source) -> Archive:
+        """The same with its times as offsets."""
+        found = stretch_of(
+            self._times, state, source, self.parsed(), whole_batches=self.shape == "batches"
+        )
+        starting = self.starting if found.starting is None else found.starting
+        return replace(self, starting=starting, ending=found.ending)
 
     def job(self, state: State, cluster: str | None) -> ArchiveJob | UpsertJob:
         """Take possession of the folder, and finish what the last run began to publish."""
@@ -253,6 +277,8 @@ class Archive:
         if self.envelope is not None and self.mode != UPSERT:
             raise WrongUse(f"envelope {self.envelope} tells of rows: give --mode upsert with it")
         check_interval(self.every_s)
+        self._times.check(starting=self.starting, every_s=self.every_s)
+        check_group(self.group, self.path)
         if self.path is not None and self.every_s is not None:
             raise WrongUse("a stopped data directory does not grow: archive it once")
         self.parsed()
@@ -270,6 +296,7 @@ class Archive:
             "topics": topics,
             "shape": self.shape,
             "table": self.table,
+            **self._times.identity(),
             **self._kept_mode,
         }
 

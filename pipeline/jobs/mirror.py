@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from client.cluster import LATEST, Cluster
@@ -24,7 +24,9 @@ from pipeline.delivering.mirror_job import Delivered, MirrorJob, MirrorTask
 from pipeline.delivering.transactional import Transactions, check_prefix
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import locate
+from pipeline.jobs.group_progress import GroupProgress, check_group
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
+from pipeline.jobs.stretch import Times, stretch_of
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.security_options import security_of
@@ -78,6 +80,12 @@ class Mirror:
     """Go on for ever, and look so often for more; None: end when all is done that is there now."""
     starting: str = "earliest"
     """Or `latest`, or JSON as in the option startingOffsets; counts for a new state only."""
+    since_ms: int | None = None
+    """Begin at the first record at or after this time (`pipeline.jobs.stretch`)."""
+    until_ms: int | None = None
+    """End before the first record at or after this time."""
+    ending: str | None = None
+    """Where to end, in JSON as in the option endingOffsets; None: at the present ends."""
     max_offsets: int | None = None
     """In a micro-batch; None: OFFSETS_PER_CORE for each core."""
     on_gap: str = "fail"
@@ -87,7 +95,8 @@ class Mirror:
     append: bool = False
     """Begin a new mirror at the ends of topics that have records already."""
     group: str | None = None
-    """A consumer group at the source that the progress is committed to, for tools that show lag."""
+    """A consumer group at the source that gets the offsets that the destination has, right after
+    each micro-batch: for tools that show lag, and for retention that waits."""
     command_config: str | None = None
     """A file with Kafka's client properties, for TLS and SASL at the source. It has to be on every
     machine that runs tasks."""
@@ -105,11 +114,11 @@ class Mirror:
             "subscribe": ",".join(self.topics) if self.topics else None,
             "subscribePattern": self.pattern,
             "startingOffsets": self.starting,
+            "endingOffsets": self.ending,
             "maxOffsetsPerTrigger": self.max_offsets,
             "onGap": self.on_gap,
             "onCorrupt": self.on_corrupt,
             "kafka.isolation.level": "read_committed",
-            "commitGroup": self.group,
         }
         return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -139,21 +148,34 @@ class Mirror:
             with contextlib.closing(
                 State.open(self.state, self.identity(source, cluster))
             ) as state:
-                job = self.job(state, source, cluster, names)
+                told = self._in_stretch(state, source)
+                job = told.job(state, source, cluster, names)
                 bounded = self.every_s is None
-                tally.total(backlog(source, self._parsed(), state) if bounded else None)
+                tally.total(backlog(source, told._parsed(), state) if bounded else None)
                 source.close()
                 cluster.close()
                 most = self.max_offsets or OFFSETS_PER_CORE * cores(spark)
-                run_stream(
-                    spark,
-                    job,
-                    source={**self.options, "maxOffsetsPerTrigger": str(most)},
-                    state=state,
-                    every_s=self.every_s,
-                    committed=telling(tally),
-                )
+                with GroupProgress(told._parsed(), self.group, state) as progress:
+                    run_stream(
+                        spark,
+                        job,
+                        source={**told.options, "maxOffsetsPerTrigger": str(most)},
+                        state=state,
+                        every_s=self.every_s,
+                        committed=progress.telling(telling(tally)),
+                    )
+                    progress.catch_up()
         return tally.outcome()
+
+    @property
+    def _times(self) -> Times:
+        return Times(self.since_ms, self.until_ms)
+
+    def _in_stretch(self, state: State, source: Source) -> Mirror:
+        """The same with its times as offsets."""
+        found = stretch_of(self._times, state, source, self._parsed(), whole_batches=True)
+        starting = self.starting if found.starting is None else found.starting
+        return replace(self, starting=starting, ending=found.ending)
 
     def job(
         self, state: State, source: Cluster, cluster: Cluster, names: Iterable[str]
@@ -215,6 +237,8 @@ class Mirror:
         if not self.state:
             raise WrongUse("a mirror needs a folder for its state (--state)")
         check_interval(self.every_s)
+        self._times.check(starting=self.starting, every_s=self.every_s)
+        check_group(self.group)
         check_prefix(self.transactional_id, "transactional-id")
         self._parsed()
         check_rename(self.rename, None if self.pattern is not None else len(self.topics))
@@ -262,6 +286,7 @@ class Mirror:
             "to": str(cluster.cluster_id() or self.to),
             "topics": ",".join(sorted(self.topics)) or f"pattern {self.pattern}",
             "rename": self.rename or "{topic}",
+            **self._times.identity(),
             **({} if named is None else {"transactional id": named}),
         }
 

@@ -44,6 +44,9 @@ def backlog(source: Source, options: SourceOptions, state: State) -> int:
     else:
         new = [partition for partition in partitions if partition not in begins]
         begins = begins | starting_offsets(source, new, Bound("startingOffsets", EARLIEST))
+    told = options.ending.each
+    if told:
+        ends = {one: min(end, told[one]) for one, end in ends.items() if one in told}
     return sum(max(0, end - begins[partition]) for partition, end in ends.items())
 
 

@@ -25,7 +25,7 @@ from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_tr
 from pipeline.delivering.transactional import NOTE as RUN
 from pipeline.delivering.transactional import Transactions as InTransactions
 from pipeline.delivering.transactional import check_prefix
-from pipeline.errors import CorruptData, NoSuchTopic, OffsetsGone, Refused, WrongUse
+from pipeline.errors import CorruptData, ForeignState, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
 from pipeline.outcome import Outcome, Tally
@@ -49,6 +49,7 @@ STATES = "_replays"
 NOTE = "written"
 ENDS = "ends"
 """Where runs were to end: the stretches of a table, which has no files to tell, are cut there."""
+SHIFT = "shift"
 
 PIECE_BYTES = 512 << 20
 """Of a partition's files in one task, unless a single one is larger."""
@@ -82,6 +83,11 @@ class Replay:
     to_offset: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    shift_ms: int | None = None
+    """Write all times so much later, or earlier."""
+    start_at_ms: int | None = None
+    """Or so that the earliest of the stretch becomes this time. A run that goes on has the shift of
+    the first one."""
     state: str | None = None
     """What has been done; by default in `_replays` in the archive's folder."""
     again: bool = False
@@ -139,7 +145,7 @@ class Replay:
             state = State.open(self._state_path, self._identity(cluster))
             try:
                 if self.again:
-                    for note in (NOTE, ENDS, RUN):
+                    for note in (NOTE, ENDS, RUN, SHIFT):
                         state.remove(note)
                 transactions = (
                     None
@@ -147,16 +153,12 @@ class Replay:
                     else InTransactions.of_state(self.transactional_id, state)
                 )
                 doubtful = state.read(NOTE) is not None
+                shift_ms = self._shift(state, files)
                 reached = self._begin(state, cluster, files)
                 files = _cut_where_it_stopped(state, files, reached)
                 pieces = self._pieces(files, reached)
-                tally.total(
-                    sum(
-                        sum(file.end - file.start for file in piece)
-                        for some in pieces.values()
-                        for piece in some
-                    )
-                )
+                files_left = [file for some in pieces.values() for one in some for file in one]
+                tally.total(sum(file.end - file.start for file in files_left))
                 aborted = {
                     partition: self._aborted(partition, archived[partition]) for partition in pieces
                 }
@@ -164,14 +166,17 @@ class Replay:
                 for number in range(max(map(len, pieces.values()), default=0)):
                     began = time.monotonic()
                     tasks = [
-                        self._task(
-                            partition,
-                            some[number],
-                            files,
-                            reached,
-                            aborted[partition],
-                            doubtful and not number,
-                            transactions,
+                        replace(
+                            self._task(
+                                partition,
+                                some[number],
+                                files,
+                                reached,
+                                aborted[partition],
+                                doubtful and not number,
+                                transactions,
+                            ),
+                            shift_ms=shift_ms,
                         )
                         for partition, some in pieces.items()
                         if number < len(some)
@@ -206,6 +211,42 @@ class Replay:
             reached[partition] = Reached(self.from_offset, ends[place])
         _note(state, reached)
         return reached
+
+    def _shift(self, state: State, files: dict[TopicPartition, list[ArchiveFile]]) -> int:
+        """What all times are shifted by, in ms: as the first run has noted. Raises WrongUse,
+        ForeignState."""
+        wanted = self.shift_ms
+        noted = state.read(SHIFT)
+        if noted is None and state.read(NOTE) is not None:
+            noted = 0  # begun by a version that shifted none
+        if noted is not None:
+            if wanted not in (None, noted) or (
+                wanted is None and self.start_at_ms is None and noted
+            ):
+                raise ForeignState(
+                    f"this replay was begun with its times shifted by {noted} ms: go on with the "
+                    "same --shift-time, begin --again, or give it another --state"
+                )
+            return int(noted)
+        if wanted is None:
+            wanted = 0
+            if self.start_at_ms is not None:
+                wanted = self.start_at_ms - self._earliest_ms(files)
+        state.write(SHIFT, wanted)
+        return wanted
+
+    def _earliest_ms(self, files: dict[TopicPartition, list[ArchiveFile]]) -> int:
+        if self.since_ms is not None:
+            return self.since_ms
+        times = [file.earliest_ms for some in files.values() for file in some if file.rows]
+        known = [time_ms for time_ms in times if time_ms is not None]
+        batches = any(file.shape == "batches" for some in files.values() for file in some)
+        if batches or not known:
+            raise WrongUse(
+                "the archive does not tell its earliest time, which --start-at wants (one of "
+                "batches never does): say from when on with --since, or use --shift-time"
+            )
+        return min(known)
 
     def _make_topics(
         self, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
@@ -364,6 +405,8 @@ class Replay:
         if self.on_gap not in ("fail", "skip"):
             raise WrongUse(f"on-gap is {self.on_gap!r}, wanted fail or skip")
         check_prefix(self.transactional_id, "transactional-id")
+        if self.shift_ms is not None and self.start_at_ms is not None:
+            raise WrongUse("--shift-time and --start-at exclude each other")
         if self.codec not in NAMES:
             raise WrongUse(f"codec {self.codec!r}, known are {', '.join(NAMES)}")
         if self.from_offset < 0 or (

@@ -162,6 +162,12 @@ class DataDirectory:
                 for one in partitions
             }
 
+    def no_later(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """As `Source` has it. Raises what `offsets` does."""
+        return self.offsets(partitions, timestamp_ms)
+
     def _offset(self, partition: TopicPartition, timestamp_ms: int, *, committed_only: bool) -> int:
         opened = self._log(partition)
         if timestamp_ms == EARLIEST:

@@ -56,6 +56,7 @@ NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     "commitGroup",
     "fetchBytes",
+    "pushFilters",
 )
 """Every option that does something here."""
 
@@ -162,6 +163,7 @@ class SourceOptions:
     shape: str = "records"
     commit_group: str | None = None
     fetch_bytes: int = FETCH_BYTES
+    push_filters: bool = False
     timeout_s: float = TIMEOUT_S
 
     @classmethod
@@ -277,6 +279,7 @@ class _Parser:
             shape=self._choice("shape", SHAPES, "records"),
             commit_group=commit_group,
             fetch_bytes=self._number("fetchBytes", FETCH_BYTES_MIN, FETCH_BYTES_MAX) or FETCH_BYTES,
+            push_filters=self._flag("pushFilters", False),
             timeout_s=TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
         )
 
@@ -358,7 +361,7 @@ class _Parser:
         return bound
 
     def _ending(self) -> Bound:
-        if self.streaming:
+        if self.streaming and self.values.get("shape") != "ranges":
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if name.lower() in self.values:
                     raise WrongUse(f"option {name}: a stream has no end; it is for bounded reads")

@@ -14,6 +14,7 @@ with onGap=skip reading goes on from that end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Offsets = dict[TopicPartition, int]
 """The next offset to read, or not to read any more, of each partition."""
 
+OFFSET_MAX = 2**63 - 1
 NAMED_MAX = 5
 """So many topics or partitions are named in a message; of the others it gives the number."""
 
@@ -54,6 +56,12 @@ class Source(Protocol):
     ) -> dict[TopicPartition, int]:
         """For EARLIEST, LATEST, or a time: the first offset at or after it, else the end, which
         with `committed_only` is where the first open transaction begins."""
+
+    def no_later(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Offsets below which no record has this time or a later one. A partition of which that
+        cannot be told is left out."""
 
     def fetch(
         self,
@@ -176,7 +184,13 @@ def _resolved(
     return offsets
 
 
-def batch_ranges(source: Source, options: SourceOptions) -> list[Range]:
+Narrowed = Callable[["Source", Offsets, Offsets], tuple[Offsets, Offsets]]
+"""From the starts and ends of partitions to those that are left, and of what is left of them."""
+
+
+def batch_ranges(
+    source: Source, options: SourceOptions, narrowed: Narrowed | None = None
+) -> list[Range]:
     """All that a bounded read has to do. Raises WrongUse, NoSuchTopic, OffsetsGone."""
     partitions = options.select(source)
     if not partitions:
@@ -193,6 +207,8 @@ def batch_ranges(source: Source, options: SourceOptions) -> list[Range]:
                 )
     if options.on_gap == "fail":
         _expect_there(source, options, starts, ends)
+    if narrowed is not None:
+        starts, ends = narrowed(source, starts, ends)
     return split(starts, ends, options.min_partitions, options.max_records_per_partition)
 
 

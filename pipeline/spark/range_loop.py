@@ -70,7 +70,7 @@ def run_loop(
                 last.write(state)
         if not last.done:
             began = clock()
-            ranges = [Range(*part.value) for part in reader.partitions(last.start, last.end)]
+            ranges = [Range(*part.value[0]) for part in reader.partitions(last.start, last.end)]
             results = tasks.do(job, ranges, last.number)
             job.commit(last.number, results)
             if committed is not None:

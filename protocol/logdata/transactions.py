@@ -16,6 +16,7 @@ transaction: a log that has lost its end begins again below that offset.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct as Format
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ TRANSACTION_LOG_KEY = 0
 """The only version of a key. Kafka 3.9 can't load a partition whose last batch has another."""
 FLEXIBLE_VALUE = 1
 ENDS_HEADER = "triglot.ends"
+KEYS_KEPT = 128
+"""Keys that are kept as they were encoded: a transaction has several records of one id."""
 
 _VERSION = Format(">h")
 _STATUS = Format(">hqhib")
@@ -90,6 +93,7 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
     next_producer_epoch: int = int16("1+", default=-1, tag=3)
 
 
+@lru_cache(maxsize=KEYS_KEPT)
 def encode_key(transactional_id: str) -> bytes:
     """The key of an id's records. Raises ValueError for one that is too long."""
     key = TransactionLogKey(transactional_id=transactional_id)

@@ -26,6 +26,10 @@
 #define MIN_RECORD_SIZE 7
 #define MIN_BATCH_SIZE 61
 #define TIMESTAMP_TYPE_BIT 8
+#define CODEC_POSITION 22
+#define BASE_TIMESTAMP_POSITION 27
+#define MAX_TIMESTAMP_POSITION 35
+#define COUNT_POSITION 57
 #define NO_TIMESTAMP (-1)
 #define OFFSET_LIMIT (INT64_C(1) << 62)
 #define NAMELESS_KEY 10
@@ -1060,6 +1064,79 @@ static PyObject *sole_records(PyObject *self, PyObject *args) {
     return Py_BuildValue("(LLN)", (long long)position, (long long)last, rows);
 }
 
+#define MARKER_ATTRIBUTES 0x30
+
+/* Bytes, or None for null. */
+static int field_or_null(PyObject *object, void *result) {
+    Field *field = result;
+    *field = (Field){NULL, -1};
+    if (object == Py_None) return 1;
+    if (!PyBytes_Check(object)) return 0;
+    *field = (Field){(const uint8_t *)PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object)};
+    return 1;
+}
+
+static int64_t field_size(const Field *field) {
+    return varint_size(field->size) + bytes_of(field);
+}
+
+static uint8_t *write_sized(uint8_t *out, const Field *field) {
+    out = write_varint(out, field->size);
+    if (field->size > 0) memcpy(out, field->data, (size_t)field->size);
+    return out + bytes_of(field);
+}
+
+static PyObject *sole_batch(PyObject *self, PyObject *args) {
+    int64_t timestamp, producer_id = -1;
+    short producer_epoch = -1;
+    int is_marker = 0;
+    Field key, value, name, content;
+    PyObject *headers = NULL;
+    if (!PyArg_ParseTuple(args, "O&O&O&|O!O&hp", any_number, &timestamp, field_or_null, &key,
+                          field_or_null, &value, &PyTuple_Type, &headers, any_number, &producer_id,
+                          &producer_epoch, &is_marker))
+        return gives_up(&(Py_buffer){0});
+    Py_ssize_t count = headers ? PyTuple_GET_SIZE(headers) : 0;
+    int64_t body = 3 + field_size(&key) + field_size(&value) + varint_size(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *header = PyTuple_GET_ITEM(headers, i);
+        if (!PyTuple_Check(header) || PyTuple_GET_SIZE(header) != 2 ||
+            !field_or_null(PyTuple_GET_ITEM(header, 0), &name) || name.size < 0 ||
+            !field_or_null(PyTuple_GET_ITEM(header, 1), &content))
+            Py_RETURN_NONE;
+        body += field_size(&name) + field_size(&content);
+    }
+    int64_t size = MIN_BATCH_SIZE + varint_size(body) + body;
+    if (size > DATA_LIMIT) Py_RETURN_NONE;
+    PyObject *batch = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (batch == NULL) return NULL;
+    uint8_t *p = (uint8_t *)PyByteArray_AS_STRING(batch);
+    memset(p, 0, MIN_BATCH_SIZE);
+    put32(p + 8, (uint32_t)(size - ENTRY_OVERHEAD));
+    put32(p + 12, UINT32_MAX);
+    p[MAGIC_POSITION] = 2;
+    p[CODEC_POSITION] = is_marker ? MARKER_ATTRIBUTES : 0;
+    put64(p + BASE_TIMESTAMP_POSITION, timestamp);
+    put64(p + MAX_TIMESTAMP_POSITION, timestamp);
+    put64(p + 43, producer_id);
+    p[51] = (uint8_t)((uint16_t)producer_epoch >> 8);
+    p[52] = (uint8_t)producer_epoch;
+    put32(p + 53, UINT32_MAX);
+    put32(p + COUNT_POSITION, 1);
+    uint8_t *out = write_varint(p + MIN_BATCH_SIZE, body);
+    memset(out, 0, 3);
+    out = write_sized(write_sized(out + 3, &key), &value);
+    out = write_varint(out, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *header = PyTuple_GET_ITEM(headers, i);
+        field_or_null(PyTuple_GET_ITEM(header, 0), &name);
+        field_or_null(PyTuple_GET_ITEM(header, 1), &content);
+        out = write_sized(write_sized(out, &name), &content);
+    }
+    put32(p + 17, crc32c_of(p + 21, size - 21));
+    return batch;
+}
+
 /* ---------------------------------------------------------------- offset commits */
 
 typedef struct {
@@ -1518,10 +1595,6 @@ static PyObject *entry_rows(PyObject *self, PyObject *args) {
 
 /* ---------------------------------------------------------------- consistency.py */
 
-#define CODEC_POSITION 22
-#define BASE_TIMESTAMP_POSITION 27
-#define MAX_TIMESTAMP_POSITION 35
-#define COUNT_POSITION 57
 #define GZIP_MOST 1032
 #define SNAPPY_MOST 32
 #define SNAPPY_ELEMENTS 32
@@ -1719,6 +1792,7 @@ static PyMethodDef methods[] = {
     {"enter_keys", enter_keys, METH_VARARGS, NULL},
     {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
     {"sole_records", sole_records, METH_VARARGS, NULL},
+    {"sole_batch", sole_batch, METH_VARARGS, NULL},
     {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
     {"groups_in", groups_in, METH_VARARGS, NULL},
     {"place_groups", place_groups, METH_VARARGS, NULL},

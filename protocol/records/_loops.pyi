@@ -56,6 +56,16 @@ def enter_keys(
 ) -> int | None: ...
 def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
 def sole_records(data: bytes, position: int) -> tuple[int, int, list[SoleRecord]] | None: ...
+def sole_batch(
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[bytes, bytes | None], ...] = ...,
+    producer_id: int = ...,
+    producer_epoch: int = ...,
+    is_marker: bool = ...,
+    /,
+) -> bytearray | None: ...
 def ordinary_commits(
     data: bytes, position: int
 ) -> tuple[int, int, int, list[CommitRow]] | None: ...

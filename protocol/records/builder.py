@@ -6,7 +6,7 @@ pass through here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from protocol.records.compression import compress
 from protocol.records.crc import crc32c
@@ -225,3 +225,41 @@ def build_batch(
         control=control,
         log_append_time_ms=log_append_time_ms,
     )
+
+
+def interpreted_sole_batch(
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[bytes, bytes | None], ...] = (),
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    is_marker: bool = False,
+    /,
+) -> bytearray:
+    """A batch of one record, as a log of state has nearly always; writable, so that a log can give
+    it its offset. The attributes of `is_marker` are those of a control batch in a transaction.
+
+    `_loops.c` has a twin, which gives None for what it cannot make.
+    """
+    batch = build_batch(
+        [(timestamp_ms, key, value, headers)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=is_marker,
+        control=is_marker,
+    )
+    return bytearray(batch)
+
+
+sole_batch = interpreted_sole_batch
+try:
+    from protocol.records._loops import sole_batch as _compiled_sole_batch
+except ImportError:
+    pass  # built where there was no C compiler
+else:
+
+    def sole_batch(*fields: Any) -> bytearray:
+        """The same, in a tenth of the time."""
+        made = _compiled_sole_batch(*fields)
+        return interpreted_sole_batch(*fields) if made is None else made

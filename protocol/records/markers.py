@@ -14,7 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from protocol.records.batch import Batch
-from protocol.records.builder import build_batch
+from protocol.records.builder import sole_batch
 from protocol.records.errors import InvalidRecord
 
 KEY = Struct(">hh")
@@ -45,14 +45,8 @@ def _encoded(
 ) -> bytes:
     """The same for all partitions of a transaction, of which there may be thousands."""
     kind = COMMIT if commit else ABORT
-    record = (timestamp_ms, KEY.pack(0, kind), VALUE.pack(0, coordinator_epoch), ())
-    batch = build_batch(
-        [record],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
+    key, value = KEY.pack(0, kind), VALUE.pack(0, coordinator_epoch)
+    batch = sole_batch(timestamp_ms, key, value, (), producer_id, producer_epoch, True)
     assert len(batch) == MARKER_SIZE
     return bytes(batch)
 

@@ -18,10 +18,13 @@ import aiokafka.errors
 import confluent_kafka
 from confluent_kafka import KafkaException
 
+from tests.clients.drivers.driver import Refused
 from tests.clients.kill_loads import PATIENCE_S, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.clients.transactions.hosts import JavaHost
 
 #: Of transactions whose copier is gone; the abort lets the others read on.
 TIMEOUT_MS = 20_000
@@ -273,6 +276,61 @@ class AiokafkaCopier(Copier):
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+class JavaCopier(Copier):
+    """The Java client of 4.x, alone in its group: where `transaction.version` is 2 the only one of
+    these whose transactions are of the second generation. It copies partition 0."""
+
+    PRODUCER = "copier"
+
+    def __init__(
+        self, host: JavaHost, bootstrap: str, number: int, *, group: str, source: str, target: str
+    ) -> None:
+        self._host = host
+        super().__init__(bootstrap, number, group=group, source=source, target=target)
+
+    def finish(self) -> None:
+        self._stopping.set()
+        self._host.kill()  # it may wait for a record
+        super().finish()
+
+    def _run(self) -> None:
+        opened = False
+        while not self._stopping.is_set():
+            try:
+                if not opened:
+                    self.doing = "init"
+                    self._host.open(self.PRODUCER, self.transactional_id, TIMEOUT_MS)
+                    opened = True
+                self._copy()
+                self.commits += 1
+            except Refused as error:
+                self.last_failure = error
+                opened = self._abort()
+            except (AssertionError, OSError, ValueError):
+                if not self._stopping.is_set():
+                    raise
+
+    def _copy(self) -> None:
+        """One transaction. The consumer is new each time: it begins at what is committed."""
+        host, name = self._host, self.PRODUCER
+        host.begin(name)
+        self.doing = "copy"
+        host.copy_some(name, self._group, self._source, self._target)
+        self.doing = "commit"
+        host.commit(name)
+
+    def _abort(self) -> bool:
+        """Whether the producer can go on."""
+        self.doing = "abort"
+        try:
+            self._host.abort(self.PRODUCER)
+        except Refused:
+            self.restarts += 1
+            return False
+        self.aborts += 1
+        return True
 
 
 async def _closed(producer: Any) -> None:

@@ -1,7 +1,8 @@
 """kill -9 under copiers with transactions: each record is in the destination once, and in order.
 
-Four copiers at work: three in one group, with librdkafka, and one with aiokafka. `TEST_KILL_ROUNDS`
-sets how often the server is killed (4), `TEST_KILL_SEED` the moments.
+Four copiers at work: three in one group, with librdkafka, and one with aiokafka; then one of the
+second generation, in Java. `TEST_KILL_ROUNDS` sets how often the server is killed under each (4),
+`TEST_KILL_SEED` the moments.
 """
 
 from __future__ import annotations
@@ -14,18 +15,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.coordinator.transactions.transaction import TV2
+from tests.clients.available import end_of_test
 from tests.clients.drivers.confluent_driver import ConfluentDriver
+from tests.clients.drivers.program_driver import JAVA_VERSIONS
 from tests.clients.kill_copiers import (
     AiokafkaCopier,
     ConfluentCopier,
     Copier,
+    JavaCopier,
     Source,
     numbers_in,
 )
 from tests.clients.kill_loads import PATIENCE_S
+from tests.clients.transactions.hosts import JavaHost
+from tests.clients.transactions.telling import set_transaction_version
+from tests.support.administrator import Administrator
+from tests.support.fetched import NotAvailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.support.server_process import ServerProcess
 
@@ -97,6 +107,49 @@ def test_kill_9_under_copiers_doubles_and_loses_nothing(
     shared, alone = Way(server, f"{topic}-shared", SHARED), Way(server, f"{topic}-alone", ALONE)
     copiers = [shared.copier(ConfluentCopier, server, number) for number in range(3)]
     copiers.append(alone.copier(AiokafkaCopier, server, 3))
+    starts_s = _kill(server, copiers, chance)
+    faults = shared.faults(server) + alone.faults(server)
+    for copier in copiers:
+        copier.finish()
+    _tell(capsys, "copiers", copiers, [shared, alone], starts_s, faults)
+    assert faults == [], f"seed {seed}"
+
+
+@pytest.mark.java
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(300 + ROUNDS * 30)
+def test_kill_9_under_a_copier_of_the_second_generation_doubles_and_loses_nothing(
+    new_server: Callable[..., ServerProcess],
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
+    server = new_server(group_initial_rebalance_delay_ms="0")
+    with Administrator(server.host, server.port) as admin:
+        set_transaction_version(admin, TV2)
+    try:
+        host = JavaHost(JAVA_VERSIONS["java-4"], server.bootstrap, tmp_path)
+    except NotAvailable as reason:
+        end_of_test("java", str(reason))
+    way = Way(server, f"{topic}-second", 1)
+    copier = JavaCopier(
+        host,
+        server.bootstrap,
+        0,
+        group=f"copiers-of-{way.source}",
+        source=way.source,
+        target=way.target,
+    )
+    starts_s = _kill(server, [copier], random.Random(seed))
+    faults = way.faults(server)
+    copier.finish()
+    _tell(capsys, "a copier of the second generation", [copier], [way], starts_s, faults)
+    assert faults == [], f"seed {seed}"
+
+
+def _kill(server: ServerProcess, copiers: list[Copier], chance: random.Random) -> list[float]:
+    """Kill the server, and start it, again and again, while they copy; seconds of the starts."""
     starts_s = []
     for _ in range(ROUNDS):
         _wait_for_commits(copiers)
@@ -106,18 +159,25 @@ def test_kill_9_under_copiers_doubles_and_loses_nothing(
         server.start()
         starts_s.append(time.monotonic() - began_s)
     _wait_for_commits(copiers)
-    faults = shared.faults(server) + alone.faults(server)
-    for copier in copiers:
-        copier.finish()
+    return starts_s
+
+
+def _tell(
+    capsys: pytest.CaptureFixture[str],
+    what: str,
+    copiers: list[Copier],
+    ways: list[Way],
+    starts_s: list[float],
+    faults: list[str],
+) -> None:
     with capsys.disabled():
         counts = [(one.commits, one.aborts, one.restarts) for one in copiers]
+        records = " and ".join(str(sum(way.load.counts)) for way in ways)
         print(
-            f"\nkill -9 under copiers: {ROUNDS} rounds, {sum(shared.load.counts)} and "
-            f"{sum(alone.load.counts)} records; of each copier commits, aborts, new producers: "
-            f"{counts}; starts took {statistics.median(starts_s):.2f} s, at most "
-            f"{max(starts_s):.2f} s; {'; '.join(faults) or 'nothing doubled, nothing lost'}"
+            f"\nkill -9 under {what}: {ROUNDS} rounds, {records} records; of each copier commits, "
+            f"aborts, new producers: {counts}; starts took {statistics.median(starts_s):.2f} s, at "
+            f"most {max(starts_s):.2f} s; {'; '.join(faults) or 'nothing doubled, nothing lost'}"
         )
-    assert faults == [], f"seed {seed}"
 
 
 def _wait_for_commits(copiers: list[Copier]) -> None:

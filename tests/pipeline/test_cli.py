@@ -211,6 +211,8 @@ EXAMPLES: dict[object, str] = {
     cli_flags.whole: "7",
     cli_flags.offset: "7",
     cli_flags.pair: "a=b",
+    cli_flags.shift_ms: "+7d",
+    cli_flags.start_time_ms: "2026-11-02",
 }
 #: Flags whose last choice is what is done without them.
 AS_DEFAULT: set[str] = {"on_gap"}

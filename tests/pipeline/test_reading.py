@@ -16,7 +16,14 @@ from client.cluster import Cluster, TopicPartition
 from pipeline.errors import CorruptData, OffsetsGone, Unreachable
 from pipeline.left_out import EXAMPLES_MAX
 from pipeline.reading.plan import Range
-from pipeline.reading.ranges import FETCHES_AHEAD, LeftOut, batches_of, read_range, records_of
+from pipeline.reading.ranges import (
+    FETCHES_AHEAD,
+    LeftOut,
+    Meter,
+    batches_of,
+    read_range,
+    records_of,
+)
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
@@ -94,6 +101,41 @@ def test_messages_of_the_older_formats_are_read(source: FakeSource, log: FakeLog
     assert [magic for chunk in chunks for _, _, magic in walk(chunk.entries)] == [0, 0, 1, 1, 2]
     chunks = list(read_range(source, of(1, 6), whole_entries=True))
     assert [magic for chunk in chunks for _, _, magic in walk(chunk.entries)] == [0, 0]
+
+
+def test_a_small_range_asks_for_little_and_the_end_of_a_large_one_too(
+    source: FakeSource, log: FakeLog
+) -> None:
+    """Of a hundred records of 100 kB; what comes is a few entries more than the range, at most."""
+    for _ in range(100):
+        log.append(b"x" * 100_000)
+    entry = len(log.entries[0][2])
+    for wanted, most in ((of(10, 12), 3), (of(0, 60), 4)):
+        source.asked.clear()
+        meter = Meter()
+        chunks = list(read_range(source, wanted, meter=meter))
+        assert first_offsets(chunks) == list(range(wanted.start, wanted.end))
+        assert meter.bytes == wanted.size * entry
+        assert sum(max(asked, entry) for asked in source.asked) < 1.3 * wanted.size * entry + (
+            most * entry
+        )
+        assert len(source.asked) <= most
+    source.asked.clear()
+    list(read_range(source, of(0, 100), fetch_bytes=500_000))
+    assert max(source.asked) == 500_000
+
+
+def test_an_entry_on_an_edge_is_metered_once(source: FakeSource, log: FakeLog) -> None:
+    for _ in range(20):
+        log.append(b"a", b"b", b"c")
+    whole = sum(len(raw) for _, _, raw in log.entries)
+    for whole_entries in (False, True):
+        meters = []
+        for start in range(0, 60, 7):
+            meters.append(Meter())
+            range_ = of(start, min(start + 7, 60))
+            list(read_range(source, range_, whole_entries=whole_entries, meter=meters[-1]))
+        assert sum(meter.bytes for meter in meters) == whole
 
 
 def test_an_empty_range_asks_for_nothing(source: FakeSource, log: FakeLog) -> None:

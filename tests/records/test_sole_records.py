@@ -9,7 +9,7 @@ import pytest
 
 from protocol.records import sole_records
 from protocol.records.batch import Batch
-from protocol.records.builder import build_batch
+from protocol.records.builder import build_batch, interpreted_sole_batch
 from protocol.records.layout import CRC_POSITION, HEADER_SIZE, INT64, UINT32
 from protocol.records.legacy import build_messages
 from protocol.records.markers import Marker, encode_marker
@@ -98,3 +98,32 @@ def test_of_bytes_with_a_right_checksum_both_take_the_same() -> None:
         assert found == sole_records.interpreted_sole_records(data, 0)
         taken += found[1] == 0
     assert 1_000 < taken < 19_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (NOW_MS, b"key", b"value"),
+        (NOW_MS, None, None, ((b"name", None), (b"", b"c" * 9_000))),
+        (-1, b"", b"v" * 70_000, (), 2**62, 2**15 - 1),
+        (2**63 - 1, b"\0\0\0\1", b"\0" * 6, (), 0, 0, True),
+    ],
+)
+def test_a_batch_of_one_record_is_made_of_the_same_bytes_in_c(arguments: tuple[Any, ...]) -> None:
+    made = required().sole_batch(*arguments)
+
+    assert made == interpreted_sole_batch(*arguments)
+    assert Batch(memoryview(made)).is_intact()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (2**63, b"", b"", ()),
+        (NOW_MS, "key", b"", ()),
+        (NOW_MS, b"", b"", ((b"name",),)),
+        (NOW_MS, b"", b"", (), 1, 2**15),
+    ],
+)
+def test_what_the_loop_in_c_cannot_make_is_left_to_the_other(arguments: tuple[Any, ...]) -> None:
+    assert required().sole_batch(*arguments) is None

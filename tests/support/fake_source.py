@@ -51,11 +51,13 @@ class FakeLog:
 
 
 class FakeSource:
-    """`fetches` are the offsets asked for; `before_fetch` is called with each of them."""
+    """`fetches` are the offsets asked for, `asked` the bytes; `before_fetch` is called with each
+    offset."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.fetches: list[int] = []
+        self.asked: list[int] = []
         self.before_fetch: Callable[[int], None] = lambda _: None
         self.closed = False
 
@@ -88,6 +90,11 @@ class FakeSource:
             for one in partitions
         }
 
+    def no_later(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        return self.offsets(partitions, timestamp_ms)
+
     def _offset(self, log: FakeLog, timestamp_ms: int, *, committed_only: bool) -> int:
         if timestamp_ms == EARLIEST:
             return log.start
@@ -106,6 +113,7 @@ class FakeSource:
         committed_only: bool = False,
     ) -> Fetched:
         self.fetches.append(offset)
+        self.asked.append(max_bytes)
         self.before_fetch(offset)
         log = self.logs.get(partition)
         if log is None:

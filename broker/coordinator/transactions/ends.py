@@ -1,6 +1,11 @@
 """The ends of transactions: decided on the disk, then carried out.
 
-    Prepare written -> group commit -> markers -> Complete written -> told
+    Prepare written -> group commit -> told, markers written -> Complete, or what follows, written
+
+The client is told before the markers are written, and they are written before anything else is
+handled: who was told finds all of it. The record of Complete says nothing that the next start would
+not find out, and most often the next transaction of the id begins at once. So it is written within
+COMPLETE_WITHIN_S, and not at all if another record of the id comes first.
 
 What the disk refuses after the decision is tried again until it comes about.
 """
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """Between two tries to write markers, or Complete, that the disk has refused."""
+COMPLETE_WITHIN_S = 0.1
+"""So long after the end at most the record of Complete is written."""
 
 
 def in_stored_order(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -68,6 +75,9 @@ class Ends:
         self._wall_ms = wall_ms
         self._unfinished: dict[str, tuple[TransactionShard, list[tuple[str, int]]]] = {}
         """Ends with the partitions whose marker could not be written yet."""
+        self.unwritten: dict[str, TransactionShard] = {}
+        """Ids in state Complete, of which the record is yet to be written."""
+        self._completing: asyncio.TimerHandle | None = None
         self.ongoing: dict[str, Transaction] = {}
         """Open transactions, as last written, of which no end is on its way."""
         self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
@@ -78,8 +88,10 @@ class Ends:
     def stop(self) -> None:
         """Carry out nothing more; the next start does."""
         self._stopped = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._completing):
+            if timer is not None:
+                timer.cancel()
+        self.write_completed()
 
     def decide(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
@@ -112,29 +124,48 @@ class Ends:
     ) -> None:
         shard.states[transactional_id] = decided
         del shard.ending[transactional_id]
-        self.finish(shard, transactional_id, list(decided.partitions))
-        # It is decided, so it is told also where a disk has refused a marker: that comes later.
-        after = machine.completed(decided, now_ms=0)
-        done(ErrorCode.NONE, after.producer_id, after.epoch)
+        try:
+            # It is decided, so it is told also where a disk refuses a marker: that comes later.
+            done(ErrorCode.NONE, *machine.next_of(decided))
+        finally:
+            self.finish(shard, transactional_id, list(decided.partitions))
 
     def finish(
         self, shard: TransactionShard, transactional_id: str, partitions: list[tuple[str, int]]
     ) -> None:
-        """Write the markers of an end, and that it is complete; what the disk refuses later."""
+        """Write the markers of an end, then it is complete; what the disk refuses later."""
         decided = shard.get(transactional_id)
         assert decided is not None
+        left = self._write_markers(shard, decided, partitions)
+        if left:
+            self._unfinished[transactional_id] = shard, left
+            self._try_later()
+            return
+        self._unfinished.pop(transactional_id, None)
+        shard.states[transactional_id] = machine.completed(decided, now_ms=self._wall_ms())
+        self.unwritten[transactional_id] = shard
+        self._write_completed_later(COMPLETE_WITHIN_S)
+
+    def _write_completed_later(self, after_s: float) -> None:
+        if self._completing is None and not self._stopped:
+            self._completing = self._loop.call_later(after_s, self.write_completed)
+
+    def write_completed(self) -> None:
+        self._completing = None
         try:
-            left = self._write_markers(shard, decided, partitions)
-            if not left:
-                self.write(
-                    shard, transactional_id, machine.completed(decided, now_ms=self._wall_ms())
-                )
-                self._unfinished.pop(transactional_id, None)
-                return
-        except KafkaError:
-            left = []  # which has been said
-        self._unfinished[transactional_id] = shard, left
-        self._try_later()
+            for transactional_id, shard in list(self.unwritten.items()):
+                completed = shard.get(transactional_id)
+                assert completed is not None
+                self.write(shard, transactional_id, completed)
+        except KafkaError:  # which has been said
+            self._write_completed_later(RETRY_S)
+
+    def forget(self, shard: TransactionShard, transactional_ids: Iterable[str]) -> None:
+        """Forget ids for good. Raises KafkaError, and then nothing has changed."""
+        gone = list(transactional_ids)
+        shard.forget(gone, now_ms=self._wall_ms())
+        for transactional_id in gone:
+            self.unwritten.pop(transactional_id, None)
 
     def mend(
         self,
@@ -200,6 +231,7 @@ class Ends:
             now_ms=self._wall_ms(),
             ends=ends,
         )
+        self.unwritten.pop(transactional_id, None)
         if after.state in machine.PREPARED:
             self.ongoing.pop(transactional_id, None)
             shard.ending[transactional_id] = after

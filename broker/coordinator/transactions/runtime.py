@@ -1,9 +1,9 @@
 """Transactions at work: their shards, the records of each state, and the ends.
 
-An end is decided when its record, Prepare, is on the disk: that is the one sync. Markers, and
-Complete after them, are written without waiting for another:
+An end is decided when its record, Prepare, is on the disk: that is the one sync. Answer and markers
+follow in one turn, and wait for no other:
 
-    EndTxn -> Prepare written -> group commit -> markers -> Complete written -> answer
+    EndTxn -> Prepare written -> group commit -> answer, markers
 
 Until Prepare is on the disk others are told CONCURRENT_TRANSACTIONS. What a loss of power takes of
 the rest the next start writes again (`settling`).
@@ -14,7 +14,7 @@ transactional id is first looked for.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 EXPIRY_STEP = 500
 """Ids that are looked at in one step, and tombstones of one batch at most."""
 SLICE_S, PAUSE_S = 0.001, 0.02
+
+shard_number = lru_cache(maxsize=4096)(shard_of)
+"""`shard_of`, remembered for the ids that are asked for most: it goes over each letter."""
 
 
 class TransactionRuntime:
@@ -141,7 +144,7 @@ class TransactionRuntime:
         the client looks for the coordinator and has it made; COORDINATOR_LOAD_IN_PROGRESS."""
         if not self.take_topic():
             raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
-        shard = self.shards[shard_of(transactional_id, len(self.shards))]
+        shard = self.shards[shard_number(transactional_id, len(self.shards))]
         if not shard.loaded:
             raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
@@ -408,7 +411,7 @@ class TransactionRuntime:
         now_ms = self.now_ms()
         due = [one for one, deadline_ms in self._deadlines_ms.items() if deadline_ms < now_ms]
         for transactional_id in due:
-            shard = self.shards[shard_of(transactional_id, len(self.shards))]
+            shard = self.shards[shard_number(transactional_id, len(self.shards))]
             now = shard.get(transactional_id)
             if now is None or now.state is not machine.ONGOING or transactional_id in shard.ending:
                 self._deadlines_ms.pop(transactional_id)
@@ -455,7 +458,7 @@ class TransactionRuntime:
 
     def _forget(self, shard: TransactionShard, gone: list[str]) -> None:
         if gone:
-            shard.forget(gone, now_ms=self._wall_ms())
+            self.ends.forget(shard, gone)
             self.expired += len(gone)
             gone.clear()
 

@@ -21,7 +21,7 @@ from protocol.logdata.transactions import (
     encode_key,
     encode_value,
 )
-from protocol.records.builder import build_batch
+from protocol.records.builder import build_batch, sole_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Partition
     from broker.producing.appends import Appends
     from protocol.logdata.transactions import End
+
+
+_ENDS_HEADER = ENDS_HEADER.encode()
 
 
 class TransactionShard:
@@ -93,12 +96,12 @@ class TransactionShard:
         Raises KafkaError as `StateLog`, and INVALID_REQUEST for what no record can hold.
         """
         version = FLEXIBLE_VALUE if transaction_version >= FLEXIBLE_VALUE else 0
-        headers = () if ends is None else ((ENDS_HEADER, encode_ends(ends)),)
+        headers = () if ends is None else ((_ENDS_HEADER, encode_ends(ends)),)
         try:
-            record = (now_ms, encode_key(transactional_id), encode_value(to_value(now), version))
+            key, value = encode_key(transactional_id), encode_value(to_value(now), version)
         except ValueError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_REQUEST) from error
-        self._log.append(bytearray(build_batch([(*record, headers)])), now_ms=now_ms)
+        self._log.append(sole_batch(now_ms, key, value, headers), now_ms=now_ms)
 
     def forget(self, transactional_ids: Iterable[str], *, now_ms: int) -> None:
         """Write the tombstones of these ids as one batch, and forget them. Raises KafkaError."""

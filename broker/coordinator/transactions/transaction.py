@@ -77,7 +77,7 @@ class Transaction(NamedTuple):
     @property
     def client(self) -> tuple[int, int]:
         """The producer id and epoch of the last instance, which it has in its requests."""
-        if self.is_kept:
+        if self.next_epoch != NO_EPOCH:
             return self.next_producer_id, self.next_epoch
         return self.producer_id, self.epoch
 
@@ -374,13 +374,17 @@ def _prepared(
     )
 
 
+def next_of(decided: Transaction) -> tuple[int, int]:
+    """The producer id and epoch that the client has after an end that was prepared."""
+    used_up = decided.client_version >= TV2 and decided.next_producer_id != NO_PRODUCER_ID
+    return (decided.next_producer_id, 0) if used_up and not decided.is_kept else decided.client
+
+
 def completed(now: Transaction, *, now_ms: int) -> Transaction:
     """All partitions have the marker of the end that was prepared."""
     assert now.state in PREPARED
-    producer_id, epoch = now.client
-    previous_producer_id = now.previous_producer_id if now.is_kept else producer_id
-    if not now.is_kept and now.client_version >= TV2 and now.next_producer_id != NO_PRODUCER_ID:
-        producer_id, epoch = now.next_producer_id, 0
+    producer_id, epoch = next_of(now)
+    previous_producer_id = now.previous_producer_id if now.is_kept else now.client[0]
     return now.becoming(
         TransactionState.COMPLETE_COMMIT if now.is_commit else TransactionState.COMPLETE_ABORT,
         now_ms,

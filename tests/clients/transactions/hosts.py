@@ -63,6 +63,11 @@ class JavaHost:
         copied = self._program.call("copy", producer=name, bootstrap=self._bootstrap, **words)
         assert copied == count
 
+    def copy_some(self, name: str, group: str, source: str, target: str) -> None:
+        """The same with one record at least: all that a poll finds."""
+        words = {"group": group, "source": source, "target": target, "count": 1}
+        self._program.call("copy", producer=name, bootstrap=self._bootstrap, **words)
+
     def commit(self, name: str) -> None:
         self._program.call("commit", producer=name)
 

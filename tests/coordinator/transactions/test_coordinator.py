@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.coordinator.transactions import ends
 from broker.coordinator.transactions.transaction import TV2
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.transactions import TransactionState
@@ -54,6 +55,73 @@ def test_no_marker_is_written_before_its_decision_is_on_the_disk(world: World) -
     assert synced == [True]
     assert told == [(ErrorCode.NONE, *producer)]
     assert world.content(0) == ["data", "commit"]
+
+
+def test_a_client_is_told_before_the_markers_and_nothing_is_handled_between(world: World) -> None:
+    producer = world.begin()
+    world.write(producer, 0)
+    before: list[tuple[bool, str]] = []
+    turned: list[None] = []
+    world.participants.before = lambda: before.append((bool(turned), world.state()))
+
+    def done(*outcome: object) -> None:
+        assert world.content(0) == ["data"]
+        world.parts.loop.call_soon(turned.append, None)
+
+    world.runtime.end("x", *producer, commit=True, client_version=TV2, done=done)
+    world.turn_until(lambda: bool(turned))
+
+    assert before == [(False, "PrepareCommit")]
+    assert world.content(0) == ["data", "commit"]
+
+
+def test_complete_is_written_soon_but_for_what_follows_at_once(world: World) -> None:
+    producer = world.begin()
+    for _ in range(3):
+        world.add(producer, 0)
+        world.end(producer)
+        assert world.state() == "CompleteCommit"
+
+    transactions = ["Ongoing", "PrepareCommit"] * 3
+    assert world.written() == ["Empty", *transactions]
+    world.turn_until(lambda: world.written() == ["Empty", *transactions, "CompleteCommit"])
+
+
+def test_a_stop_writes_what_is_complete(tmp_path: Path) -> None:
+    with World(tmp_path / "data") as world:
+        producer = world.begin()
+        world.add(producer, 0)
+        world.end(producer)
+        world.coordinator.stop()
+        assert world.written()[-1] == "CompleteCommit"
+
+
+def test_complete_is_written_later_where_a_disk_refuses_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = world.begin()
+    world.write(producer, 0)
+    world.end(producer)
+    monkeypatch.setattr(ends, "RETRY_S", 0.01)
+    with monkeypatch.context() as patched:
+        refuse_writes(world, patched)
+        world.runtime.ends.write_completed()
+        assert world.state() == "CompleteCommit"
+
+    world.turn_until(lambda: world.written()[-1] == "CompleteCommit")
+
+
+def test_an_id_that_was_forgotten_is_not_written_any_more(world: World) -> None:
+    producer = world.begin()
+    world.add(producer, 0)
+    world.end(producer)
+    world.now_ms += 604_800_000
+    world.runtime.look_for_expired()
+    world.turn_until(lambda: world.runtime.expired == 1)
+
+    world.runtime.ends.write_completed()
+
+    assert world.written() == ["Empty", "Ongoing", "PrepareCommit", "None"]
 
 
 def test_where_nobody_waits_for_the_disk_an_end_is_told_at_once(tmp_path: Path) -> None:

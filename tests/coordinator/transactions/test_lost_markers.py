@@ -68,8 +68,9 @@ def test_markers_of_the_end_before_one_that_is_not_finished_are_written_again(
     world.write(producer, 1)
     world.end(producer, commit=False)
 
-    # Empty, Ongoing, Prepare, Complete, Ongoing, Prepare: the last Complete is lost.
-    with world.crashed(tmp_path / "after", {0: 1, 1: 1}, states=6) as after:
+    # Empty, Ongoing, Prepare, Ongoing, Prepare: Complete was not written.
+    assert world.written() == ["Empty", *("Ongoing", "PrepareCommit"), *("Ongoing", "PrepareAbort")]
+    with world.crashed(tmp_path / "after", {0: 1, 1: 1}) as after:
         after.start()
         assert [after.content(0), after.content(1)] == [["data", "commit"], ["data", "abort"]]
         assert after.state() == "CompleteAbort"

@@ -82,17 +82,30 @@ def test_a_lost_marker_is_written_again_though_the_next_transaction_has_begun_el
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-@pytest.mark.parametrize("lost", [1, 2], ids=["ongoing", "complete-too"])
+@pytest.mark.parametrize(
+    ("complete", "lost"),
+    [(True, 1), (True, 2), (False, 1)],
+    ids=["ongoing", "complete-too", "complete-was-not-written"],
+)
 def test_what_the_next_transaction_wrote_is_not_ended_with_the_last_one(
-    world: World, tmp_path: Path, version: int, lost: int
+    world: World, tmp_path: Path, version: int, complete: bool, lost: int
 ) -> None:
     producer = world.begin()
     world.write(producer, 0)
     producer = world.end(producer, version=version)
+    if complete:
+        world.runtime.ends.write_completed()
     world.write(producer, 0, sequence=0 if version == TV2 else 1)
     assert world.content(0) == ["data", "commit", "data"]
-    # Empty, Ongoing, Prepare, Complete, Ongoing: of these the last are lost.
-    with world.crashed(tmp_path / "after", states=5 - lost) as after:
+    written = world.written()
+    assert written == [
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        *["CompleteCommit"] * complete,
+        "Ongoing",
+    ]
+    with world.crashed(tmp_path / "after", states=len(written) - lost) as after:
         after.start()
 
         assert after.content(0) == ["data", "commit", "data"]

@@ -18,6 +18,7 @@ from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.coordinator.transactions.runtime import TransactionRuntime
 from broker.coordinator.transactions.transaction import TV1
 from protocol.errors import ErrorCode
+from protocol.logdata.transactions import TransactionState, glance
 from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.layout import HEADER
@@ -229,6 +230,16 @@ class World:
         """The batches of a partition: "data", or what their marker says."""
         data = self.partition(index).log.read(0, 1 << 20)
         return [] if data is None else [_named(batch) for batch in batches(bytes(data.read()))]
+
+    def written(self) -> list[str]:
+        """The states of all records of the state topic; None for a tombstone."""
+        data = self.partition(0, STATE_TOPIC).log.read(0, 1 << 20)
+        assert data is not None
+        values = [one.value for batch in batches(bytes(data.read())) for one in batch.records()]
+        return [
+            "None" if value is None else TransactionState(glance(value)[1]).title
+            for value in values
+        ]
 
     def is_open(self, index: int) -> bool:
         """Whether something in the partition waits for its end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinator.transactions.loading import Loaded
-from broker.coordinator.transactions.transaction import from_value, to_value
+from broker.coordinator.transactions.transaction import completed, from_value, to_value
 from protocol.logdata.offsets import OffsetCommitKey, decode_key, decode_value
 from protocol.logdata.transactions import FLEXIBLE_VALUE
 from protocol.logdata.transactions import decode_value as decode_state
@@ -223,4 +223,8 @@ def check_state_topic(world: World) -> None:
         known = {name: _as_stored(now, world.version) for name, now in shard.all()}
         if shard.ending:
             continue
+        for name, of in broker.transactions.runtime.ends.unwritten.items():
+            if of is shard:
+                done = completed(replayed[name], now_ms=known[name].update_ms)
+                replayed[name] = _as_stored(done, world.version)
         world.expect(replayed == known, f"{log.name} replays to {replayed}, in memory is {known}")
