@@ -204,7 +204,7 @@ def _add_job(commands: argparse._SubParsersAction[Teaching], name: str, job: Job
 
 def _add_spark(parser: Teaching) -> None:
     where = parser.add_argument_group("where Spark runs")
-    where.add_argument("--master", metavar="URL", help="a cluster; default local[*], here")
+    where.add_argument("--master", metavar="URL", help="a cluster; default local[*,4], here")
     where.add_argument("--remote", metavar="sc://HOST:PORT", help="Spark Connect")
     where.add_argument(
         "--conf",

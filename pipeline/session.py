@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-LOCAL = "local[*]"
+LOCAL = "local[*,4]"
+"""All cores; a task is tried four times, as on a cluster. Spark's `local[*]` does not try again."""
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Flags of a local JVM. It starts in half the CPU time, and the work is done in Python's tasks."""
 

@@ -28,10 +28,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pipeline.dataframes.one_line import in_one_line
 from pipeline.dataframes.pushed_filters import PushedFilters
-from pipeline.dataframes.range_reader import RangeReader
+from pipeline.dataframes.range_reader import RangeReader, partition_of
 from pipeline.errors import WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import batch_ranges
+from pipeline.reading.sharing import shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -141,13 +142,11 @@ class BatchReader(DataSourceReader):
 
     @in_one_line()
     def partitions(self) -> list[InputPartition]:
-        """One for each range. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
+        """With the ranges of each. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
         with contextlib.closing(self._options.source()) as source:
             ranges = batch_ranges(source, self._options, self._pushed.narrowed)
         begins = {range_.topic_partition: range_.start for range_ in reversed(ranges)}
-        return [
-            InputPartition((tuple(range_), begins[range_.topic_partition])) for range_ in ranges
-        ]
+        return [partition_of(share, begins) for share in shares(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -3,12 +3,13 @@
     read      batches and records to noop, and Spark's connector, against the same rows in Parquet
     mirror    batches passed on, against records read and produced again by the connector
     archive   a topic to zstd Parquet, by us and by the connector
+    small     the same three of 200 topics of two partitions with 50 records each
     kills     an archive and a mirror whose drivers are killed five times
 
 Estimates, on paper, for two cores that the broker shares. Of the rate of Parquet: batches 1.5 x (no
 record is touched), records 0.5 x (decoding in Python's workers, and Arrow into the JVM). Mirror:
 8 times as many MB per CPU-second (nothing is decompressed). Archive: twice as fast (no row passes
-through the JVM).
+through the JVM). Of small partitions each at most as much CPU time: tasks have many of them.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench import machine
 from bench.pipeline.kills import distinct_rows, run_killed
-from bench.pipeline.topics import fill, stored
+from bench.pipeline.topics import fill, fill_many, stored
 from bench.servers import CHECKOUT, Server, Triglot
 from client.cluster import Cluster
 from tests.support.spark_connector import spark_jars
 
-LOADS = ("read", "mirror", "archive", "kills")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOADS = ("read", "mirror", "archive", "small", "kills")
 TOPIC = "bench-orders"
 PARTITIONS = 4
+SMALL = tuple(f"bench-small-{number}" for number in range(200))
+SMALL_PARTITIONS, SMALL_RECORDS = 2, 50
 
 
 class Row(NamedTuple):
@@ -52,25 +58,30 @@ class Bench:
         self.other = other
         self.folder = folder
         self.records = records
-        with Cluster(source.bootstrap) as cluster:
-            fill(cluster, TOPIC, records, PARTITIONS)
+        self.bytes = 0
+        """Of the topic, as its batches are stored."""
+
+    def fill(self) -> None:
+        with Cluster(self.source.bootstrap) as cluster:
+            fill(cluster, TOPIC, self.records, PARTITIONS)
             self.bytes = sum(one.bytes for one in stored(cluster, TOPIC))
 
-    def spark(self, load: str, rounds: int) -> dict[str, tuple[float, float]]:
+    def spark(
+        self, load: str, rounds: int, topics: Sequence[str] = (TOPIC,)
+    ) -> dict[str, tuple[float, float]]:
         """Median seconds, on the clock and of CPU, of each way."""
         folder = self.folder / load
         folder.mkdir()
         command = [sys.executable, "-m", "bench.pipeline.spark_session", load]
-        command += [self.source.bootstrap, self.other.bootstrap, TOPIC, str(rounds)]
-        ran = subprocess.run(
-            [*command, spark_jars(), str(folder)],
-            cwd=CHECKOUT,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        print(ran.stdout, end="", file=sys.stderr)
-        taken: dict[str, tuple[float, float]] = json.loads(ran.stdout.splitlines()[-1])
+        command += [self.source.bootstrap, self.other.bootstrap, ",".join(topics)]
+        command += [str(rounds), spark_jars(), str(folder)]
+        with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as ran:
+            assert ran.stdout is not None
+            for line in ran.stdout:
+                print(line, end="", file=sys.stderr, flush=True)
+        if ran.returncode:
+            raise subprocess.CalledProcessError(ran.returncode, command)
+        taken: dict[str, tuple[float, float]] = json.loads(line)
         return taken
 
     def read(self, rounds: int) -> list[Row]:
@@ -107,6 +118,23 @@ class Bench:
         cpu = taken["connector"][1] / taken["triglot"][1]
         rows.append(Row("archive", "triglot / connector", f"{ratio:.2f}", "1", "2"))
         rows.append(Row("archive", "triglot / connector, per CPU-second", f"{cpu:.2f}"))
+        return rows
+
+    def small(self, rounds: int) -> list[Row]:
+        with Cluster(self.source.bootstrap) as cluster:
+            fill_many(cluster, SMALL, SMALL_PARTITIONS, SMALL_RECORDS)
+        taken = self.spark("small", rounds, SMALL)
+        rows = []
+        for name in ("read", "mirror", "archive"):
+            ours, theirs = taken[f"{name} triglot"], taken[f"{name} connector"]
+            rows += [
+                Row("small", f"{name}, triglot, CPU-seconds", f"{ours[1]:.2f}"),
+                Row("small", f"{name}, connector, CPU-seconds", f"{theirs[1]:.2f}"),
+                Row(
+                    "small", f"{name}, CPU: triglot / connector", f"{ours[1] / theirs[1]:.2f}", "1"
+                ),
+                Row("small", f"{name}, clock: triglot / connector", f"{ours[0] / theirs[0]:.2f}"),
+            ]
         return rows
 
     def kills(self, kills: int, within_s: float) -> list[Row]:
@@ -171,7 +199,10 @@ def main() -> None:
         folder = Path(place) / "work"
         folder.mkdir()
         bench = Bench(brokers[0], brokers[1], folder, options.records)
-        for load in options.loads or LOADS:
+        loads = options.loads or LOADS
+        if set(loads) != {"small"}:
+            bench.fill()
+        for load in loads:
             if load == "kills":
                 found += bench.kills(options.kills, options.within)
             else:

@@ -8,6 +8,8 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.sql.functions import concat, lit
+
 from bench.pipeline.processes import cpu_seconds
 from bench.pipeline.topics import stored
 from client.cluster import Cluster
@@ -31,18 +33,18 @@ class Taken(NamedTuple):
 
 
 class Ways:
-    """All of them read `topic` of `servers`; `other` is the cluster that is written to."""
+    """All of them read `topics` of `servers`; `other` is the cluster that is written to."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, servers: str, other: str, topic: str
+        self, spark: SparkSession, folder: Path, servers: str, other: str, topics: tuple[str, ...]
     ) -> None:
         self.spark = spark
         self.folder = folder
         self.servers = servers
         self.other = other
-        self.topic = topic
-        self.copy = ""
-        """The topic of the last mirror."""
+        self.topics = topics
+        self.rename = ""
+        """The names of the last mirror's copies, as `Mirror` has it."""
         self._number = 0
 
     def new(self, name: str) -> str:
@@ -53,12 +55,12 @@ class Ways:
     # Reading
 
     def rows(self, kind: str, **options: str) -> DataFrame:
-        """The topic as `format(kind)` gives it."""
+        """The topics as `format(kind)` gives them."""
         reader = self.spark.read.format(kind).option("kafka.bootstrap.servers", self.servers)
-        return reader.option("subscribe", self.topic).options(**options).load()
+        return reader.option("subscribe", ",".join(self.topics)).options(**options).load()
 
     def parquet(self) -> Path:
-        """The topic's records as Parquet, written once by Spark."""
+        """The topics' records as Parquet, written once by Spark."""
         path = self.folder / "rows"
         if not path.exists():
             rows = self.rows("triglot", shape="records")
@@ -80,37 +82,41 @@ class Ways:
     # Mirroring
 
     def mirror(self) -> None:
-        self.copy, state = self.new("copy"), self.folder / self.new("state")
-        job = Mirror(self.servers, self.other, str(state), (self.topic,), rename=self.copy)
+        self.rename, state = "{topic}-" + self.new("copy"), self.folder / self.new("state")
+        job = Mirror(self.servers, self.other, str(state), self.topics, rename=self.rename)
         job.run(self.spark)
 
     def check_mirror(self) -> None:
-        """Whether the last copy is the topic, but for the bytes that a broker sets."""
+        """Whether the last copies are the topics, but for the bytes that a broker sets."""
         with Cluster(self.servers) as source, Cluster(self.other) as target:
-            if stored(source, self.topic) != stored(target, self.copy):
-                raise RuntimeError("the mirrored topic differs")
+            for topic in self.topics:
+                if stored(source, topic) != stored(target, self.rename.format(topic=topic)):
+                    raise RuntimeError(f"the mirrored topic '{topic}' differs")
 
     def reproduce(self) -> None:
-        name = self.new("produced")
+        suffix = self.new("produced")
         with Cluster(self.servers) as source, Cluster(self.other) as target:
-            target.create_topic(name, len(source.partitions([self.topic])))
+            for topic in self.topics:
+                target.create_topic(f"{topic}-{suffix}", len(source.partitions([topic])))
         rows = self.rows("kafka", includeHeaders="true")
-        writer = rows.select("key", "value", "headers", "partition").write.format("kafka")
-        writer = writer.option("kafka.bootstrap.servers", self.other).option("topic", name)
+        named = concat("topic", lit(f"-{suffix}")).alias("topic")
+        writer = rows.select(named, "key", "value", "headers", "partition").write.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", self.other)
         writer.option("kafka.compression.type", "lz4").save()
 
     # Archiving
 
     def archive(self) -> None:
         folder = self.folder / self.new("archive")
-        Archive(str(folder), servers=self.servers, topics=(self.topic,)).run(self.spark)
+        Archive(str(folder), servers=self.servers, topics=self.topics).run(self.spark)
         shutil.rmtree(folder)
 
     def archive_connector(self) -> None:
         folder = self.folder / self.new("archive")
         reader = self.spark.readStream.format("kafka").option("includeHeaders", "true")
         reader = reader.option("kafka.bootstrap.servers", self.servers)
-        rows = reader.option("subscribe", self.topic).option("startingOffsets", "earliest").load()
+        reader = reader.option("subscribe", ",".join(self.topics))
+        rows = reader.option("startingOffsets", "earliest").load()
         writer = rows.select(*COLUMNS, "headers").writeStream.format("parquet")
         writer = writer.option("compression", "zstd").option("path", str(folder / "rows"))
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))

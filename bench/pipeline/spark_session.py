@@ -1,6 +1,6 @@
 """One Spark session that takes the loads in turn: a process of its own, whose family is measured.
 
-    python -m bench.pipeline.spark_session LOAD FROM TO TOPIC ROUNDS JARS FOLDER
+    python -m bench.pipeline.spark_session LOAD FROM TO TOPIC,... ROUNDS JARS FOLDER
 
 prints what it is at, and on the last line what each way took, as JSON. The JVM has its defaults:
 what is compared with it must not gain by a JVM that does not optimise.
@@ -54,19 +54,27 @@ def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
         },
         "mirror": {OURS: ways.mirror, CONNECTOR: ways.reproduce},
         "archive": {OURS: ways.archive, CONNECTOR: ways.archive_connector},
+        "small": {
+            f"read {OURS}": ways.read_records,
+            f"read {CONNECTOR}": ways.read_connector,
+            f"mirror {OURS}": ways.mirror,
+            f"mirror {CONNECTOR}": ways.reproduce,
+            f"archive {OURS}": ways.archive,
+            f"archive {CONNECTOR}": ways.archive_connector,
+        },
     }
 
 
 def main() -> None:
-    load, servers, other, topic, rounds, jars, place = sys.argv[1:]
+    load, servers, other, topics, rounds, jars, place = sys.argv[1:]
     folder = Path(place)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = session(jars, folder)
-    ways = Ways(spark, folder, servers, other, topic)
+    ways = Ways(spark, folder, servers, other, tuple(topics.split(",")))
     if load == "read":
         ways.parquet()
     found = medians(loads(ways)[load], int(rounds))
-    if load == "mirror":
+    if load in ("mirror", "small"):
         ways.check_mirror()
     print(json.dumps(found))
     spark.stop()

@@ -15,7 +15,7 @@ from protocol.records.layout import LENGTH_POSITION, MAGIC_POSITION
 from protocol.records.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 VALUE = (
     b'{"order":000000000000,"customer":"0000000000000000","note":"left at the door","total":000000}'
@@ -50,6 +50,16 @@ def fill(cluster: Cluster, topic: str, records: int, partitions: int) -> int:
             cluster.produce(place, entries)
             sent += sum(map(len, entries))
     return sent
+
+
+def fill_many(cluster: Cluster, topics: Sequence[str], partitions: int, records: int) -> None:
+    """Make them, with so many records in each partition, in one batch."""
+    for number, topic in enumerate(topics):
+        cluster.create_topic(topic, partitions)
+        for partition in range(partitions):
+            first = (number * partitions + partition) * records
+            (rows,) = _rows(first, first + records)
+            cluster.produce(TopicPartition(topic, partition), encode_records(rows, codec=LZ4))
 
 
 def _rows(first: int, end: int) -> Iterator[pa.RecordBatch]:

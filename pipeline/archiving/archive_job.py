@@ -12,6 +12,7 @@ from pipeline.archiving.archive_files import STAGING
 from pipeline.archiving.coverage import Covered
 from pipeline.archiving.staged import RangeFiles, StagedFile
 from pipeline.columns.decode_batches import record_count
+from pipeline.reading.connections import Connections
 from pipeline.reading.ranges import LeftOut, Meter, batches_of, records_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class ArchiveTask:
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of partitions that were to begin at an offset: no record below is wanted with a batch."""
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """Fetch a range and stage its files. In a plain archive that is one, of no rows if there is
         no record in the range.
 
@@ -61,7 +64,9 @@ class ArchiveTask:
         staging = self.folder.under(STAGING, str(batch_id))
         left_out = LeftOut()
         meter = Meter()
-        with contextlib.closing(self.source.source()) as source:
+        with contextlib.ExitStack() as own:
+            connections = connections or own.enter_context(Connections())
+            source = connections.get("source", self.source.source)
             if self.layout.apart:
                 with RangeFiles(staging, range_, self.layout, self.compression) as files:
                     records = self._copy(source, range_, files, left_out, meter)
@@ -135,9 +140,11 @@ class ArchiveJob:
         self.task = task
         self._publication = publication
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """As RangeJob has it."""
-        return self.task.work(range_, batch_id)
+        return self.task.work(range_, batch_id, connections)
 
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
         """As RangeJob has it. Raises Refused, ForeignState."""

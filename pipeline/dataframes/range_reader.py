@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from pipeline import schemas
 from pipeline.dataframes.one_line import in_one_line
@@ -15,14 +16,35 @@ from pipeline.reading.plan import Range
 from pipeline.reading.ranges import LeftOut, batches_of, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pyspark.sql.datasource import InputPartition
-
+    from client.cluster import TopicPartition
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Source
+    from pipeline.reading.sharing import Share
 
 logger = logging.getLogger(__name__)
+
+
+def partition_of(
+    share: Share, begins: Mapping[TopicPartition, int] | None = None
+) -> InputPartition:
+    """The partition of Spark's that `RangeReader.read` takes; of plain tuples, so that Spark's own
+    process needs nothing of ours to hand it on.
+
+    With each range goes the offset from which its topic's partition is read, of `begins`, 0 where
+    that is not known: no batch has records below it.
+    """
+    begins = begins or {}
+    return InputPartition(
+        tuple((tuple(range_), begins.get(range_.topic_partition, 0)) for range_ in share)
+    )
+
+
+def ranges_of(partition: InputPartition) -> Share:
+    """The ranges of a partition; none where there is nothing to read, for which Spark makes one
+    without a value."""
+    return [Range(*place) for place, _ in partition.value or ()]
 
 
 class RangeReader:
@@ -41,25 +63,23 @@ class RangeReader:
         return schemas.RECORDS_AND_HEADERS if self.options.include_headers else schemas.RECORDS
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; what is left out with onGap or onCorrupt goes to the executor's log.
-
-        A partition's value is its range, and the offset from which the topic's partition is read,
-        0 where that is not known: no batch has records below it.
+        """The rows of a partition's ranges, one after the other; what is left out with onGap or
+        onCorrupt goes to the executor's log.
 
         Raises OffsetsGone, CorruptData, CodecMissing, Unreachable.
         """
-        # Where there is nothing to read, Spark makes one partition without a value.
-        if partition.value is None:
+        ranges = ranges_of(partition)
+        if not ranges:
             return
-        place, begin = partition.value
-        range_ = Range(*place)
         if self.options.shape == "ranges":
-            yield pa.RecordBatch.from_arrays([[value] for value in range_], schema=schemas.RANGES)
+            columns = [list(column) for column in zip(*ranges, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schemas.RANGES)
             return
         left_out = LeftOut()
         # The driver has reached the broker: one that does not answer is being restarted.
         with in_one_line(), contextlib.closing(self.options.source(patient=True)) as source:
-            yield from self._fetched(source, range_, begin, left_out)
+            for range_, (_, begin) in zip(ranges, partition.value, strict=True):
+                yield from self._fetched(source, range_, begin, left_out)
         if left_out:
             logger.warning("left out: %s", left_out)
 

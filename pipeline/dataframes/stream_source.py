@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.dataframes.one_line import in_one_line
-from pipeline.dataframes.range_reader import RangeReader
+from pipeline.dataframes.range_reader import RangeReader, partition_of
 from pipeline.reading.plan import (
     Offsets,
     ending_offsets,
@@ -31,6 +31,7 @@ from pipeline.reading.plan import (
     starting_offsets,
     stream_ranges,
 )
+from pipeline.reading.sharing import shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,9 +123,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else offsets_to_json(self._latest)
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        """The ranges of a micro-batch, one for each task."""
+        """The ranges of a micro-batch, those of each task."""
         ranges = stream_ranges(self._options, offsets_from_json(start), offsets_from_json(end))
-        return [InputPartition((tuple(range_), 0)) for range_ in ranges]
+        return [partition_of(share) for share in shares(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -22,6 +22,7 @@ from pipeline.delivering.record_sets import SetMaker
 from pipeline.delivering.transactional import transactional_delivery
 from pipeline.errors import ForeignState, NoSuchTopic
 from pipeline.left_out import LeftOut
+from pipeline.reading.connections import Connections
 from pipeline.reading.ranges import read_range
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ class MirrorTask:
     security: ClientSecurity | None = None
     """Of the client that writes."""
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, and what reading raises."""
         place = TopicPartition(renamed(self.rename, range_.topic), range_.partition)
         facts: dict[str, Any] = {
@@ -112,12 +115,10 @@ class MirrorTask:
         if range_.start >= range_.end:
             return facts
         left_out = LeftOut()
-        with (
-            contextlib.closing(self.source.source()) as source,
-            Cluster(
-                self.to, timeout_s=self.source.timeout_s, patient=True, security=self.security
-            ) as cluster,
-        ):
+        with contextlib.ExitStack() as own:
+            connections = connections or own.enter_context(Connections())
+            source = connections.get("source", self.source.source)
+            cluster = connections.get("destination", self._destination)
             try:
                 asked = terms(cluster, place)
             except NoSuchTopic:
@@ -151,6 +152,11 @@ class MirrorTask:
                 facts["landed"] = delivery.finish()
                 counts += delivery.counts
         return {**facts, **left_out.as_json(), "counts": dict(counts)}
+
+    def _destination(self) -> Cluster:
+        return Cluster(
+            self.to, timeout_s=self.source.timeout_s, patient=True, security=self.security
+        )
 
     def _sets(
         self,
@@ -220,9 +226,11 @@ class MirrorJob:
         self.task = task
         self._state = state
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """As RangeJob has it."""
-        return self.task.work(range_, batch_id)
+        return self.task.work(range_, batch_id, connections)
 
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
         """As RangeJob has it."""

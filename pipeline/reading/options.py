@@ -47,6 +47,7 @@ NAMES = (
     "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
     "minPartitions",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "onGap",
@@ -155,6 +156,7 @@ class SourceOptions:
     ending: Bound = field(default_factory=lambda: Bound("endingOffsets", LATEST))
     max_offsets_per_trigger: int | None = None
     min_partitions: int | None = None
+    max_partitions: int | None = None
     max_records_per_partition: int | None = None
     on_gap: str = "fail"
     on_corrupt: str = "fail"
@@ -257,6 +259,10 @@ class _Parser:
         timeout_ms = self._number("kafkaConsumer.pollTimeoutMs", largest=PARTITION_MAX)
         starting, ending = self._starting(), self._ending()
         _refuse_backwards(starting, ending)
+        fewest = self._number("minPartitions", largest=PARTITION_MAX)
+        most = self._number("maxPartitions", largest=PARTITION_MAX)
+        if fewest is not None and most is not None and fewest > most:
+            raise WrongUse(f"option minPartitions is {fewest}, and maxPartitions only {most}")
         commit_group = self._text("commitGroup")
         if commit_group is not None and path is not None:
             raise WrongUse("option commitGroup needs a broker, and path names a data directory")
@@ -270,7 +276,8 @@ class _Parser:
             starting=starting,
             ending=ending,
             max_offsets_per_trigger=self._number("maxOffsetsPerTrigger"),
-            min_partitions=self._number("minPartitions", largest=PARTITION_MAX),
+            min_partitions=fewest,
+            max_partitions=most,
             max_records_per_partition=self._number("maxRecordsPerPartition"),
             on_gap=self._on_gap(),
             on_corrupt=self._choice("onCorrupt", ("fail", "skip"), "fail"),

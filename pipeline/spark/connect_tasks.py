@@ -13,14 +13,14 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline.spark.range_query import run_tasks
+from pipeline.spark.range_query import run_tasks, work_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from pipeline.reading.plan import Range
+    from pipeline.reading.sharing import Share
     from pipeline.spark.range_query import Facts, RangeJob
 
 ENDING_S = 6.0
@@ -38,12 +38,14 @@ class ConnectTasks:
         self.session: str = spark.session_id  # type: ignore[attr-defined]
         self.tag = f"triglot-{uuid.uuid4().hex}"
 
-    def do(self, job: RangeJob, ranges: Sequence[Range], number: int) -> list[Facts]:
-        """All ranges of a micro-batch, each in a task. Raises what Spark makes of a failure."""
-        work = partial(job.work, batch_id=number)
+    def do(self, job: RangeJob, shares: Sequence[Share], number: int) -> list[Facts]:
+        """All ranges of a micro-batch, a share in each task. Raises what Spark makes of it if one
+        fails."""
+        work = partial(work_on, job, number)
         self._spark.addTag(self.tag)
         try:
-            return list(run_tasks(self._spark, ranges, work, parallel=max(1, len(ranges))))
+            answers = run_tasks(self._spark, shares, work, parallel=max(1, len(shares)))
+            return [facts for some in answers for facts in some]
         finally:
             self._spark.removeTag(self.tag)
 

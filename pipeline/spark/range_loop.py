@@ -12,13 +12,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.reading.plan import Range
+from pipeline.dataframes.range_reader import ranges_of
 from pipeline.spark.micro_batches import MicroBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pipeline.dataframes.stream_source import StreamReader
+    from pipeline.reading.sharing import Share
     from pipeline.spark.range_query import Committed, Facts, RangeJob
     from pipeline.state import State
 
@@ -29,8 +30,8 @@ class Tasks(Protocol):
     session: str
     tag: str
 
-    def do(self, job: RangeJob, ranges: Sequence[Range], number: int) -> list[Facts]:
-        """All ranges of a micro-batch."""
+    def do(self, job: RangeJob, shares: Sequence[Share], number: int) -> list[Facts]:
+        """All ranges of a micro-batch, a share in each task."""
 
     def end(self, session: str, tag: str) -> None:
         """End what an earlier run has left behind."""
@@ -70,8 +71,8 @@ def run_loop(
                 last.write(state)
         if not last.done:
             began = clock()
-            ranges = [Range(*part.value[0]) for part in reader.partitions(last.start, last.end)]
-            results = tasks.do(job, ranges, last.number)
+            parts = reader.partitions(last.start, last.end)
+            results = tasks.do(job, [ranges_of(part) for part in parts], last.number)
             job.commit(last.number, results)
             if committed is not None:
                 committed(last.number, results, clock() - began)

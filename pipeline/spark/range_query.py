@@ -1,8 +1,9 @@
 """Work on ranges of offsets in Spark's tasks, by tasks that fetch and write by themselves.
 
-A row is a range. Its records never pass through the JVM: a task gets the range, does the work in
-Python, and answers with one small dictionary of facts. Spark plans, schedules, tries again and
-remembers; a micro-batch that was not finished is repeated with the same number and the same ranges.
+A row is a range. Its records never pass through the JVM: a task gets some ranges, does the work on
+one after the other in Python, and answers with a small dictionary of facts for each. Spark plans,
+schedules, tries again and remembers; a micro-batch that was not finished is repeated with the same
+number and the same ranges.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pipeline.errors import WrongUse
+from pipeline.reading.connections import Connections
 from pipeline.reading.plan import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from pipeline.state import State
 
 Task = TypeVar("Task")
+Answer = TypeVar("Answer")
 Facts = dict[str, Any]
 """What a task found and did: numbers, strings and lists, as JSON has them."""
 Committed = Callable[[int, list[Facts], float], None]
@@ -36,8 +39,9 @@ WAVES = 20
 class RangeJob(Protocol):
     """The work on each range, and on the answers. Picklable: tasks get a copy."""
 
-    def work(self, range_: Range, batch_id: int) -> Facts:
-        """In a task. May be called again with the same arguments: Spark repeats what failed."""
+    def work(self, range_: Range, batch_id: int, connections: Connections | None = None) -> Facts:
+        """In a task, whose ranges share `connections`; with None it makes its own. May be called
+        again with the same arguments: Spark repeats what failed."""
 
     def commit(self, batch_id: int, results: list[Facts]) -> None:
         """In the driver, when every range of the micro-batch is done. May be repeated too: a driver
@@ -91,22 +95,25 @@ def refuse_speculation(spark: SparkSession) -> None:
         )
 
 
+def work_on(job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[Facts]:
+    """The work of a task."""
+    with Connections() as connections:
+        return [job.work(range_, batch_id, connections) for range_ in ranges]
+
+
 def _answers(ranges: DataFrame, job: RangeJob, batch_id: int) -> list[Facts]:
-    from pyspark.sql.functions import udf
+    def work(rows: Iterable[Row]) -> list[Facts]:
+        return work_on(job, batch_id, [Range(*row) for row in rows])
 
-    def work(topic: str, partition: int, start: int, end: int) -> str:
-        return json.dumps(job.work(Range(topic, partition, start, end), batch_id))
-
-    # Not to be called twice for a row, wherever the optimizer would like to.
-    answer = udf(work, "string", useArrow=False).asNondeterministic()
-    rows = ranges.select(answer("topic", "partition", "start_offset", "end_offset")).collect()
-    return [json.loads(row[0]) for row in rows]
+    # Of a data frame's own functions, those that see a whole task want pandas.
+    return ranges.rdd.mapPartitions(work).collect()
 
 
 def run_tasks(
-    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Facts], *, parallel: int
-) -> Iterator[Facts]:
-    """Do bounded work: one Spark task for each of `tasks`, some at a time, and their answers.
+    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Answer], *, parallel: int
+) -> Iterator[Answer]:
+    """Do bounded work: one Spark task for each of `tasks`, some at a time, and their answers, which
+    are as JSON has them.
 
     `parallel` is how many the cluster can run at once.
     """

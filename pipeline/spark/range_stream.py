@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.reading.options import SourceOptions
+from pipeline.session import cores, is_one_machine
 from pipeline.spark.connect_tasks import ConnectTasks
 from pipeline.spark.micro_batches import check_way
 from pipeline.spark.range_loop import run_loop
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
     from pipeline.spark.range_query import Committed, RangeJob
     from pipeline.state import State
+
+
+TASKS_PER_CORE = 4
+"""In a micro-batch: few, as each costs, and enough for cores to end at about the same time."""
+TASKS_OF_A_CLUSTER = 32
 
 
 def run_stream(
@@ -35,6 +41,7 @@ def run_stream(
     micro-batch. Raises ForeignState for a state that was begun with the other kind of session, and
     what goes wrong: a Failure, or what Spark makes of it.
     """
+    source = {"maxPartitions": str(_tasks(spark)), **source}
     connected = "connect" in type(spark).__module__
     check_way(state, connected=connected)
     refuse_speculation(spark)
@@ -49,3 +56,13 @@ def run_stream(
         run_loop(reader, job, tasks, state=state, every_s=every_s, committed=committed)
     finally:
         reader.stop()
+
+
+def _tasks(spark: SparkSession) -> int:
+    """How many tasks a micro-batch's ranges are shared out to, at most."""
+    most = TASKS_PER_CORE * cores(spark)
+    connected = "connect" in type(spark).__module__
+    if not connected and is_one_machine(spark.sparkContext.master or ""):
+        return most
+    # A cluster may grow while the work goes on.
+    return max(most, TASKS_OF_A_CLUSTER)

@@ -141,6 +141,24 @@ def test_a_failure_around_the_commit_costs_no_record_and_doubles_none(
     assert_each_once(spark, tmp_path / "lake", partitions=2, each=2000)
 
 
+def test_many_small_partitions_share_tasks_and_have_a_file_each(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = filled(broker, partitions=60, batches=1, each=3)
+    outcome = archive(str(tmp_path / "lake"), servers=broker.bootstrap, topics=[topic], spark=spark)
+    assert (outcome.records, outcome.batches, outcome.details["files"]) == (180, 1, 60)
+    assert_each_once(spark, tmp_path / "lake", partitions=60, each=3)
+    read = (
+        spark.read.format("triglot")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("subscribe", topic)
+    )
+    for options, tasks in (({}, 32), ({"minPartitions": "2"}, 60), ({"maxPartitions": "7"}, 7)):
+        rows = read.options(**options).load()
+        assert rows.rdd.getNumPartitions() == tasks
+        assert rows.select("partition", "offset").distinct().count() == 180
+
+
 ARCHIVING = """
 import sys
 from pipeline.jobs.archive import archive

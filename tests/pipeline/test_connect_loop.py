@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.dataframes.stream_source import StreamOffset
+    from pipeline.reading.sharing import Share
 
 CUTS_MAX = 100
 
@@ -84,7 +85,7 @@ class Job:
     def __init__(self, world: ConnectWorld) -> None:
         self.world = world
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(self, range_: Range, batch_id: int, connections: object = None) -> dict[str, Any]:
         return {"range": list(range_), "number": batch_id}
 
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
@@ -103,13 +104,13 @@ class Tasks:
         self.session = f"session-{next(world.numbers)}"
         self.tag = f"tag of {self.session}"
 
-    def do(self, job: Any, ranges: Sequence[Range], number: int) -> list[dict[str, Any]]:
+    def do(self, job: Any, shares: Sequence[Share], number: int) -> list[dict[str, Any]]:
         world = self.world
         assert world.running is None
         world.running = (self.session, self.tag)
         world.disk.power.step()
         world.now += world.task_s
-        results = [job.work(range_, number) for range_ in ranges]
+        results = [job.work(range_, number) for share in shares for range_ in share]
         world.disk.power.step()
         world.running = None
         return results

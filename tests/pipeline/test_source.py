@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from client.cluster import Cluster, TopicPartition
 from pipeline import errors, schemas
+from pipeline.dataframes.range_reader import ranges_of
 from pipeline.source import BatchReader, TriglotSource, register
 from protocol.records.compression import NAMES
 from tests.clients.drivers.confluent_driver import ConfluentDriver
@@ -91,8 +92,8 @@ def test_a_bounded_read_has_one_task_for_each_partition_that_has_records(
 ) -> None:
     records = [Record(partition, FIRST_TIMESTAMP_MS, b"k", b"v") for partition in (0, 0, 2)]
     topic = produced(broker, records)
-    ranges = [part.value[0] for part in reader(broker, topic).partitions()]
-    assert ranges == [(topic, 0, 0, 2), (topic, 2, 0, 1)]
+    ranges = [ranges_of(part) for part in reader(broker, topic).partitions()]
+    assert ranges == [[(topic, 0, 0, 2)], [(topic, 2, 0, 1)]]
 
 
 def test_the_rows_of_ranges_are_the_plan_and_nothing_is_fetched(broker: BrokerProcess) -> None:
@@ -101,7 +102,7 @@ def test_the_rows_of_ranges_are_the_plan_and_nothing_is_fetched(broker: BrokerPr
     found = table(made)
     assert found.schema.equals(schemas.RANGES)
     assert [tuple(row.values()) for row in found.to_pylist()] == [
-        part.value[0] for part in made.partitions()
+        *(range_ for part in made.partitions() for range_ in ranges_of(part))
     ]
     assert sum(row["end_offset"] - row["start_offset"] for row in found.to_pylist()) == 5
     (first, *_) = made.partitions()

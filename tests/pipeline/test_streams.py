@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from client.cluster import Cluster, TopicPartition
 from pipeline import errors
+from pipeline.dataframes.range_reader import ranges_of
 from pipeline.reading.options import SourceOptions
 from pipeline.source import TriglotSource
 from tests.clients.drivers.confluent_driver import ConfluentDriver
@@ -66,7 +67,9 @@ class Topic:
 
 
 def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    return [part.value[0][1:] for part in reader.partitions(start, end)]
+    return [
+        tuple(range_)[1:] for part in reader.partitions(start, end) for range_ in ranges_of(part)
+    ]
 
 
 # Without Spark
