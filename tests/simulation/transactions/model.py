@@ -43,6 +43,10 @@ class Transaction:
         """What was acknowledged."""
         self.offset_place: Place | None = None
         """The partition with its acknowledged offset, if it committed one."""
+        self.is_kept = False
+        """Whether another instance has it in hand than the one that began it."""
+        self.has_sent_offset = False
+        """Whether an offset was sent, acknowledged or not."""
         self.sent = 0
         """Records that were sent, acknowledged or not."""
 
@@ -69,12 +73,13 @@ class Model:
     def committed_offset(self, transactional_id: str) -> int | None:
         """The offset of the id's group: that of the last committed transaction that had one. None
         if it is not known, because of one that may have been committed."""
-        found = -1
+        found: int | None = -1
         for one in self.transactions.values():
-            if one.transactional_id != transactional_id or one.offset_place is None:
+            if one.transactional_id != transactional_id or not one.has_sent_offset:
                 continue
             if one.status is Status.ASKED:
                 return None
             if one.status is Status.COMMITTED:
-                found = one.number
+                # Who keeps a transaction does not know what its owner was about to be told.
+                found = None if one.offset_place is None else one.number
         return found

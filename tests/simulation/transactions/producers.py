@@ -3,6 +3,9 @@
 A producer commits what was acknowledged, and aborts where something was refused. What was not
 answered it sends again, as it was, to the broker that has come back; or it is given up, and another
 instance takes its transactional id. The old one may go on all the same: it is a zombie then.
+
+Of the second generation some take part in two-phase commits (KIP-939): an instance that has written
+all of a transaction may leave its end to the next one, which keeps it.
 """
 
 from __future__ import annotations
@@ -77,8 +80,12 @@ class Pending:
 class Producer:
     """One instance of a transactional id. `step` is called now and then."""
 
-    def __init__(self, world: World, transactional_id: str, version: int) -> None:
+    def __init__(
+        self, world: World, transactional_id: str, version: int, *, keeps: bool = False
+    ) -> None:
+        """`keeps`: it takes part in two-phase commits, and keeps what it finds open."""
         self.world = world
+        self.keeps = keeps
         self.transactional_id = transactional_id
         self.version = version
         self.id, self.epoch = -1, -1
@@ -94,6 +101,8 @@ class Producer:
         self._added_offsets = False
         self._sequences: dict[int, int] = {}
         self._sequences_lost = False
+        self._kept = False
+        """Whether `open` was begun by another instance."""
 
     @property
     def is_ready(self) -> bool:
@@ -108,7 +117,10 @@ class Producer:
             self._initialize()
         elif self.open is None:
             self.open = self.world.model.begin(self.transactional_id)
+            self.world.opened[self.id, self.epoch] = self.open
             self.write(some_indexes(rng))
+        elif self._kept:
+            self.end(commit=rng.random() < 0.7)
         elif self.must_abort:
             self.end(commit=False)
         else:
@@ -185,19 +197,35 @@ class Producer:
             transaction_timeout_ms=TIMEOUT_MS,
             producer_id=expected[0],
             producer_epoch=expected[1],
+            enable2_pc=self.keeps,
+            keep_prepared_txn=self.keeps,
         )
+        version = 6 if self.keeps else 5
 
         def done(answer: Any) -> None:
             # Who does not say what it had is the newest, whatever came before.
             self.sent_at = -1 if expected == UNKNOWN else born
-            if self._verdict(answer.error_code, lambda: self._repeat(request, 5, done)):
+            if self._verdict(answer.error_code, lambda: self._repeat(request, version, done)):
                 self.id, self.epoch = answer.producer_id, answer.producer_epoch
                 self._sequences = {}
                 self._sequences_lost = False
                 self.world.begun(self)
+                found = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+                if found != UNKNOWN:
+                    self._keep(self.world.opened[found])
 
         born = self.world.count
-        self._ask(request, 5, done)
+        self._ask(request, version, done)
+
+    def _keep(self, found: Transaction) -> None:
+        """This transaction was open, and its end is up to this instance, unless a newer one was
+        told of it before."""
+        if (self.id, self.epoch) < self.world.newest[self.transactional_id]:
+            self.dead = True
+            return
+        self.open, self._kept = found, True
+        found.is_kept, found.status = True, Status.OPEN
+        self.world.totals.kept += 1
 
     # Within a transaction
 
@@ -207,6 +235,11 @@ class Producer:
             self.write(some_indexes(rng))
         elif chance < 0.6:
             self.commit_offset()
+        elif self.keeps and chance < 0.75:
+            self.dead = True  # its transaction is prepared
+            self.world.producers.append(
+                Producer(self.world, self.transactional_id, self.version, keeps=True)
+            )
         elif self._added or self._added_offsets:
             self.end(commit=rng.random() < 0.7)
 
@@ -321,6 +354,7 @@ class Producer:
     def _send_offset(self) -> None:
         assert self.open is not None
         current, version = self.open, 5 if self.version == TV2 else 3
+        current.has_sent_offset = True
         entry = TxnOffsetCommitRequest.Topic.Partition(
             partition_index=0,
             committed_offset=current.number,
@@ -375,7 +409,7 @@ class Producer:
                 self._next(answer)
             elif self.pending is None:
                 self.dead = True
-                if commit and first:
+                if commit and first and not (current.is_kept and self.fenced_at is not None):
                     current.status = Status.OPEN  # it was refused, and never decided
 
         born = self.world.count
@@ -383,7 +417,7 @@ class Producer:
         self._send(asking)
 
     def _next(self, answer: Any) -> None:
-        self.open, self.must_abort = None, False
+        self.open, self.must_abort, self._kept = None, False, False
         self._added, self._added_offsets = set(), False
         if self.version == TV2:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch

@@ -12,7 +12,7 @@ from tests.simulation.transactions.checks import (
     check_all_ended,
     check_state_topic,
 )
-from tests.simulation.transactions.producers import OFFSETS_TOPIC, TIMEOUT_MS, Producer
+from tests.simulation.transactions.producers import OFFSETS_TOPIC, TIMEOUT_MS, TOPIC, Producer
 from tests.simulation.transactions.world import IDS
 from tests.support.replacement import replace_segments
 
@@ -105,6 +105,17 @@ def compact(world: World, rng: random.Random) -> None:
     world.totals.cleanings += 1
 
 
+def retain(world: World, rng: random.Random) -> None:
+    """A round of retention; what it does with threads comes about later."""
+    retention = world.machine.broker.retention
+    retention.stop()  # what a round before this has left to be done later
+    retention._begin()
+    for partition in world.machine.broker.topics.by_name[TOPIC].partitions:
+        start = partition.log.start_offset
+        world.totals.retained += start > world.starts.get(partition.index, 0)
+        world.starts[partition.index] = start
+
+
 def drain(world: World, rng: random.Random) -> None:
     """New instances of all ids end whatever is open."""
     machine = world.machine
@@ -169,5 +180,6 @@ def plan_crash(world: World, rng: random.Random) -> None:
 
 WEIGHTS: dict[Step, float] = {
     client: 50, turn: 14, work: 22, settle: 4, inspect: 1, flush: 2, pass_time: 2,
-    abort_timed_out: 1.5, checkpoint: 0.5, compact: 1.5, drain: 0.4, restart: 0.3, plan_crash: 6,
+    abort_timed_out: 1.5, checkpoint: 0.5, retain: 1.5, compact: 1.5, drain: 0.4, restart: 0.3,
+    plan_crash: 6,
 }  # fmt: skip

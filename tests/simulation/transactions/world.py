@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 STATE_SHARDS, OFFSETS_SHARDS = 2, 2
 IDS = ("a", "b", "c", "d")
 SMALL_SEGMENT = "1500"
+RETAINED = {"retention.bytes": "1000"}
 SETTINGS = {
     "transaction.state.log.num.partitions": str(STATE_SHARDS),
     "transaction.state.log.segment.bytes": SMALL_SEGMENT,
@@ -36,6 +37,7 @@ SETTINGS = {
     "log.cleaner.min.cleanable.ratio": "0",
     "log.cleaner.delete.retention.ms": "0",
     "disk.reserve.bytes": "0",
+    "transaction.two.phase.commit.enable": "true",
 }
 
 
@@ -43,13 +45,14 @@ class Totals:
     """The sums of a run."""
 
     __slots__ = (
-        "aborted", "clean_stops", "cleanings", "committed", "crashes", "kills", "operations",
-        "places", "power_cuts",
+        "aborted", "clean_stops", "cleanings", "committed", "crashes", "kept", "kills",
+        "operations", "places", "power_cuts", "retained",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.operations = self.crashes = self.power_cuts = self.kills = 0
         self.committed = self.aborted = self.cleanings = self.clean_stops = 0
+        self.kept = self.retained = 0
         self.places: Counter[str] = Counter()
         """Calls to the disk at which it crashed, by kind and topic."""
 
@@ -62,8 +65,9 @@ class Totals:
         return (
             f"{self.operations:,} operations, {self.committed:,} commits and {self.aborted:,} "
             f"aborts answered, {self.crashes:,} crash points ({self.power_cuts:,} power cuts, "
-            f"{self.kills:,} kills), {self.cleanings:,} cleanings, {self.clean_stops:,} clean "
-            f"stops; crashed at: {places}"
+            f"{self.kills:,} kills), {self.kept:,} transactions kept by another instance, "
+            f"{self.retained:,} log starts raised by retention, {self.cleanings:,} cleanings, "
+            f"{self.clean_stops:,} clean stops; crashed at: {places}"
         )
 
 
@@ -79,6 +83,10 @@ class World:
         self.producers: list[Producer] = []
         self.newest: dict[str, tuple[int, int]] = {}
         """Of each id the greatest producer id and epoch that an instance was told."""
+        self.opened: dict[tuple[int, int], Transaction] = {}
+        """The last transaction that each producer id and epoch has begun."""
+        self.starts: dict[int, int] = {}
+        """Log starts of the partitions when retention was last looked at."""
         self.refusals: dict[str, int] = {}
         self.totals = Totals()
         chance = random.Random(f"ids {seed}")
@@ -97,8 +105,9 @@ class World:
     def begin_first(self) -> None:
         """The first start, and the topics."""
         self.machine.start()
-        for name, count in ((TOPIC, PARTITIONS), (SOURCE, 1)):
-            run_here(self.machine.broker.topics.create(name, count, {}, now_ms=self.machine.now_ms))
+        topics = self.machine.broker.topics
+        for name, count, configs in ((TOPIC, PARTITIONS, RETAINED), (SOURCE, 1, {})):
+            run_here(topics.create(name, count, configs, now_ms=self.machine.now_ms))
         for topic in self.machine.broker.topics:
             for partition in topic.partitions:
                 partition.log.sync()
@@ -142,7 +151,8 @@ class World:
         name = rng.choice(IDS)
         mine = [one for one in self.producers if one.transactional_id == name]
         if not mine or rng.random() < 0.02:
-            mine.append(Producer(self, name, self.version))
+            keeps = self.version == TV2 and rng.random() < 0.4
+            mine.append(Producer(self, name, self.version, keeps=keeps))
             self.producers.append(mine[-1])
         producer = mine[-1] if rng.random() < 0.8 else rng.choice(mine)
         producer.step(rng)
