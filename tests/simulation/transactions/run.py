@@ -36,9 +36,9 @@ def simulate(seed: int, steps: Iterable[int] = range(STEPS)) -> Totals:
             world.step = number
             rng = random.Random(f"{seed}/{number}")
             step = rng.choices(choices, weights)[0]
-            world.machine.pass_ms(rng.randrange(5))
             world.totals.operations += 1
             try:
+                world.machine.pass_ms(rng.randrange(5))
                 step(world, rng)
             except PowerCut as cut:
                 world.note_crash(str(cut))
