@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.archiving.archive_files import STAGING
 from pipeline.archiving.staged import StagedFile
 from pipeline.left_out import LeftOut
+from pipeline.reading.connections import Connections
 from pipeline.reading.plan import Range
 from pipeline.reading.ranges import Meter, records_of
 from pipeline.upserting.debezium import DEBEZIUM, rows_of_events
@@ -36,7 +37,9 @@ class UpsertTask:
     merged: int = -1
     """The last micro-batch that is in the table: it is not to be read again."""
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """Fetch a range and stage a file with the newest record of each key, tombstones too.
 
         Memory is twice that of these records, and a few fetches. Raises CorruptData, unless
@@ -55,7 +58,9 @@ class UpsertTask:
         if batch_id <= self.merged:
             return facts
         left_out, meter = LeftOut(), Meter()
-        with contextlib.closing(self.source.source()) as source:
+        with contextlib.ExitStack() as own:
+            connections = connections or own.enter_context(Connections())
+            source = connections.get("source", self.source.source)
             records = Counted(
                 records_of(
                     source,
@@ -99,9 +104,11 @@ class UpsertJob:
         self.task = task
         self._table = table
 
-    def work(self, range_: Range, batch_id: int) -> dict[str, Any]:
+    def work(
+        self, range_: Range, batch_id: int, connections: Connections | None = None
+    ) -> dict[str, Any]:
         """As RangeJob has it."""
-        return self.task.work(range_, batch_id)
+        return self.task.work(range_, batch_id, connections)
 
     def commit(self, batch_id: int, results: list[dict[str, Any]]) -> None:
         """As RangeJob has it. Raises Refused."""
