@@ -269,6 +269,9 @@ JOBS = {
                 flags.STARTING,
                 flags.SINCE,
                 flags.UNTIL,
+                Flag(
+                    "--backfill", "backfill", "older offsets that this archive lacks", switch=True
+                ),
                 flags.MAX_OFFSETS,
                 flags.ON_GAP,
                 flags.ON_CORRUPT,

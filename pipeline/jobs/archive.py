@@ -21,6 +21,7 @@ from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
+from pipeline.jobs.backfill import fill, missing_ranges
 from pipeline.jobs.group_progress import GroupProgress, check_group
 from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
 from pipeline.jobs.stretch import Times, stretch_of
@@ -28,7 +29,7 @@ from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.session import cores
-from pipeline.spark.micro_batches import planned
+from pipeline.spark.micro_batches import planned, reached
 from pipeline.state import State
 from pipeline.tables.table import check_kind
 from pipeline.upserting.current_table import CurrentTable
@@ -95,6 +96,8 @@ class Archive:
     """Begin at the first record at or after this time (`pipeline.jobs.stretch`)."""
     until_ms: int | None = None
     """End before the first record at or after this time."""
+    backfill: bool = False
+    """Archive what this archive lacks of older offsets and the topic still has; nothing newer."""
     ending: str | None = None
     """Where to end, in JSON as in the option endingOffsets; None: at the present ends."""
     max_offsets: int | None = None
@@ -148,7 +151,10 @@ class Archive:
                 raise NoSuchTopic(f"no topic matches {self.pattern!r}")
         State.check(self._state_path, identity)
         with refusing(f"write to {self.to}"):
-            self._check_owner(State(locate(self._state_path)))
+            state = State(locate(self._state_path))
+            self._check_owner(state)
+            if not self.backfill:
+                self._times.check_state(state)
             _try_to_write(locate(self.to))
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
@@ -161,6 +167,9 @@ class Archive:
             contextlib.closing(self.parsed().source()) as source,
             contextlib.closing(State.open(self._state_path, self.identity(source))) as state,
         ):
+            if self.backfill:
+                self._fill(spark, state, source, tally)
+                return tally.outcome()
             told = self._in_stretch(state, source)
             job = told.job(state, source.cluster_id())
             bounded = self.every_s is None
@@ -181,6 +190,20 @@ class Archive:
                 )
                 progress.catch_up()
         return tally.outcome()
+
+    def _fill(self, spark: SparkSession, state: State, source: Source, tally: Tally) -> None:
+        job = self.job(state, source.cluster_id())
+        assert isinstance(job, ArchiveJob)  # `_check_backfill`
+        ranges = missing_ranges(
+            job.task.folder,
+            source,
+            reached(state),
+            since_ms=self.since_ms,
+            until_ms=self.until_ms,
+            file_offsets=self.file_offsets,
+        )
+        tally.total(sum(range_.size for range_ in ranges))
+        fill(spark, job.task, ranges, _telling(tally), parallel=cores(spark))
 
     @property
     def _times(self) -> Times:
@@ -284,8 +307,21 @@ class Archive:
         self.parsed()
         check_kind(self.table, self.catalog)
         self.layout.check()
+        if self.backfill:
+            self._check_backfill()
         Compression(self.codec, self.level).check()
         locate(self.to)
+
+    def _check_backfill(self) -> None:
+        if self.shape != "records" or self.layout.apart or self.mode != APPEND:
+            raise WrongUse(
+                "--backfill is for plain archives of records: archive the older stretch of a "
+                "table, or of batches, to a folder of its own (--since, --until)"
+            )
+        if self.every_s is not None or self.starting != "earliest":
+            raise WrongUse("--backfill goes with neither --every nor --starting")
+        if self.group is not None:
+            raise WrongUse("--backfill commits nothing: leave out --group")
 
     def identity(self, source: Source) -> dict[str, str]:
         cluster = source.cluster_id() or self.servers or self.path
@@ -296,7 +332,6 @@ class Archive:
             "topics": topics,
             "shape": self.shape,
             "table": self.table,
-            **self._times.identity(),
             **self._kept_mode,
         }
 

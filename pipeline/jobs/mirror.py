@@ -132,6 +132,7 @@ class Mirror:
             names = self.names(source)
             self._check_clusters(source, cluster, names)
             State.check(self.state, self.identity(source, cluster))
+            self._times.check_state(State(locate(self.state)))
             if Delivered.read(State(locate(self.state))) is None:
                 there = cluster.topics()
                 self._ends(cluster, [name for name in self._copies(names) if name in there])
@@ -286,7 +287,6 @@ class Mirror:
             "to": str(cluster.cluster_id() or self.to),
             "topics": ",".join(sorted(self.topics)) or f"pattern {self.pattern}",
             "rename": self.rename or "{topic}",
-            **self._times.identity(),
             **({} if named is None else {"transactional id": named}),
         }
 

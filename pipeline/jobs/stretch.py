@@ -13,8 +13,9 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.cluster import EARLIEST, LATEST
-from pipeline.errors import WrongUse
+from pipeline.errors import ForeignState, WrongUse
 from pipeline.reading.plan import offsets_from_json, offsets_to_json
+from pipeline.spark.micro_batches import reached
 from protocol.records.walk import last_offset, walk
 
 if TYPE_CHECKING:
@@ -44,13 +45,26 @@ class Times(NamedTuple):
         if since_ms is not None and until_ms is not None and since_ms >= until_ms:
             raise WrongUse("--since is not before --until: there is no time between them")
 
-    def identity(self) -> dict[str, str]:
-        """What the state is to say of it; nothing if there are no limits."""
-        return {
-            name: str(time_ms)
-            for name, time_ms in (("since", self.since_ms), ("until", self.until_ms))
+    def check_state(self, state: State) -> None:
+        """Raises ForeignState for a state that was begun with other times. Without times a run goes
+        on where the one before ended, whatever its times were."""
+        noted = state.read(NOTE)
+        if self == Times() or (noted is None and reached(state) is None):
+            return
+        begun = Times() if noted is None else Times(*noted["times"])
+        if begun != self:
+            raise ForeignState(
+                f"the state in {state.location.path} was begun with {begun}, not with {self}: give "
+                "the same times or none, or another destination and --state"
+            )
+
+    def __str__(self) -> str:
+        told = [
+            f"{name} {time_ms}"
+            for name, time_ms in (("--since", self.since_ms), ("--until", self.until_ms))
             if time_ms is not None
-        }
+        ]
+        return " ".join(told) or "no times"
 
 
 class Stretch(NamedTuple):
@@ -63,10 +77,14 @@ class Stretch(NamedTuple):
 def stretch_of(
     times: Times, state: State, source: Source, options: SourceOptions, *, whole_batches: bool
 ) -> Stretch:
-    """What is noted, or found now and noted. With `whole_batches` an end inside of a batch becomes
-    the end of that batch, and it may hold records of a later time."""
+    """What is noted, or found now and noted. Raises ForeignState as `Times.check_state`.
+
+    With `whole_batches` an end inside of a batch becomes the end of that batch, and it may hold
+    records of a later time.
+    """
     if times == Times():
         return Stretch(None, None)
+    times.check_state(state)
     noted = state.read(NOTE)
     if noted is None:
         partitions = options.select(source)
@@ -82,7 +100,11 @@ def stretch_of(
                 }
             # An earlier record may have a later time than all of the stretch.
             ends = {one: max(end, begins[one]) for one, end in ends.items()}
-        noted = {"begins": offsets_to_json(begins), "ends": offsets_to_json(ends)}
+        noted = {
+            "times": list(times),
+            "begins": offsets_to_json(begins),
+            "ends": offsets_to_json(ends),
+        }
         state.write(NOTE, noted)
     begins, ends = (offsets_from_json(noted[name]) for name in ("begins", "ends"))
     return Stretch(

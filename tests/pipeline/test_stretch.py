@@ -10,10 +10,12 @@ import pytest
 
 from pipeline import errors
 from pipeline.dataframes.stream_source import StreamReader
-from pipeline.jobs.archive import Archive, archive
+from pipeline.filesystem import locate
+from pipeline.jobs.archive import archive
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.stretch import Stretch, Times, stretch_of
 from pipeline.reading.options import SourceOptions
+from pipeline.spark.micro_batches import MicroBatch
 from pipeline.state import State
 from protocol.records.builder import build_batch
 from tests.pipeline.archive_runs import archived, made
@@ -147,17 +149,25 @@ def test_no_times_are_no_stretch() -> None:
     assert stretch_of(Times(), nothing, nothing, nothing, whole_batches=True) == Stretch(None, None)
 
 
-def test_a_state_of_other_times_is_refused(
+def test_a_state_of_other_times_is_refused_and_one_without_goes_on(
     broker: BrokerProcess, caller: Caller, tmp_path: Path
 ) -> None:
     topic = made(caller).name
     write(caller, topic, [10])
-    told: dict[str, Any] = {"servers": broker.bootstrap, "topics": (topic,)}
-    archive_ = Archive(str(tmp_path / "lake"), since_ms=at(10), **told)
-    with contextlib.closing(archive_.parsed().source()) as source:
-        State.open(str(tmp_path / "lake" / "_state"), archive_.identity(source)).close()
-    with pytest.raises(errors.ForeignState, match="since"):
-        Archive(str(tmp_path / "lake"), since_ms=at(11), **told).check()
+    found(broker, tmp_path / "a", topic, 10, 20)
+    state = State(locate(str(tmp_path / "a")))
+    with pytest.raises(errors.ForeignState, match="was begun with --since"):
+        Times(at(11), at(20)).check_state(state)
+    Times().check_state(state)
+    Times(at(10), at(20)).check_state(state)
+
+    begun = State(locate(str(tmp_path / "b")))
+    begun.location.make()
+    Times(at(10)).check_state(begun)
+    end = {topic: {"0": 1}}
+    MicroBatch(0, end, end, True, "", "").write(begun)
+    with pytest.raises(errors.ForeignState, match="begun with no times"):
+        Times(at(10)).check_state(begun)
 
 
 def test_an_archive_has_the_records_of_the_time_and_goes_on_with_the_same_end(
