@@ -14,8 +14,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from protocol.records.builder import build_batch
 from tests.clients.drivers.confluent_driver import ConfluentDriver
 from tests.clients.test_retention import wait_until
+from tests.clients.test_settings import CONFIGS_TOOL
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
+from tests.support.kafka_release import KAFKA_3_9
+from tests.support.kafka_tools import run_tool
 from tests.support.scraped import counters
 from tests.support.server_process import free_port
 from tools.cli import main
@@ -27,6 +30,7 @@ with warnings.catch_warnings():
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.clients
 
@@ -193,3 +197,20 @@ def test_an_admin_client_sets_the_keys_and_sees_where_they_come_from(
     assert entries["retention.wait.max.bytes"].value == str(1 << 30)
     names = list(entries["retention.wait.max.bytes"].synonyms)
     assert names == ["log.retention.wait.max.bytes"]
+
+
+@pytest.mark.java
+def test_kafkas_own_tool_sets_and_shows_the_groups(
+    waiting: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(waiting, topic)
+
+    def tool(*words: str) -> str:
+        address = ["--bootstrap-server", waiting.bootstrap, "--entity-type", "topics"]
+        address += ["--entity-name", topic]
+        ended = run_tool(KAFKA_3_9, CONFIGS_TOOL, *address, *words, folder=tmp_path)
+        assert ended.code == 0, ended.out + ended.err
+        return ended.out
+
+    tool("--alter", "--add-config", "retention.wait.groups=[archive,audit]")
+    assert "retention.wait.groups=archive,audit sensitive=false" in tool("--describe")
