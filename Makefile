@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions flips power-cuts kafka-tester fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -38,6 +38,7 @@ help:
 	echo "make flips         flipped bits in data directories, 200 of them; what clients then get"
 	echo "make power-cuts    power cuts under load, 20 rounds, on a disk of our own (FUSE)"
 	echo "make kafka-tester  the stages of the Go kafka-tester that TEST_KAFKA_TESTER names"
+	echo "make librdkafka-suite  librdkafka's own tests in the checkout that TEST_LIBRDKAFKA names, open and with SASL_SSL"
 	echo "make fuzz          the fuzz tests, longer"
 	echo "make simulate      storage against a model: a million operations, ten thousand crashes; transactions, too"
 	echo "make bench         measure; results go to bench/results"
@@ -195,6 +196,9 @@ power-cuts: .venv/.test-stamp .venv/.loops-stamp
 
 kafka-tester: .venv/.test-stamp
 	TEST_REQUIRE_KAFKA_TESTER=1 $(PYTEST) tests/clients/test_kafka_tester.py $(PYTEST_ARGS)
+
+librdkafka-suite: .venv/.test-stamp
+	TEST_REQUIRE_LIBRDKAFKA=1 $(PYTEST) tests/clients/test_librdkafka_suite.py $(PYTEST_ARGS)
 
 fuzz: .venv/.dev-stamp .venv/.loops-stamp
 	TEST_FUZZ_FACTOR="$${TEST_FUZZ_FACTOR:-10}" $(PYTEST) --timeout=3600 tests/fuzz $(PYTEST_ARGS)

@@ -180,18 +180,23 @@ class Context(Parts):
         authorizer = self.authorizer
         if authorizer is None:
             return True
-        decisions = self._decisions
-        if self._decided_in != authorizer.generation or len(decisions) >= DECISIONS_MAX:
-            decisions.clear()
-            self._decided_in = authorizer.generation
+        if self._decided_in != authorizer.acls.changes:
+            self._decisions.clear()
+            self._decided_in = authorizer.acls.changes
         question = operation, resource_type, name
-        allowed = decisions.get(question)
+        allowed = self._decisions.get(question)
         if allowed is None:
-            allowed = decisions[question] = authorizer.allows(
-                self._principal, self.peer_host, operation, resource_type, name
-            )
+            allowed = self._decide(authorizer, question)
         if not allowed and not silent:
             authorizer.denied(self._principal, self.peer_host, operation, resource_type, name)
+        return allowed
+
+    def _decide(self, authorizer: Authorizer, question: tuple[int, int, str]) -> bool:
+        """The answer of the rules, which is remembered."""
+        if len(self._decisions) >= DECISIONS_MAX:
+            self._decisions.clear()
+        allowed = authorizer.allows(self._principal, self.peer_host, *question)
+        self._decisions[question] = allowed
         return allowed
 
     def require(self, operation: int, resource_type: int, name: str) -> None:
@@ -256,7 +261,7 @@ class Context(Parts):
         authorizer, rights = self.authorizer, None
         if authorizer is not None:
             rights = TopicRights(
-                authorizer.generation, lambda topic: self.may_describe(topic, silent=True)
+                authorizer.acls.changes, lambda topic: self.may_describe(topic, silent=True)
             )
         return Caller(request.client_id or "", f"/{self.peer_host}", request.version, rights)
 

@@ -52,15 +52,11 @@ class Authorizer:
     def __init__(
         self, acls: AclTable, *, super_users: Collection[str], open_without_rules: bool
     ) -> None:
-        self._acls = acls
+        self.acls = acls
+        """The rules. With each of their `changes` what was decided before holds no more."""
         self._audit = Audit()
         self._super_users = frozenset(super_users)
         self._open_without_rules = open_without_rules
-
-    @property
-    def generation(self) -> int:
-        """Another number after every change of the rules: decisions made before hold no more."""
-        return self._acls.changes
 
     def allows(
         self,
@@ -124,7 +120,7 @@ class Authorizer:
         denied: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
         allowed: list[AccessControlEntryRecord] = []
         text = str(principal)
-        for rule in self._acls.by_id.values():
+        for rule in self.acls.by_id.values():
             if (
                 rule.resource_type != resource_type
                 or rule.operation not in (Operation.ALL, operation)
@@ -140,7 +136,7 @@ class Authorizer:
         return any(_leaves_something(rule, denied) for rule in allowed)
 
     def _rules_for(self, resource_type: int, name: str) -> Iterator[AccessControlEntryRecord]:
-        acls = self._acls
+        acls = self.acls
         yield from acls.of(resource_type, PatternType.LITERAL, name)
         if name != WILDCARD:
             yield from acls.of(resource_type, PatternType.LITERAL, WILDCARD)

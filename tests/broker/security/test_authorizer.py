@@ -139,17 +139,17 @@ def test_a_rule_is_about_its_host() -> None:
 def test_another_generation_follows_every_change() -> None:
     table = AclTable()
     one = Authorizer(table, super_users=(), open_without_rules=False)
-    generations = {one.generation}
+    generations = {one.acls.changes}
     record = AccessControlEntryRecord(
         id=bytes(16), resource_type=TOPIC, resource_name="a", pattern_type=PatternType.PREFIXED,
         principal="User:alice", host="*", operation=Operation.READ,
         permission_type=Permission.ALLOW,
     )  # fmt: skip
     table.add(record)
-    generations.add(one.generation)
+    generations.add(one.acls.changes)
     assert may(one, Operation.READ, "ab")
     table.remove(record.id)
-    generations.add(one.generation)
+    generations.add(one.acls.changes)
     assert not may(one, Operation.READ, "ab")
     assert len(generations) == 3
 
