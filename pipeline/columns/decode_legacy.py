@@ -27,7 +27,7 @@ from protocol.records.record import INT64_MAX, INT64_MIN, wrap_timestamp
 from protocol.records.transcode import MessageScan, scan_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pipeline.columns.varints import Bytes, Numbers
 
@@ -55,6 +55,19 @@ class Set(NamedTuple):
     def moved(self, distance: int) -> Set:
         """The same set so many bytes further on."""
         return self._replace(begin=self.begin + distance, end=self.end + distance)
+
+    def pieces(self, data: bytes, size: int) -> Iterator[Set]:
+        """The same messages in sets of `size` bytes, or of one larger message."""
+        view, begin = memoryview(data), self.begin
+        while begin < self.end:
+            rows = entry_rows(view[begin : min(begin + size, self.end)])
+            if rows:
+                at, length, *_ = ROW.unpack_from(rows, len(rows) - ROW.size)
+                end = begin + at + length
+            else:
+                end = begin + Message(view[begin:]).size
+            yield self._replace(begin=begin, end=end)
+            begin = end
 
 
 def plain_set(run: memoryview, magic: int) -> Set:

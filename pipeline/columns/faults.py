@@ -24,7 +24,8 @@ class Faults:
     ) -> None:
         self.start = start
         self.end = end
-        self._partition = f"{topic}-{partition}"
+        self.topic = topic
+        self.partition = partition
         self._left_out = left_out
         self._found: list[tuple[int, int, int, str]] = []
 
@@ -37,6 +38,6 @@ class Faults:
         """Raise for the first of those noted since the last call, or tell them all in order."""
         for _, first, last, reason in sorted(self._found):
             if self._left_out is None:
-                raise CorruptData(f"{self._partition} offset {first}: {reason}")
+                raise CorruptData(f"{self.topic}-{self.partition} offset {first}: {reason}")
             self._left_out(first, last, reason)
         self._found.clear()

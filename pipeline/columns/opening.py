@@ -98,6 +98,11 @@ class Chunk:
                     group.ends.append(end)
                 else:
                     group.sets.append(messages.moved(begin))
+                if end >= group_bytes:
+                    # Before the next is opened: both may be large.
+                    del payload
+                    yield group
+                    group = PayloadGroup()
         self.end_fault()
         yield group
 
