@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving import archive_files
 from pipeline.archiving.archive_files import STAGING
+from pipeline.archiving.by_topic import TOPIC
 from pipeline.archiving.coverage import Covered
 from pipeline.archiving.staged import RangeFiles, StagedFile
 from pipeline.columns.decode_batches import record_count
+from pipeline.filesystem import locate
 from pipeline.reading.connections import Connections
 from pipeline.reading.ranges import LeftOut, Meter, batches_of, records_of
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from client.cluster import TopicPartition
+    from pipeline.archiving.by_topic import TopicPublications
     from pipeline.archiving.layout import Layout
     from pipeline.archiving.parquet_writer import Compression
     from pipeline.archiving.publication import Publication
@@ -39,6 +42,10 @@ class ArchiveTask:
     compression: Compression
     published: int = -1
     """The last micro-batch that is part of the archive: it is not to be read again."""
+    by_topic: str | None = None
+    """The name of a topic's folder, where each has one; `folder` is not used then."""
+    topics_published: Mapping[str, int] = field(default_factory=dict)
+    """The same as `published`, by topic."""
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of partitions that were to begin at an offset: no record below is wanted with a batch."""
 
@@ -59,9 +66,9 @@ class ArchiveTask:
             "records": 0,
             "bytes": 0,
         }
-        if batch_id <= self.published:
+        if batch_id <= self.topics_published.get(range_.topic, self.published):
             return facts
-        staging = self.folder.under(STAGING, str(batch_id))
+        staging = self._folder_of(range_.topic).under(STAGING, str(batch_id))
         left_out = LeftOut()
         meter = Meter()
         with contextlib.ExitStack() as own:
@@ -90,6 +97,9 @@ class ArchiveTask:
             "file_bytes": size,
             **left_out.as_json(),
         }
+
+    def _folder_of(self, topic: str) -> Location:
+        return self.folder if self.by_topic is None else locate(self.by_topic.replace(TOPIC, topic))
 
     def _copy(
         self,
@@ -136,7 +146,9 @@ class ArchiveTask:
 class ArchiveJob:
     """The RangeJob of archive. Only its task travels; publishing is the driver's."""
 
-    def __init__(self, task: ArchiveTask, publication: Publication | None) -> None:
+    def __init__(
+        self, task: ArchiveTask, publication: Publication | TopicPublications | None
+    ) -> None:
         self.task = task
         self._publication = publication
 
@@ -150,8 +162,9 @@ class ArchiveJob:
         """As RangeJob has it. Raises Refused, ForeignState."""
         assert self._publication is not None
         done = [facts for facts in results if "files" in facts]
-        files = {name: staged for facts in done for name, staged in facts["files"].items()}
-        self._publication.publish(batch_id, files, [covered_by(facts) for facts in done])
+        for publication, some in self._publication.shares(done):
+            files = {name: staged for facts in some for name, staged in facts["files"].items()}
+            publication.publish(batch_id, files, [covered_by(facts) for facts in some])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArchiveJob, (self.task, None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving.coverage import Coverage
 from pipeline.archiving.owner import claim, owner_of
-from pipeline.archiving.publication import NOTE, Publication
+from pipeline.archiving.publication import Publication, note_of
 from pipeline.archiving.reading import made_again, version_of
 from pipeline.filesystem import refusing
 from pipeline.tables.opening import make_table
@@ -33,6 +33,7 @@ def open_folder(
 
     Raises ForeignState (it is somebody else's, or its table is gone), NotInstalled, Refused.
     """
+    topic = owner.get("topic")
     told = owner_of(folder)
     if told is None and layout.apart:
         with refusing(f"write to {folder.path}"):
@@ -47,18 +48,18 @@ def open_folder(
         state_id=owner["state"],
         catalog=catalog,
         partitioning=layout.partitioning,
-        expected=told is not None and state.read(NOTE) is not None,
+        expected=told is not None and state.read(note_of(topic)) is not None,
     )
     if not layout.apart:
-        return Publication(folder, state)
+        return Publication(folder, state, topic=topic)
     coverage = Coverage.read(folder)
     if coverage is None:
         # It was begun by a version that kept none, and may have left something half done.
-        earlier = Publication(folder, state, table)
+        earlier = Publication(folder, state, table, topic=topic)
         earlier.finish()
         version = version_of(folder, owner, catalog)
         coverage = made_again(folder, version, owner, batch=earlier.last)
         with refusing(f"write to {folder.path}"):
             coverage.write()
     claim(folder, owner)
-    return Publication(folder, state, table, coverage)
+    return Publication(folder, state, table, coverage, topic=topic)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from pipeline.archiving.archive_files import FORMAT, OWNER, STATE, TABLE_FORMAT
+from pipeline.archiving.archive_files import FORMAT, OWNER, STAGING, STATE, TABLE_FORMAT
 from pipeline.archiving.coverage import COVERAGE
 from pipeline.errors import ForeignState
 from pipeline.filesystem import ANNOUNCED, create_whole, refusing, write_whole
@@ -38,7 +38,9 @@ def owner_of(folder: Location, *, strict: bool = True) -> dict[str, Any] | None:
     names = {info.base_name for info in folder.filesystem.get_file_info(selector)}
     if OWNER not in names:
         others = sorted(
-            name for name in names if name not in (STATE, COVERAGE) and not name.startswith(".")
+            name
+            for name in names
+            if name not in (STATE, COVERAGE, STAGING) and not name.startswith(".")
         )
         if others and strict:
             raise ForeignState(

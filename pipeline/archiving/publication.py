@@ -15,6 +15,7 @@ what they cover is noted: once the table has them, anybody's maintenance may rem
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 NOTE = "published"
 
 
+def note_of(topic: str | None) -> str:
+    """The name of the note of an archive, or of one topic of many: none is too long for a file."""
+    if topic is None:
+        return NOTE
+    return f"{NOTE}-{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
+
+
 class Publication:
     """Moves staged files to their places. One at a time for a folder: the state's lock sees to it.
 
@@ -45,9 +53,14 @@ class Publication:
         state: State,
         table: Table | None = None,
         coverage: Coverage | None = None,
+        *,
+        topic: str | None = None,
     ) -> None:
+        """Of one `topic`, where each has a folder and a note of its own."""
         self._folder = folder
         self._state = state
+        self._topic = topic
+        self._note = note_of(topic)
         self.table = table
         self.coverage = coverage
         """Of a table: what it has. None while it is not known."""
@@ -57,7 +70,7 @@ class Publication:
     @property
     def last(self) -> int:
         """The last micro-batch that is part of the archive; -1 before the first."""
-        noted = self._state.read(NOTE)
+        noted = self._state.read(self._note)
         return int(noted["batch"]) if noted is not None else -1
 
     def finish(self) -> None:
@@ -65,7 +78,7 @@ class Publication:
 
         Raises ForeignState if a file that was noted is neither staged nor in its place, Refused.
         """
-        noted = self._state.read(NOTE)
+        noted = self._state.read(self._note)
         with refusing(f"write to {self._folder.path}"):
             self._finish(noted)
             self._clear(self._folder.under(STAGING))
@@ -80,7 +93,7 @@ class Publication:
         file was staged where only its task can see it, or if nothing can be written.
         """
         with refusing(f"write to {self._folder.path}"):
-            noted = self._state.read(NOTE)
+            noted = self._state.read(self._note)
             if noted is not None and noted["batch"] >= batch_id:
                 self._finish(noted)
                 self._clear(self._folder.under(STAGING, str(batch_id)))
@@ -93,10 +106,22 @@ class Publication:
                 for place in (staging.under(str(batch_id)), staging, self._folder):
                     sync(place.path)
             self._state.keep(batch_id)
-            self._state.write(
-                NOTE, {"batch": batch_id, "files": dict(files), "covered": covered, "done": False}
-            )
+            self._write(batch_id, dict(files), covered, done=False)
             self._publish(batch_id, files, covered)
+
+    def shares(
+        self, done: Sequence[Mapping[str, Any]]
+    ) -> Iterable[tuple[Publication, Sequence[Mapping[str, Any]]]]:
+        """Which part of a micro-batch's facts is published by whom: all of it, here."""
+        return [(self, done)]
+
+    def _write(
+        self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered], *, done: bool
+    ) -> None:
+        told = {"batch": batch_id, "files": files, "covered": covered, "done": done}
+        self._state.write(
+            self._note, told if self._topic is None else {**told, "topic": self._topic}
+        )
 
     def _finish(self, noted: Mapping[str, Any] | None) -> None:
         if noted is not None and not noted["done"]:
@@ -114,7 +139,7 @@ class Publication:
             self.coverage.add(batch_id, covered)
         if self._ends is not None:
             self._reach(covered)
-        self._state.write(NOTE, {"batch": batch_id, "files": {}, "covered": [], "done": True})
+        self._write(batch_id, {}, (), done=True)
         self._clear(staging)
 
     def _move_all(self, staging: Location, files: Mapping[str, str]) -> None:

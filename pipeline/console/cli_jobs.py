@@ -20,6 +20,8 @@ ARCHIVE = """\
   triglot pipeline archive --from localhost:9092 --topics 'orders.*' --to lake/raw --shape batches
   triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --every 30s
   triglot pipeline archive --path data --topic orders --to lake/orders --table delta
+  triglot pipeline archive --from localhost:9092 --topics '.*' --to 'lake/{topic}' --state state \\
+      --table delta --partition-by date
   triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --table iceberg \\
       --name shop.orders --catalog-option type=sql --catalog-option uri=sqlite:///catalog.db
   triglot pipeline archive --from localhost:9092 --topic users --to lake/users --table delta \\
@@ -217,7 +219,13 @@ JOBS = {
                 flags.PATH,
                 flags.TOPIC,
                 flags.TOPICS,
-                Flag("--to", "to", "a folder, local or a URI", "DIR", required=True),
+                Flag(
+                    "--to",
+                    "to",
+                    "a folder, local or a URI; with {topic} in it one for each topic",
+                    "DIR",
+                    required=True,
+                ),
                 Flag(
                     "--shape",
                     "shape",

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving.archive_files import FORMAT, STATE, TABLE_FORMAT
 from pipeline.archiving.archive_job import ArchiveJob, ArchiveTask
+from pipeline.archiving.by_topic import TOPIC, TopicPublications
 from pipeline.archiving.folder import open_folder
 from pipeline.archiving.layout import Layout
 from pipeline.archiving.owner import catalog_of, claim, noted_catalog, owner_of
 from pipeline.archiving.parquet_writer import SCHEMAS, Compression
-from pipeline.archiving.publication import NOTE
+from pipeline.archiving.publication import NOTE, Publication
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
 from pipeline.filesystem import Location, locate, refusing, write_whole
 from pipeline.jobs.backfill import fill, missing_ranges
@@ -65,7 +66,8 @@ class Archive:
     """
 
     to: str
-    """A folder, local or a URI: a new or an empty one, or that of this archive."""
+    """A folder, local or a URI: a new or an empty one, or that of this archive. With `{topic}` in
+    it one for each topic."""
     servers: str | None = None
     path: str | None = None
     topics: tuple[str, ...] = ()
@@ -155,7 +157,9 @@ class Archive:
             self._check_owner(state)
             if not self.backfill:
                 self._times.check_state(state)
-            _try_to_write(locate(self.to))
+            # Of topics, where each has a folder: the one above.
+            beside = self.to.partition(TOPIC)[0].rpartition("/")[0] or "."
+            _try_to_write(locate(beside if self.per_topic else self.to))
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
@@ -232,11 +236,23 @@ class Archive:
     def _append_job(
         self, folder: Location, owner: dict[str, Any], state: State, cluster: str | None
     ) -> ArchiveJob:
-        publication = open_folder(
-            folder, state, owner, self.layout, cluster=cluster, catalog=self.catalog
-        )
+        def opened(topic: str | None = None) -> Publication:
+            return open_folder(
+                folder if topic is None else locate(self.to.replace(TOPIC, topic)),
+                state,
+                self._owner(owner["state"], topic),
+                self.layout,
+                cluster=cluster,
+                catalog=self._catalog_of(topic),
+            )
+
+        publication: Publication | TopicPublications
+        publication = TopicPublications(state, opened) if self.per_topic else opened()
         publication.finish()
-        last = publication.last
+        by_topic = publication.published() if isinstance(publication, TopicPublications) else {}
+        last = max(by_topic.values(), default=-1)
+        if isinstance(publication, Publication):
+            last = publication.last
         self._expect_planned(state, last)
         task = ArchiveTask(
             source=self.parsed(),
@@ -244,7 +260,9 @@ class Archive:
             layout=self.layout,
             cluster=cluster,
             compression=Compression(self.codec, self.level),
-            published=last,
+            published=-1 if self.per_topic else last,
+            by_topic=self.to if self.per_topic else None,
+            topics_published=by_topic,
             begins=first_offsets(state, self.parsed()),
         )
         return ArchiveJob(task, publication)
@@ -299,6 +317,7 @@ class Archive:
             raise WrongUse(f"no such envelope: {self.envelope!r}; {DEBEZIUM} is known")
         if self.envelope is not None and self.mode != UPSERT:
             raise WrongUse(f"envelope {self.envelope} tells of rows: give --mode upsert with it")
+        self._check_per_topic()
         check_interval(self.every_s)
         self._times.check(starting=self.starting, every_s=self.every_s)
         check_group(self.group, self.path)
@@ -310,7 +329,32 @@ class Archive:
         if self.backfill:
             self._check_backfill()
         Compression(self.codec, self.level).check()
-        locate(self.to)
+        locate(self.to.replace(TOPIC, "topic"))
+
+    @property
+    def per_topic(self) -> bool:
+        """Whether each topic has a folder, and a table, of its own."""
+        return TOPIC in self.to
+
+    def _check_per_topic(self) -> None:
+        named = self.catalog is not None and TOPIC in self.catalog.identifier
+        if named != (self.per_topic and self.catalog is not None):
+            raise WrongUse(
+                f"a table for each topic has {TOPIC} both in the folder and in the table's name"
+            )
+        if self.per_topic and self.state is None:
+            raise WrongUse("folders of topics share a state: say where it is to be kept (state)")
+        if self.per_topic and self.mode != APPEND:
+            raise WrongUse(f"mode {self.mode} has one table: give a folder without {TOPIC}")
+        if self.per_topic and self.backfill:
+            raise WrongUse(f"one folder is filled at a time: name it, without {TOPIC}")
+
+    def _catalog_of(self, topic: str | None) -> Catalog | None:
+        if topic is None or self.catalog is None:
+            return self.catalog
+        # A full stop would begin another namespace.
+        name = self.catalog.identifier.replace(TOPIC, topic.replace(".", "_"))
+        return replace(self.catalog, identifier=name)
 
     def _check_backfill(self) -> None:
         if self.shape != "records" or self.layout.apart or self.mode != APPEND:
@@ -341,21 +385,27 @@ class Archive:
         mode = {} if self.mode == APPEND else {"mode": self.mode}
         return mode if self.envelope is None else {**mode, "envelope": self.envelope}
 
-    def _owner(self, state_id: str) -> dict[str, Any]:
+    def _owner(self, state_id: str, topic: str | None = None) -> dict[str, Any]:
         owner = {
             "format": TABLE_FORMAT if self.layout.apart else FORMAT,
             "shape": self.shape,
             "table": self.table,
             "state": state_id,
         }
-        if self.catalog is not None:
-            owner["catalog"] = noted_catalog(self.catalog)
+        catalog = self._catalog_of(topic)
+        if catalog is not None:
+            owner["catalog"] = noted_catalog(catalog)
+        if topic is not None:
+            owner["topic"] = topic
         if self.partition_by is not None:
             owner["partition_by"] = self.partition_by
         return {**owner, **self._kept_mode}
 
     def _check_owner(self, state: State) -> None:
-        """Whether folder and state belong together, or are both new."""
+        """Whether folder and state belong together, or are both new. Folders of topics are looked
+        at when they are opened."""
+        if self.per_topic:
+            return
         told = owner_of(locate(self.to))
         noted = state.read(ID)
         if told is None:

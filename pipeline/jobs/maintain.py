@@ -70,7 +70,7 @@ class Maintain:
         with contextlib.closing(State.open(self._state_path, identity)) as state:
             catalog = self.catalog if self.catalog is not None else catalog_of(owner)
             batch = -1
-            if self.dry_run:
+            if self.dry_run or "mode" in owner:
                 table = open_table(owner["table"], folder, state_id=owner["state"], catalog=catalog)
             else:
                 layout = Layout(owner["shape"], owner["table"], owner.get("partition_by"))

@@ -30,4 +30,4 @@ class Done(NamedTuple):
 
     step: str
     """As people call it: "files put together"."""
-    count: int
+    count: int  # type: ignore[assignment]  # tuples have a method of this name

@@ -93,14 +93,15 @@ class Runs:
         self.archive.check()
         with contextlib.closing(self.archive.parsed().source()) as source:
             identity = self.archive.identity(source)
-        self.state = State.open(f"{self.archive.to}/_state", identity)
+        self.state = State.open(self.archive.state or f"{self.archive.to}/_state", identity)
         try:
             return self.archive.job(self.state, "cluster-1")
         finally:
             self.state.close()
 
     def work(self, job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[dict[str, Any]]:
-        log = self.folder / "_state" / "checkpoint" / "offsets" / str(batch_id)
+        state = Path(self.archive.state or self.folder / "_state")
+        log = state / "checkpoint" / "offsets" / str(batch_id)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("v1")
         shipped = pickle.loads(pickle.dumps(job))

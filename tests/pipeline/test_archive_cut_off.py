@@ -13,7 +13,7 @@ from pipeline.archiving.archive_files import OWNER, list_files, name_of
 from pipeline.archiving.parquet_writer import Compression
 from pipeline.archiving.publication import Publication
 from pipeline.archiving.staged import StagedFile
-from pipeline.filesystem import Location, locate, replace
+from pipeline.filesystem import Location, locate
 from pipeline.reading.plan import Range
 from tests.pipeline.archive_runs import Runs, Topic, archive_of, archived, files, inside, made
 from tests.support.broker_process import BrokerProcess
@@ -104,13 +104,12 @@ def test_a_folder_that_was_cut_off_as_it_became_an_archive_becomes_one(
     end = topic.write(2)
     runs = Runs(archive_of(broker, tmp_path / "a", topic))
 
-    def crashing(source: Location, target: Location) -> None:
-        if target.path.endswith(OWNER):
-            raise Crash
-        replace(source, target)
+    def crashing(source: Location, target: Location) -> bool:
+        assert target.path.endswith(OWNER)
+        raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.filesystem.replace", crashing)
+        patch.setattr("pipeline.filesystem._linked", crashing)
         with pytest.raises(Crash):
             runs.start()
     runs.micro_batch(0, Range(topic.name, 0, 0, end))
