@@ -156,16 +156,10 @@ def test_nothing_that_retention_has_dropped_is_missing_in_the_lake(
 
         writing = threading.Thread(target=write)
         writing.start()
-        runs = 0
-        while writing.is_alive() or runs < 2:
-            archive(
-                str(lake), servers=broker.bootstrap, topics=["orders"], group="archive", spark=spark
-            )
-            runs += 1
+        told: dict[str, Any] = {"servers": broker.bootstrap, "topics": ["orders"], "spark": spark}
+        archive(str(lake), **told, group="archive")  # beside the writer
         writing.join()
-        archive(
-            str(lake), servers=broker.bootstrap, topics=["orders"], group="archive", spark=spark
-        )
+        archive(str(lake), **told, group="archive")
         with Caller(broker.host, broker.port) as caller:
             until_s = time.monotonic() + 20
             while (start := caller.offset("orders", -2).offset) < count:
