@@ -185,7 +185,16 @@ class Cluster:
 
         return self._router.patiently(attempt)
 
+    def topic_id(self, partition: TopicPartition) -> bytes | None:
+        """The id of its topic; None of brokers before Kafka 2.8, which have none."""
+        found = self._router.patiently(lambda: self._router.leader(partition)[1])
+        return None if found == ZERO_UUID else found
+
     # Reading.
+
+    def expect(self, topic: str, topic_id: bytes) -> None:
+        """Fetch from the topic that had this id; from another of its name raise NoSuchTopic."""
+        self._fetched_ids[topic] = topic_id
 
     def fetch(
         self,

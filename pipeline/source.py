@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from client.cluster import Cluster
 from pipeline.dataframes.one_line import in_one_line
 from pipeline.dataframes.pushed_filters import PushedFilters
 from pipeline.dataframes.range_reader import RangeReader, partition_of
@@ -35,7 +36,7 @@ from pipeline.reading.plan import batch_ranges
 from pipeline.reading.sharing import shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark import SparkContext
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
         Filter,
     )
     from pyspark.sql.types import StructType
+
+    from pipeline.reading.plan import Range, Source
 
 NAME = "triglot"
 
@@ -145,8 +148,9 @@ class BatchReader(DataSourceReader):
         """With the ranges of each. Raises WrongUse, NoSuchTopic, OffsetsGone, Unreachable."""
         with contextlib.closing(self._options.source()) as source:
             ranges = batch_ranges(source, self._options, self._pushed.narrowed)
+            ids = _topic_ids(source, ranges)
         begins = {range_.topic_partition: range_.start for range_ in reversed(ranges)}
-        return [partition_of(share, begins) for share in shares(ranges, self._options)]
+        return [partition_of(share, begins, ids) for share in shares(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
@@ -160,3 +164,12 @@ class FilteringReader(BatchReader):
         """All of them are Spark's to apply, to what is read."""
         self._pushed.add(filters)
         return filters
+
+
+def _topic_ids(source: Source, ranges: Sequence[Range]) -> dict[str, bytes]:
+    """The ids of their topics, of a cluster that has ids."""
+    if not isinstance(source, Cluster):
+        return {}
+    places = {range_.topic: range_.topic_partition for range_ in ranges}
+    found = {topic: source.topic_id(place) for topic, place in places.items()}
+    return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}

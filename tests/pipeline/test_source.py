@@ -19,10 +19,12 @@ from client.cluster import Cluster, TopicPartition
 from pipeline import errors, schemas
 from pipeline.dataframes.range_reader import ranges_of
 from pipeline.source import BatchReader, TriglotSource, register
+from protocol.records.builder import build_batch
 from protocol.records.compression import NAMES
 from tests.clients.drivers.confluent_driver import ConfluentDriver
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record, Stored, assert_stored, some_records
 from tests.support.broker_process import BrokerProcess
+from tests.support.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -117,6 +119,27 @@ def test_a_bounded_read_of_batches_begins_where_it_is_told(broker: BrokerProcess
     found = table(reader(broker, topic, **more))
     assert sum(found["records"].to_pylist()) == 30
     assert found["last_offset"].to_pylist()[-1] == 49
+
+
+def test_a_topic_made_again_after_it_was_planned_is_not_read_in_its_place(
+    broker: BrokerProcess,
+) -> None:
+    topic = produced(broker, [Record(0, FIRST_TIMESTAMP_MS, b"k", b"old")] * 5)
+    made = reader(broker, topic)
+    (part,) = made.partitions()
+    assert [rows.num_rows for rows in made.read(part)] == [5]
+    with Caller(broker.host, broker.port) as caller:
+        caller.delete_topic(topic)
+        caller.create_topic(topic, PARTITIONS)
+    with Cluster(broker.bootstrap) as cluster:
+        batch = build_batch([(FIRST_TIMESTAMP_MS, b"k", b"new", ())] * 5)
+        cluster.produce(TopicPartition(topic, 0), [batch])
+    with pytest.raises(errors.OffsetsGone, match=f"{topic}-0 was deleted before offsets 0 to 4"):
+        list(made.read(part))
+    skipping = reader(broker, topic, onGap="skip")
+    assert list(skipping.read(part)) == []
+    (again,) = skipping.partitions()
+    assert [rows["value"].to_pylist() for rows in skipping.read(again)] == [[b"new"] * 5]
 
 
 def test_a_topic_without_records_gives_no_rows(broker: BrokerProcess) -> None:
