@@ -89,8 +89,7 @@ MAINTAIN = """\
 
 Puts the small files of a Delta or Iceberg table together that archive has written, expires
 snapshots, and deletes files that are no longer part of it and older than --keep (7 days). It runs
-here, without Spark. An archive that is running has to be stopped for it; what Spark's own OPTIMIZE
-or rewrite_data_files do may be done at any time.
+here, without Spark, and an archive that is running has to be stopped for it.
 
 It never changes a record, and what was archived is neither lost nor archived again.
 """
