@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -35,6 +35,7 @@ help:
 	echo "make test-moving   directories handed between triglot and Apache Kafka, every pair"
 	echo "make test-kill     kill -9 under load, 20 rounds"
 	echo "make test-kill-transactions  kill -9 under transactional copiers, and zombies, 100 rounds"
+	echo "make test-kill-pipeline  kills under jobs of the pipeline, 20 rounds here, on a cluster, through Spark Connect"
 	echo "make flips         flipped bits in data directories, 200 of them; what clients then get"
 	echo "make power-cuts    power cuts under load, 20 rounds, on a disk of our own (FUSE)"
 	echo "make kafka-tester  the stages of the Go kafka-tester that TEST_KAFKA_TESTER names"
@@ -187,6 +188,9 @@ test-kill: .venv/.test-stamp
 test-kill-transactions: .venv/.test-stamp
 	TEST_KILL_ROUNDS="$${TEST_KILL_ROUNDS:-100}" TEST_ZOMBIE_ROUNDS="$${TEST_ZOMBIE_ROUNDS:-100}" \
 		$(PYTEST) -s --timeout=3600 tests/clients/test_kill_transactions.py tests/clients/test_zombies.py $(PYTEST_ARGS)
+
+test-kill-pipeline: .venv/.test-stamp .venv/.loops-stamp
+	TEST_PIPELINE_KILLS="$${TEST_PIPELINE_KILLS:-20}" $(PYTEST) -s --timeout=0 tests/pipeline/test_kills.py $(PYTEST_ARGS)
 
 flips: .venv/.dev-stamp .venv/.loops-stamp
 	$(BIN)/python -m tests.damage.run

@@ -125,7 +125,7 @@ class Bench:
             fill_many(cluster, SMALL, SMALL_PARTITIONS, SMALL_RECORDS)
         taken = self.spark("small", rounds, SMALL)
         rows = []
-        for name in ("read", "mirror", "archive"):
+        for name in ("archive", "read", "mirror"):
             ours, theirs = taken[f"{name} triglot"], taken[f"{name} connector"]
             rows += [
                 Row("small", f"{name}, triglot, CPU-seconds", f"{ours[1]:.2f}"),

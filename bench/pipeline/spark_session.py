@@ -28,7 +28,7 @@ OURS = "triglot"
 
 def session(jars: str, folder: Path) -> SparkSession:
     made = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,4]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
         .config("spark.jars", jars)
@@ -55,12 +55,12 @@ def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
         "mirror": {OURS: ways.mirror, CONNECTOR: ways.reproduce},
         "archive": {OURS: ways.archive, CONNECTOR: ways.archive_connector},
         "small": {
+            f"archive {OURS}": ways.archive,
+            f"archive {CONNECTOR}": ways.archive_connector,
             f"read {OURS}": ways.read_records,
             f"read {CONNECTOR}": ways.read_connector,
             f"mirror {OURS}": ways.mirror,
             f"mirror {CONNECTOR}": ways.reproduce,
-            f"archive {OURS}": ways.archive,
-            f"archive {CONNECTOR}": ways.archive_connector,
         },
     }
 
