@@ -283,7 +283,7 @@ class TransactionalProducer:
         answer = connection.call(request, AddPartitionsToTxnResponse, newest=OLD_ADD_PARTITIONS)
         for topic in answer.results_by_topic_v3_and_below:
             for entry in topic.results_by_partition:
-                self._check(entry.partition_error_code)
+                self._check(entry.partition_error_code, f", topic '{topic.name}'")
 
     def _add_group(self, group: str) -> None:
         request = AddOffsetsToTxnRequest(
@@ -293,7 +293,8 @@ class TransactionalProducer:
             group_id=group,
         )
         connection = self._coordinator(self.transactional_id, TRANSACTION)
-        self._check(connection.call(request, AddOffsetsToTxnResponse).error_code)
+        answer = connection.call(request, AddOffsetsToTxnResponse)
+        self._check(answer.error_code, f", group '{group}'")
 
     def _commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         kind = TxnOffsetCommitRequest.Topic
@@ -323,7 +324,7 @@ class TransactionalProducer:
         answer = connection.call(request, TxnOffsetCommitResponse, newest=newest)
         for topic in answer.topics:
             for entry in topic.partitions:
-                self._check(entry.error_code)
+                self._check(entry.error_code, f", topic '{topic.name}', group '{group}'")
 
     # Batches.
 
@@ -447,8 +448,9 @@ class TransactionalProducer:
     def _coordinator_patiently(self) -> Connection:
         return self._router.patiently(lambda: self._coordinator(self.transactional_id, TRANSACTION))
 
-    def _check(self, code: int) -> None:
-        """Raises Refused, and Again for what may soon be over."""
+    def _check(self, code: int, about: str = "") -> None:
+        """Raises Refused, and Again for what may soon be over; `about` says what else the request
+        was about."""
         if code == 0:
             return
         if code in TAKEN_OVER:
@@ -460,7 +462,7 @@ class TransactionalProducer:
                 f"transaction.max.timeout.ms; {said(code)}",
                 code,
             )
-        raise committing.failed(f"transactional id '{self.transactional_id}'", code)
+        raise committing.failed(f"transactional id '{self.transactional_id}'{about}", code)
 
     def _taken_over(self, code: int) -> Refused:
         if self._resumed:
