@@ -14,6 +14,7 @@ from protocol.records.layout import (
     ATTRIBUTES,
     CONTROL_BIT,
     LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
     MAX_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
@@ -124,7 +125,8 @@ def marker_of(entry: Entry, data: memoryview) -> Marker | None:
 class ProducerWatch:
     """Follows producers through the log. `complete` is False while some of their past is unknown.
 
-    `open` has the open transactions, producer id to first offset, the oldest first. A start does
+    `open` has the open transactions, producer id to first offset, the oldest first; `led_in` the
+    leader epoch of that offset, where the batch was seen. A start does
     not look at what lies below `log_start`: so a broker may know nothing of a transaction whose
     data is all down there, and of another only what is above. Below `gaps_below` compaction may
     have been, as in `Context`.
@@ -135,6 +137,7 @@ class ProducerWatch:
         self.gaps_below = gaps_below
         self.states: dict[int, Known] = {}
         self.open: dict[int, int] = {}
+        self.led_in: dict[int, int] = {}
         self.complete = True
         self.too_many = False
         self.largest_id = NONE
@@ -164,6 +167,7 @@ class ProducerWatch:
         known.timestamp = header[MAX_TIMESTAMP]
         if header[ATTRIBUTES] & TRANSACTIONAL_BIT and known.opened < 0:
             known.opened = self.open[producer_id] = first_offset
+            self.led_in[producer_id] = header[LEADER_EPOCH]
 
     def marker(
         self, header: Header, offset: int, marker: Marker | None
@@ -182,6 +186,7 @@ class ProducerWatch:
             self.states[producer_id] = known
         opened, known.opened = known.opened, NONE
         self.open.pop(producer_id, None)
+        self.led_in.pop(producer_id, None)
         known.timestamp = header[MAX_TIMESTAMP]
         if marker is not None:
             known.coordinator = marker.coordinator_epoch
@@ -193,7 +198,7 @@ class ProducerWatch:
         return AbortedTransaction(producer_id, opened, offset, stable)
 
     def _give_up(self) -> None:
-        self.states, self.open = {}, {}
+        self.states, self.open, self.led_in = {}, {}, {}
         self.too_many, self.complete = True, False
 
 

@@ -30,6 +30,8 @@ IDS_MAX = 1_000_000
 
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 _KNOWN = frozenset(TransactionState)
+ENDS_MAX = 16
+"""Decided ends of one id that are followed, the last ones."""
 
 
 class Stored(NamedTuple):
@@ -44,14 +46,14 @@ class Stored(NamedTuple):
 
 
 class TransactionStates:
-    """One partition, batch by batch: the last record of each id, and its last decided end.
+    """One partition, batch by batch: the last record of each id, and its last decided ends.
 
     `complete` is False if not all ids could be followed.
     """
 
     def __init__(self) -> None:
         self.last: dict[str, Stored] = {}
-        self.ends: dict[str, Stored] = {}
+        self.ends: dict[str, list[Stored]] = {}
         self.complete = True
 
     def feed(self, data: bytes | memoryview) -> Iterator[tuple[int, str]]:
@@ -90,6 +92,7 @@ class TransactionStates:
         stored = Stored(record.offset, producer_id, state, value)
         self.last[transactional_id] = stored
         if state in PREPARED:
-            ends = dict(record.headers).get(ENDS_HEADER)
-            self.ends[transactional_id] = stored._replace(ends=ends)
+            decided = self.ends.setdefault(transactional_id, [])
+            decided.append(stored._replace(ends=dict(record.headers).get(ENDS_HEADER)))
+            del decided[:-ENDS_MAX]
         return ""

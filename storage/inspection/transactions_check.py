@@ -33,6 +33,8 @@ OPEN_MAX = 100_000
 """Open transactions that are compared."""
 
 ONGOING = TransactionState.ONGOING
+EPOCH_GROWS_SINCE = 2
+"""The generation of clients whose ends have an epoch above that of their batches (KIP-890)."""
 
 BY_TRIGLOT = "a start of triglot ends it, Apache Kafka never does"
 
@@ -45,6 +47,8 @@ class Opened(NamedTuple):
     producer_id: int
     epoch: int
     since: int
+    led_in: int
+    """The leader epoch since when, -1 where that is not known."""
 
 
 class Decoded(NamedTuple):
@@ -84,7 +88,8 @@ class TransactionsCheck:
             if len(self._opened) >= OPEN_MAX:
                 self._too_many = True
                 return
-            self._opened.append(Opened(place, check.name, producer_id, known.epoch, since))
+            led_in = check.watch.led_in.get(producer_id, -1)
+            self._opened.append(Opened(place, check.name, producer_id, known.epoch, since, led_in))
 
     def finish(self, metadata: MetadataImage | None) -> Iterator[Finding]:
         """Compare. `metadata` tells whether the whole state topic is here."""
@@ -120,8 +125,9 @@ class TransactionsCheck:
             for transactional_id, stored in states.last.items():
                 owners[stored.producer_id] = transactional_id, states
         for _, states in self._states.values():
-            for transactional_id, stored in states.ends.items():
-                owners.setdefault(stored.producer_id, (transactional_id, states))
+            for transactional_id, ends in states.ends.items():
+                for stored in ends:
+                    owners.setdefault(stored.producer_id, (transactional_id, states))
         return owners
 
     def _is_whole(self, metadata: MetadataImage | None) -> bool:
@@ -180,7 +186,7 @@ def _compare(
     fits = now.state in PREPARED or (now.state is ONGOING and opened.epoch == epoch)
     if same_producer and fits and opened.place in now.places:
         return
-    if _was_ended(opened, states.ends.get(transactional_id)):
+    if any(_was_ended(opened, end) for end in states.ends.get(transactional_id, ())):
         report.warn(
             "marker-missing",
             f"the transaction of producer {opened.producer_id}, open since offset {opened.since}, "
@@ -198,16 +204,22 @@ def _compare(
         _hangs(opened, reason, report, taken=True)
 
 
-def _was_ended(opened: Opened, end: Stored | None) -> bool:
-    """Whether the last end that was decided is that of what is open. Apache Kafka does not note up
-    to which offset an end reaches; with it an end that is complete had all its markers."""
-    if end is None or end.ends is None or end.producer_id != opened.producer_id:
+def _was_ended(opened: Opened, end: Stored) -> bool:
+    """Whether an end that was decided is that of what is open, by the rule of a start. Apache Kafka
+    does not note up to which offset and leader epoch an end reaches; with it an end that is
+    complete had all its markers."""
+    if end.ends is None or end.producer_id != opened.producer_id:
         return False
     decoded = _decoded(end)
     if decoded is None or opened.place not in decoded.places:
         return False
+    value = decoded.value
+    grown = value.client_transaction_version >= EPOCH_GROWS_SINCE
     reached = decode_ends(end.ends, len(decoded.places))
-    return reached is not None and opened.since < reached[decoded.places.index(opened.place)][0]
+    if reached is None or opened.epoch > value.producer_epoch - grown:
+        return False
+    offset, epoch = reached[decoded.places.index(opened.place)]
+    return opened.since < offset and opened.led_in <= epoch
 
 
 def _decoded(stored: Stored) -> Decoded | None:

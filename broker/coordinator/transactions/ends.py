@@ -79,7 +79,8 @@ class Ends:
         """Ids in state Complete, of which the record is yet to be written."""
         self._completing: asyncio.TimerHandle | None = None
         self.ongoing: dict[str, Transaction] = {}
-        """Open transactions, as last written, of which no end is on its way."""
+        """Open transactions, as last written, to which their producer may add: none that another
+        instance keeps, or of which an end is on its way."""
         self._lost: list[tuple[TransactionShard, str, Transaction, list[tuple[str, int]]]] = []
         """Markers of a start that could not be written yet."""
         self._retry: asyncio.TimerHandle | None = None
@@ -237,5 +238,8 @@ class Ends:
             shard.ending[transactional_id] = after
             return
         shard.states[transactional_id] = after
-        if after.state is machine.ONGOING and transactional_id not in shard.ending:
+        takes_more = after.state is machine.ONGOING and not after.is_kept
+        if takes_more and transactional_id not in shard.ending:
             self.ongoing[transactional_id] = after
+        else:
+            self.ongoing.pop(transactional_id, None)

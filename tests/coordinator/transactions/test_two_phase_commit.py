@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -281,3 +282,20 @@ def test_a_kept_transaction_whose_partitions_the_record_lacks_has_them_again(
             again.start()
             assert again.end(kept, version=TV2) == (producer[0], 2)
             assert [again.content(index) for index in (0, 1)] == [["data", "commit"]] * 2
+
+
+def test_a_batch_of_the_producer_before_is_not_taken_for_part_of_a_transaction_that_is_kept(
+    world: World,
+) -> None:
+    producer_id, epoch = producer = world.begin()
+    world.write(producer, 0)
+    assert world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+
+    kept = world.begin(keep=True)
+
+    assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
+    for add in (False, True):
+        verify = partial(world.coordinator.verify, "x", *producer, [(TOPIC, 0)], add=add)
+        assert refusal(verify) is ErrorCode.INVALID_PRODUCER_EPOCH
+    world.end(kept, version=TV2)
+    assert world.content(0) == ["data", "commit"]

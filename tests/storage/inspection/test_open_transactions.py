@@ -151,6 +151,45 @@ def test_a_marker_is_missing_too_where_the_id_has_another_producer_since() -> No
     assert one.kind == "marker-missing"
 
 
+def test_the_marker_of_an_end_before_the_last_is_missed_too() -> None:
+    records = [
+        state("bank", 7, S.PREPARE_COMMIT, ends=[1]),
+        state("bank", 7, partitions=[1]),
+        state("bank", 7, S.PREPARE_ABORT, partitions=[1], ends=[0]),
+        state("bank", 7, S.COMPLETE_ABORT, partitions=[]),
+    ]
+    one = only(written(OPEN, records))
+    assert (one.kind, one.partition, one.offset) == ("marker-missing", "orders-0", 0)
+
+
+@pytest.mark.parametrize(
+    ("opened", "end"),
+    [
+        pytest.param(OPEN, state("bank", 7, S.PREPARE_COMMIT, ends=[1], led_in=-1), id="led later"),
+        pytest.param(
+            [(0, 7, "batch", 1)],
+            state("bank", 7, S.PREPARE_COMMIT, ends=[1]),
+            id="of a later epoch",
+        ),
+        pytest.param(
+            [(0, 7, "batch", 1)],
+            state(
+                *("bank", 7, S.PREPARE_COMMIT),
+                epoch=1,
+                ends=[1],
+                version=1,
+                client_transaction_version=2,
+            ),
+            id="of a later epoch, tv2",
+        ),
+    ],
+)
+def test_what_was_opened_after_an_end_was_not_ended_by_it(opened: list[Done], end: Record) -> None:
+    """A log that lost its end has begun again below the offset that the record names."""
+    records = [end, state("bank", 7, S.COMPLETE_COMMIT, epoch=1, partitions=[])]
+    assert only(written(opened, records)).kind == "hanging-transaction"
+
+
 @pytest.mark.parametrize("epoch", [0, 1], ids=["tv1", "tv2"])
 def test_an_end_that_is_decided_is_a_note(epoch: int) -> None:
     records = [state("bank", 7, S.PREPARE_COMMIT, epoch=epoch, partitions=[0, 1], ends=[1, 0])]

@@ -48,11 +48,12 @@ def state(
     epoch: int = 0,
     partitions: Sequence[int] = (0,),
     ends: Sequence[int] | None = None,
+    led_in: int = 0,
     version: int = 0,
     **fields: int,
 ) -> Record:
     """A record of `__transaction_state`. `ends` are the next offsets in our header, that Apache
-    Kafka has not, all in leader epoch 0."""
+    Kafka has not, all in leader epoch `led_in`."""
     value = TransactionLogValue(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -65,7 +66,7 @@ def state(
         transaction_start_timestamp_ms=NOW_MS,
         **fields,
     )
-    headers = () if ends is None else ((ENDS_HEADER, encode_ends((end, 0) for end in ends)),)
+    headers = () if ends is None else ((ENDS_HEADER, encode_ends((end, led_in) for end in ends)),)
     return NOW_MS, encode_key(transactional_id), encode_value(value, version), headers
 
 
