@@ -294,8 +294,8 @@ def test_a_batch_of_the_producer_before_is_not_taken_for_part_of_a_transaction_t
     kept = world.begin(keep=True)
 
     assert not world.coordinator.includes("x", producer_id, epoch, (TOPIC, 0))
-    for add in (False, True):
-        verify = partial(world.coordinator.verify, "x", *producer, [(TOPIC, 0)], add=add)
+    for adds in (False, True):
+        verify = partial(world.coordinator.verify, "x", *producer, [(TOPIC, 0)], add=adds)
         assert refusal(verify) is ErrorCode.INVALID_PRODUCER_EPOCH
     world.end(kept, version=TV2)
     assert world.content(0) == ["data", "commit"]

@@ -392,7 +392,8 @@ class Producer:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        if commit:
+        taken_over = current.is_kept and self.fenced_at is not None
+        if commit and not taken_over:
             current.status = Status.ASKED
         unsure = False
 
