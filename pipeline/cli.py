@@ -197,6 +197,11 @@ def _add_job(commands: argparse._SubParsersAction[Teaching], name: str, job: Job
     told.add_argument(
         "--report", metavar="FILE", help="plots and numbers of the run: FILE.html, .svg or .png"
     )
+    told.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="answer there with metrics of the run, for Prometheus, as 127.0.0.1:9108",
+    )
     if job.on_spark:
         _add_spark(parser)
     return parser

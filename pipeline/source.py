@@ -34,6 +34,7 @@ from pipeline.errors import WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import batch_ranges
 from pipeline.reading.sharing import shares
+from pipeline.spark.range_query import SPECULATION, is_speculative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,15 +68,17 @@ def register(spark: SparkSession) -> None:
     context = getattr(spark, "_sc", None)  # A session of Spark Connect has none.
     if context is not None and (context.master == "local" or context.master.startswith("local[")):
         _let_workers_import(context)
+    # Spark tells a data source nothing of the session that it is asked from.
+    source = ReadOnlySource if is_speculative(spark) else TriglotSource
     try:
-        spark.dataSource.register(TriglotSource)
+        spark.dataSource.register(source)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
         # Spark looked into the active session, which is another one and knows it. To make a data
         # frame of rows makes this one the active one.
         spark.createDataFrame([], "nothing int")
-        spark.dataSource.register(TriglotSource)
+        spark.dataSource.register(source)
 
 
 def _let_workers_import(context: SparkContext) -> None:
@@ -133,6 +136,18 @@ class TriglotSource(DataSource):
                 "rename what load() gives"
             )
         return options
+
+
+class ReadOnlySource(TriglotSource):
+    """The data source of a session that runs a second copy of a slow task: both would write."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises WrongUse."""
+        raise WrongUse(SPECULATION)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Raises WrongUse."""
+        raise WrongUse(SPECULATION)
 
 
 class BatchReader(DataSourceReader):

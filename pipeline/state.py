@@ -6,6 +6,9 @@
     NAME.json         what a job notes for itself
     lock              held while a job runs, on a local disk
 
+In S3 there is no lock, and no checkpoint of Spark's either (`spark.range_stream`). A run that finds
+a note changed by another one ends before it has written its own (`object_store`).
+
 A checkpoint itself does not know which cluster it counts offsets of. Taken for another topic or
 another cluster it would skip records or fail halfway: job.json is compared before a JVM starts.
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +30,7 @@ from pyarrow import fs
 
 from pipeline.errors import ForeignState
 from pipeline.filesystem import Location, locate, refusing, sync, write_whole
+from pipeline.object_store import Notes, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +49,7 @@ class State:
     def __init__(self, location: Location) -> None:
         self.location = location
         self._lock: int | None = None
+        self._notes: Notes | None = None
 
     @property
     def checkpoint(self) -> str:
@@ -53,10 +59,11 @@ class State:
     @classmethod
     def check(cls, path: str, identity: Mapping[str, str]) -> None:
         """Raises ForeignState if there is a state of something else at `path`, Refused if it cannot
-        be read; changes nothing."""
+        be read, NotInstalled; changes nothing."""
         state = cls(locate(path))
+        store_of(state.location)
         with refusing(f"use {path} for the state"):
-            found = state.read(IDENTITY)
+            found = state._value(IDENTITY)
             files = state._files() if found is None else []
         if found is None:
             if files:
@@ -80,6 +87,8 @@ class State:
         with refusing(f"use {path} for the state"):
             state.location.make()
             state._hold(path)
+        store = store_of(state.location)
+        state._notes = None if store is None else Notes(store)
         try:
             # Another run may have begun it in between, and ended already.
             cls.check(path, identity)
@@ -99,25 +108,51 @@ class State:
             self._lock = None
 
     def read(self, name: str) -> Any | None:
-        """The value last written under this name; None if there is none."""
+        """The value last written under this name; None if there is none. Raises ForeignState for
+        one that is damaged, Refused."""
+        with refusing(f"read {self.location.under(name + SUFFIX).path}"):
+            return self._value(name)
+
+    def _value(self, name: str) -> Any | None:
         location = self.location.under(name + SUFFIX)
+        data = self._data(location)
         try:
-            with location.filesystem.open_input_stream(location.path) as stream:
-                return json.loads(stream.read())
-        except FileNotFoundError:
-            return None
+            return None if data is None else json.loads(data)
         except ValueError as error:
             raise ForeignState(f"{location.path} is damaged: {error}") from None
+
+    def _data(self, location: Location) -> bytes | None:
+        if self._notes is not None:
+            return self._notes.read(location)
+        try:
+            with location.filesystem.open_input_stream(location.path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
 
     def write(self, name: str, value: object) -> None:
         """Note something under a name; after a crash it is there whole, or what was before.
 
-        Raises Refused.
+        Raises Refused, and ForeignState if another run has written it meanwhile.
         """
         data = json.dumps(value, indent=1, sort_keys=True).encode()
         place = self.location.under(name + SUFFIX)
         with refusing(f"write {place.path}"):
-            write_whole(place, data)
+            if self._notes is not None:
+                self._notes.write(place, data)
+            else:
+                write_whole(place, data)
+
+    def take_over(self, name: str, otherwise: Mapping[str, Any]) -> Any:
+        """The value under a name, or `otherwise`; in a store no run that read it before this one
+        can write it any more. Raises Refused, ForeignState."""
+        found = self.read(name)
+        if self._notes is None:
+            return found
+        # Another text, so that it is another object also where tags are made of the content.
+        value = {**(otherwise if found is None else found), "run": uuid.uuid4().hex}
+        self.write(name, value)
+        return value
 
     def keep(self, number: int) -> None:
         """Bring Spark's plan of a micro-batch to the disk, if there is one: before anything that
@@ -140,7 +175,10 @@ class State:
     def remove(self, name: str) -> None:
         """Forget what is noted under a name, if anything is."""
         location = self.location.under(name + SUFFIX)
-        if location.exists():
+        if self._notes is not None:
+            with refusing(f"remove {location.path}"):
+                self._notes.remove(location)
+        elif location.exists():
             location.filesystem.delete_file(location.path)
 
     def _clear_empty(self) -> None:

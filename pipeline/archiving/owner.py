@@ -17,6 +17,7 @@ from pipeline.archiving.archive_files import FORMAT, OWNER, STAGING, STATE, TABL
 from pipeline.archiving.coverage import COVERAGE
 from pipeline.errors import ForeignState
 from pipeline.filesystem import ANNOUNCED, create_whole, refusing, write_whole
+from pipeline.object_store import store_of
 from pipeline.tables.table import Catalog
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def claim(folder: Location, owner: Mapping[str, Any]) -> None:
         told = owner_of(folder)
         if told is None:
             folder.make()
-            if create_whole(folder.under(OWNER), data):
+            store = store_of(folder)
+            place = folder.under(OWNER)
+            if create_whole(place, data) if store is None else store.create(place, data):
                 return
             told = owner_of(folder)
     if told is None:

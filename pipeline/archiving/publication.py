@@ -11,11 +11,16 @@ it does not matter whether Spark would cut the same offsets into the same ranges
 
 Of an archive that is a table, files are moved below the table's data, are added to it, and then
 what they cover is noted: once the table has them, anybody's maintenance may remove them.
+
+A store of objects moves nothing: there they are copied within the store, some at a time, and what
+was staged is removed once all are there. Nobody reads `_staging`, and copying twice is copying
+once.
 """
 
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
@@ -24,6 +29,7 @@ from pipeline.archiving.archive_files import STAGING, describe, names_in
 from pipeline.archiving.coverage import Coverage, Covered
 from pipeline.errors import ForeignState, Refused
 from pipeline.filesystem import Location, refusing, sync
+from pipeline.object_store import AT_ONCE, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from pipeline.tables.table import Table
 
 NOTE = "published"
+NOTHING = {"batch": -1, "files": {}, "done": True}
 
 
 def note_of(topic: str | None) -> str:
@@ -64,6 +71,7 @@ class Publication:
         self.table = table
         self.coverage = coverage
         """Of a table: what it has. None while it is not known."""
+        self._store = store_of(folder)
         self._ends: dict[str, int] | None = None
         """Of each partition in the folder, once it is needed: the offset after its last one."""
 
@@ -78,7 +86,8 @@ class Publication:
 
         Raises ForeignState if a file that was noted is neither staged nor in its place, Refused.
         """
-        noted = self._state.read(self._note)
+        # Before anything is cleared away that another run was about to publish.
+        noted = self._state.take_over(self._note, NOTHING)
         with refusing(f"write to {self._folder.path}"):
             self._finish(noted)
             self._clear(self._folder.under(STAGING))
@@ -146,28 +155,43 @@ class Publication:
         folders = {name.rpartition("/")[0] for name in files}
         for folder in folders - {""}:
             self._folder.under(folder).make()
-        for name, staged in files.items():
-            self._move(staging.under(staged), self._folder.under(name))
+        moves = [
+            (staging.under(staged), self._folder.under(name)) for name, staged in files.items()
+        ]
+        if self._store is None:
+            for staged, final in moves:
+                self._move(staged, final)
+        else:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda move: self._copy(*move), moves))
         if self._folder.is_local and files:
             for folder in folders:
                 sync(self._folder.under(folder).path)
 
-    @staticmethod
-    def _clear(staging: Location) -> None:
-        if staging.exists():
+    def _clear(self, staging: Location) -> None:
+        if self._store is not None:
+            self._store.clear(staging)
+        elif staging.exists():
             staging.filesystem.delete_dir(staging.path)
 
     def _move(self, staged: Location, final: Location) -> None:
         if staged.exists():
             staged.filesystem.move(staged.path, final.path)
         elif not final.exists():
-            raise ForeignState(
-                f"{final.path} was about to be published when the last run stopped, and is not to "
-                f"be found, nor {staged.path}: the archive is not whole"
-            )
+            raise _lost(staged, final)
+
+    def _copy(self, staged: Location, final: Location) -> None:
+        assert self._store is not None
+        try:
+            self._store.copy(staged, final)
+        except FileNotFoundError:
+            if not self._store.exists(final):
+                raise _lost(staged, final) from None
 
     def _see_all(self, batch_id: int, files: Mapping[str, str]) -> None:
-        """Before it is noted that they can be published."""
+        """Before it is noted that they can be published. A store is the same to everybody."""
+        if self._store is not None:
+            return
         staging = self._folder.under(STAGING, str(batch_id))
         places = [staging.under(staged).path for staged in files.values()]
         for info in self._folder.filesystem.get_file_info(places):
@@ -208,3 +232,10 @@ class Publication:
         for one in covered:
             partition = f"{one.topic}-{one.partition}"
             self._ends[partition] = max(one.end, self._ends.get(partition, 0))
+
+
+def _lost(staged: Location, final: Location) -> ForeignState:
+    return ForeignState(
+        f"{final.path} was about to be published when the last run stopped, and is not to be "
+        f"found, nor {staged.path}: the archive is not whole"
+    )

@@ -49,12 +49,12 @@ class Stopped(KeyboardInterrupt):
 def run_job(job: Job, arguments: argparse.Namespace) -> int:
     """Raises Failure, BrokenPipeError."""
     from pipeline.console import preflight, report
-    from pipeline.console.progress import Progress
+    from pipeline.console.progress import Both, Progress
 
     where = spark_of(arguments) if job.on_spark else None
     given = job.parameters(arguments)
     job.refuse(given)
-    with _quiet(), _signals_raise() as catch_signals:
+    with _quiet(), _signals_raise() as catch_signals, contextlib.ExitStack() as open_:
         try:
             if where is not None:
                 preflight.check(where)
@@ -62,7 +62,10 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
             made = job.make(given)
             made.check()
             lag_of = _lag_of(arguments) if getattr(arguments, "every_s", None) else None
-            progress = Progress(job.name, _view(arguments), lag_of=lag_of)
+            view = _view(arguments)
+            if arguments.metrics is not None:
+                view = Both(view, open_.enter_context(_measured(job.name, arguments.metrics)))
+            progress = Progress(job.name, view, lag_of=lag_of)
         except Stopped as stopped:
             return _tell_stopped(stopped, job, None, arguments.json)
         report_of = partial(_reported, draw, progress, as_json=arguments.json)
@@ -214,6 +217,16 @@ def _view(arguments: argparse.Namespace) -> View:
     if sys.stderr.isatty():
         return progress.TerminalLine(sys.stderr, _columns)
     return progress.Lines(sys.stderr)
+
+
+@contextlib.contextmanager
+def _measured(job: str, address: str) -> Iterator[View]:
+    """A view that keeps metrics, which are answered at HOST:PORT."""
+    from pipeline import metrics
+
+    registry = metrics.new_registry()
+    with metrics.served(address, registry):
+        yield metrics.JobMetrics(job, registry)
 
 
 def _columns() -> int:

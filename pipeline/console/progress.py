@@ -254,6 +254,23 @@ def merged(first: Sample, second: Sample) -> Sample:
     )
 
 
+class Both:
+    """Two views of one job."""
+
+    def __init__(self, first: View, second: View) -> None:
+        self._views = (first, second)
+
+    def show(self, status: Status, done: BatchDone | None) -> None:
+        """As View has it."""
+        for view in self._views:
+            view.show(status, done)
+
+    def close(self, outcome: Outcome | None) -> None:
+        """As View has it."""
+        for view in self._views:
+            view.close(outcome)
+
+
 class Silence:
     """Nothing is shown."""
 

@@ -406,7 +406,8 @@ class Archive:
         at when they are opened."""
         if self.per_topic:
             return
-        told = owner_of(locate(self.to))
+        with refusing(f"use {self.to}"):
+            told = owner_of(locate(self.to))
         noted = state.read(ID)
         if told is None:
             if state.read(NOTE) is not None:

@@ -51,6 +51,8 @@ class ConnectTasks:
 
     def end(self, session: str, tag: str) -> None:
         """End the tasks that a client has left behind, and wait until they are gone."""
+        if not session:
+            return  # they were those of a driver, and ended with it
         from pyspark.errors.exceptions.connect import SparkConnectException
         from pyspark.sql.connect.client import ChannelBuilder, SparkConnectClient
 

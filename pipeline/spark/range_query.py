@@ -32,6 +32,10 @@ Facts = dict[str, Any]
 Committed = Callable[[int, list[Facts], float], None]
 """Told of a micro-batch that is committed: its number, its results, the seconds that it took."""
 
+SPECULATION = (
+    "spark.speculation is true: two copies of a task would write the same; start Spark with --conf "
+    "spark.speculation=false"
+)
 WAVES = 20
 """A bounded job is run in about so many pieces, so that there is progress to tell of."""
 
@@ -88,11 +92,13 @@ def run_query(
 def refuse_speculation(spark: SparkSession) -> None:
     """Raises WrongUse where Spark would run a second copy of a task that is slow: both would write.
     A session cannot change it."""
-    if spark.conf.get("spark.speculation", "false") == "true":
-        raise WrongUse(
-            "spark.speculation is true: two copies of a task would write the same; start Spark "
-            "with --conf spark.speculation=false"
-        )
+    if is_speculative(spark):
+        raise WrongUse(SPECULATION)
+
+
+def is_speculative(spark: SparkSession) -> bool:
+    """Whether Spark runs a second copy of a task that is slow."""
+    return spark.conf.get("spark.speculation", "false") == "true"
 
 
 def work_on(job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[Facts]:

@@ -1,4 +1,8 @@
-"""Ranges as a stream: a query of Spark's, or the client's own loop through Spark Connect."""
+"""Ranges as a stream: a query of Spark's, or our own loop.
+
+The loop is what Spark Connect needs. A state in S3 is kept by it, too: the checkpoint of a query of
+Spark's would need Hadoop's jars for S3 there, and there nothing keeps two queries from writing one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING
 from pipeline.reading.options import SourceOptions
 from pipeline.session import cores, is_one_machine
 from pipeline.spark.connect_tasks import ConnectTasks
+from pipeline.spark.driver_tasks import DriverTasks
 from pipeline.spark.micro_batches import check_way
 from pipeline.spark.range_loop import run_loop
 from pipeline.spark.range_query import refuse_speculation, run_query
@@ -43,15 +48,16 @@ def run_stream(
     """
     source = {"maxPartitions": str(_tasks(spark)), **source}
     connected = "connect" in type(spark).__module__
-    check_way(state, connected=connected)
+    in_loop = connected or state.location.is_s3
+    check_way(state, in_loop=in_loop)
     refuse_speculation(spark)
-    if not connected:
+    if not in_loop:
         run_query(spark, job, source=source, state=state, every_s=every_s, committed=committed)
         return
     from pipeline.dataframes.stream_source import StreamReader
 
     reader = StreamReader(SourceOptions.parse({**source, "shape": "ranges"}, streaming=True))
-    tasks = ConnectTasks(spark)
+    tasks = ConnectTasks(spark) if connected else DriverTasks(spark)
     try:
         run_loop(reader, job, tasks, state=state, every_s=every_s, committed=committed)
     finally:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import CorruptData, Failure, ForeignState, Refused
+from pipeline.filesystem import s3_endpoint
 from pipeline.tables.durable import keep
 from pipeline.tables.iceberg_upkeep import maintain
 from pipeline.tables.table import BATCH, STATE, DataFile, Stretch
@@ -249,7 +251,9 @@ def plain(location: Location) -> str:
 def _loaded(catalog: Catalog) -> Any:
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog(catalog.name, **catalog.options)
+    told = {"s3.endpoint": s3_endpoint(), "s3.region": os.environ.get("AWS_REGION", "")}
+    known = {name: value for name, value in told.items() if value}
+    return load_catalog(catalog.name, **{**known, **catalog.options})
 
 
 def _gone(folder: Location, catalog: Catalog) -> ForeignState:

@@ -10,6 +10,7 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.jobs.archive import Archive
@@ -114,14 +115,18 @@ class Runs:
         return results
 
 
-def archive_of(broker: BrokerProcess, folder: Path, *topics: Topic, **more: Any) -> Archive:
+def archive_of(broker: BrokerProcess, folder: Path | str, *topics: Topic, **more: Any) -> Archive:
     chosen = tuple(topic.name for topic in topics)
     return Archive(to=str(folder), servers=broker.bootstrap, topics=chosen, **more)
 
 
 def archived(folder: Path) -> list[tuple[Any, ...]]:
     """Rows of all files as any reader finds them, in the form of `Topic.rows`."""
-    table = pq.read_table(folder, schema=RECORDS_AND_HEADERS).to_pylist()
+    return rows_of(pq.read_table(folder, schema=RECORDS_AND_HEADERS))
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """In the form of `Topic.rows`."""
     return sorted(
         (
             (
@@ -132,7 +137,7 @@ def archived(folder: Path) -> list[tuple[Any, ...]]:
                 row["value"],
                 row["headers"] and [(one["key"], one["value"]) for one in row["headers"]],
             )
-            for row in table
+            for row in table.to_pylist()
         ),
         key=lambda row: row[:2],
     )

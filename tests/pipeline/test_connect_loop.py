@@ -303,16 +303,16 @@ def test_a_state_is_not_gone_on_with_in_the_other_way(tmp_path: Path) -> None:
     looped, queried = State(locate(str(tmp_path / "a"))), State(locate(str(tmp_path / "b")))
     for state in (looped, queried):
         state.location.make()
-        check_way(state, connected=True)
-        check_way(state, connected=False)
+        check_way(state, in_loop=True)
+        check_way(state, in_loop=False)
     MicroBatch(0, {}, {}, True, "session", "tag").write(looped)
     queried.location.under("checkpoint").make()
-    check_way(looped, connected=True)
-    check_way(queried, connected=False)
+    check_way(looped, in_loop=True)
+    check_way(queried, in_loop=False)
     with pytest.raises(ForeignState, match=r"a was begun through Spark Connect: go on through it"):
-        check_way(looped, connected=False)
+        check_way(looped, in_loop=False)
     with pytest.raises(ForeignState, match=r"b has a checkpoint .*: run this without it"):
-        check_way(queried, connected=True)
+        check_way(queried, in_loop=True)
     looped.write("micro_batch", {"number": 0})
     with pytest.raises(ForeignState, match=r"a/micro_batch\.json is no micro-batch"):
         MicroBatch.read(looped)

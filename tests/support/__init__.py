@@ -46,5 +46,6 @@ Apache Kafka and other programs
     kafka_follower      a broker of Apache Kafka that follows the metadata log of ours
     kafka_tools         Apache Kafka's command line tools
     dump_log_segments   what its DumpLogSegments says of files
+    s3_server           a server of S3 in a process of its own, with its objects in a folder
     spark_connector     Spark's connector to Kafka, for the sessions of tests
 """

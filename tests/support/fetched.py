@@ -137,6 +137,17 @@ def go_tests(module: Path, package: str) -> Path:
     return folder / "tests"
 
 
+def go_command(module: Path, package: str) -> Path:
+    """The program of a package of another module, pinned by the `go.sum` of `module`."""
+    inputs = [package.encode(), *((module / name).read_bytes() for name in ("go.mod", "go.sum"))]
+    with made_once("go-commands", inputs) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            command = [runtime("go"), "build", "-mod=readonly", "-buildvcs=false", "-o"]
+            _fetch([*command, f"{folder}/", package], cwd=module, timeout_s=BUILD_TIMEOUT_S)
+    return folder / package.rpartition("/")[2]
+
+
 def rust_program(crate: Path, name: str) -> Path:
     """A program of a Rust crate, whose `Cargo.lock` pins what it takes."""
     files = [crate / "Cargo.toml", crate / "Cargo.lock", *sorted((crate / "src").rglob("*.rs"))]

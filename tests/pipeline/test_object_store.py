@@ -1,0 +1,229 @@
+"""Archives in S3, on a real server of it: states, publication, and a way to it that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import pickle
+import threading
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import errors, object_store
+from pipeline.dataframes.stream_source import StreamReader
+from pipeline.filesystem import locate
+from pipeline.jobs.archive import Archive
+from pipeline.schemas import RECORDS_AND_HEADERS
+from pipeline.spark.range_loop import run_loop
+from pipeline.spark.range_query import work_on
+from pipeline.state import State
+from tests.clients.available import end_of_test
+from tests.pipeline.archive_runs import archive_of, made, rows_of
+from tests.pipeline.faulty_store import FaultyStore
+from tests.support import s3_server
+from tests.support.caller import Caller
+from tests.support.fetched import NotAvailable
+from tests.support.s3_server import S3Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.long, pytest.mark.go, pytest.mark.timeout(300)]
+
+CUT_OFF = 6
+IDENTITY = {"job": "archive", "cluster": "c"}
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    try:
+        with S3Server(tmp_path_factory.mktemp("s3") / "data") as server:
+            yield server
+    except NotAvailable as reason:
+        end_of_test("go", str(reason))
+
+
+@pytest.fixture(scope="module")
+def store(server: S3Server) -> Iterator[FaultyStore]:
+    """The way to the server that all take; a test makes it fail."""
+    with (
+        FaultyStore(server.port, Random(7), one_in=0) as store,
+        pytest.MonkeyPatch.context() as env,
+    ):
+        for name, value in s3_server.environ(store.endpoint).items():
+            env.setenv(name, value)
+        object_store._client.cache_clear()
+        object_store._client().create_bucket(Bucket="lake")
+        yield store
+        object_store._client.cache_clear()
+
+
+def new_place() -> str:
+    return f"s3://lake/at-{next(numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def there_again(store: FaultyStore) -> Iterator[None]:
+    yield
+    store.gone_after, store.gone, store.one_in = None, False, 0
+
+
+@pytest.fixture
+def place(store: FaultyStore) -> str:
+    return new_place()
+
+
+@pytest.fixture
+def impatient(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No request is made a second time."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    object_store._client.cache_clear()
+    yield
+    object_store._client.cache_clear()
+
+
+def test_a_note_written_by_another_run_ends_the_one_that_does_not_know_of_it(place: str) -> None:
+    first = State.open(place, IDENTITY)
+    first.write("done", {"batch": 1})
+    second = State.open(place, IDENTITY)
+    assert second.take_over("done", {})["batch"] == 1
+
+    with pytest.raises(errors.ForeignState, match="two runs use one state"):
+        first.write("done", {"batch": 2})
+
+    second.write("done", {"batch": 3})
+    assert State.open(place, IDENTITY).read("done") == {"batch": 3}
+
+
+def test_of_runs_that_begin_a_note_at_once_one_has_it(place: str) -> None:
+    runs = [State.open(place, IDENTITY) for _ in range(8)]
+    assert {run.read("id") for run in runs} == {None}
+    had: list[int] = []
+
+    def begin(number: int) -> None:
+        with contextlib.suppress(errors.ForeignState):
+            runs[number].write("id", {"id": number})
+            had.append(number)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(len(runs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (winner,) = had
+    assert State.open(place, IDENTITY).read("id") == {"id": winner}
+
+
+class InThisProcess:
+    """Tasks without Spark, of a run that the next one finds ended."""
+
+    session = ""
+
+    def __init__(self) -> None:
+        self.tag = f"run-{next(numbers)}"
+
+    def do(self, job: Any, shares: Any, number: int) -> list[dict[str, Any]]:
+        task = pickle.loads(pickle.dumps(job))
+        return [
+            facts
+            for share in shares
+            for facts in json.loads(json.dumps(work_on(task, number, share)))
+        ]
+
+    def end(self, session: str, tag: str) -> None:
+        pass
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+
+def run(job: Archive) -> None:
+    """What `Archive.run` does, with such tasks."""
+    job.check()
+    options = job.parsed()
+    with (
+        contextlib.closing(options.source()) as source,
+        contextlib.closing(State.open(f"{job.to}/_state", job.identity(source))) as state,
+    ):
+        made = job.job(state, "cluster")
+        reader = StreamReader(options)
+        try:
+            run_loop(reader, made, InThisProcess(), state=state)
+        finally:
+            reader.stop()
+
+
+def left_behind(place: str) -> list[str]:
+    """What is staged, or was begun to be."""
+    staging = locate(f"{place}/_staging")
+    found = object_store._client()
+    bucket, _, prefix = staging.path.partition("/")
+    listed = found.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    begun = found.list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
+    return [one["Key"] for one in (*listed, *begun)]
+
+
+def rows(place: str) -> list[tuple[Any, ...]]:
+    """Of all that a reader finds who knows nothing of archives, in the form of `Topic.rows`."""
+    lake = locate(place)
+    table = pq.read_table(lake.path, filesystem=lake.filesystem, schema=RECORDS_AND_HEADERS)
+    return rows_of(table)
+
+
+def test_a_store_that_goes_away_at_any_request_costs_no_record_and_doubles_none(
+    store: FaultyStore, broker: BrokerProcess, impatient: None
+) -> None:
+    random = Random(3)
+    cut_off = 0
+    with Caller(broker.host, broker.port) as caller:
+        topic = made(caller, partitions=2)
+        for partition in range(2):
+            topic.write(3, partition=partition)
+        wanted = sorted(topic.rows(), key=lambda row: row[:2])
+        for _ in range(CUT_OFF):
+            job = archive_of(broker, new_place(), topic, max_offsets=40, file_offsets=20)
+            for _ in range(2):
+                store.gone_after = store.requests + random.randrange(90)
+                with contextlib.suppress(errors.Refused, errors.CorruptData):
+                    run(job)
+                cut_off += store.gone
+                store.gone_after, store.gone = None, False
+            run(job)
+            assert rows(job.to) == wanted
+            assert left_behind(job.to) == []
+    assert cut_off > CUT_OFF
+
+
+def test_requests_that_are_throttled_broken_or_cut_are_made_again(
+    store: FaultyStore, broker: BrokerProcess, place: str
+) -> None:
+    with Caller(broker.host, broker.port) as caller:
+        topic = made(caller, partitions=2)
+        for partition in range(2):
+            topic.write(3, partition=partition)
+        job = archive_of(broker, place, topic, max_offsets=40, file_offsets=20)
+        store.one_in = 6
+        try:
+            run(job)
+        finally:
+            store.one_in = 0
+        assert rows(place) == sorted(topic.rows(), key=lambda row: row[:2])
+    assert min(store.faults.values()) > 0, store.faults
+
+
+def test_what_a_uri_has_in_it_beside_a_place_is_refused_and_not_printed() -> None:
+    for uri in (
+        f"s3://{s3_server.ACCESS_KEY}:{s3_server.SECRET_KEY}@lake/orders",
+        f"s3://lake/orders?secret_key={s3_server.SECRET_KEY}",
+    ):
+        with pytest.raises(errors.WrongUse, match=r"s3://lake/orders .* environment") as refused:
+            locate(uri)
+        assert s3_server.SECRET_KEY not in str(refused.value)
