@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(300)]
 
+AS_JUPYTER = """
+import sys, nbformat
+from nbclient import NotebookClient
+
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+for cell in notebook.cells:
+    for output in cell.get("outputs", ()):
+        print(output.get("text") or sorted(output.data))
+"""
+"""Runs a notebook in a kernel of this Python, and prints what its cells have put out."""
+
 RECORDS = 30
 KEYS = ("blue", "green", "red")
 STOPPED_BY_SIGTERM = 143
@@ -75,13 +87,15 @@ def test_the_notebook_runs_where_the_user_has_packages_of_our_names(
 ) -> None:
     # The folder is first on the path of the driver and of its workers.
     environ = environment(".", BOOTSTRAP=demo, FOLDER=str(tmp_path / "lake"), **SHORT_RUN)
-    notebook = CHECKOUT / "examples" / "pipeline_notebook.py"
+    notebook = CHECKOUT / "examples" / "pipeline_notebook.ipynb"
+    words = [installation.bin / "python", "-c", AS_JUPYTER, notebook]
 
-    said = output_of([installation.bin / "python", notebook], folder_of_a_user(tmp_path), environ)
+    said = output_of(words, folder_of_a_user(tmp_path), environ)
 
     for key in KEYS:
         assert re.search(rf"\| *{key}\| +{RECORDS // len(KEYS)}\|", said)
     assert f"{RECORDS} records kept, {RECORDS} in the topic" in said
+    assert "['text/html', 'text/plain']" in said
     assert "</html>" in (tmp_path / "lake" / "report.html").read_text()
 
 
