@@ -98,7 +98,7 @@ def refuse_speculation(spark: SparkSession) -> None:
 
 def is_speculative(spark: SparkSession) -> bool:
     """Whether Spark runs a second copy of a task that is slow."""
-    return spark.conf.get("spark.speculation", "false") == "true"
+    return bool(spark.conf.get("spark.speculation", "false") == "true")
 
 
 def work_on(job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[Facts]:
@@ -112,7 +112,8 @@ def _answers(ranges: DataFrame, job: RangeJob, batch_id: int) -> list[Facts]:
         return work_on(job, batch_id, [Range(*row) for row in rows])
 
     # Of a data frame's own functions, those that see a whole task want pandas.
-    return ranges.rdd.mapPartitions(work).collect()
+    found: list[Facts] = ranges.rdd.mapPartitions(work).collect()
+    return found
 
 
 def run_tasks(

@@ -57,7 +57,8 @@ class CurrentTable(Delta):
 
     def end(self, partition: TopicPartition) -> int | None:
         """The offset up to which a partition's records are in the table; None if none ever were."""
-        return self._table.transaction_version(self._of(partition))
+        found = self._table.transaction_version(self._of(partition))
+        return None if found is None else int(found)
 
     def rows_of(self, partition: TopicPartition) -> pa.Table:
         """The rows of a partition, in any order. Raises Refused, CorruptData."""
