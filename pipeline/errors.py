@@ -42,6 +42,10 @@ class NotInstalled(PipelineFailure):
     """A Python package that the driver or an executor cannot import."""
 
 
+class Undecodable(PipelineFailure):
+    """A record's value, or key, that does not fit its schema, and no place for dead letters."""
+
+
 class SparkFailed(PipelineFailure):
     """Spark itself failed, in a way that none of the others describes."""
 
@@ -63,6 +67,7 @@ EXIT_CODES: dict[type[Failure], int] = {
     Refused: 11,
     SparkFailed: 12,
     Different: 13,
+    Undecodable: 14,
 }
 KINDS = {kind.__name__: kind for kind in EXIT_CODES}
 _RAISED = re.compile(rf"\b(?:client|pipeline)\.errors\.({'|'.join(KINDS)}): (.+)")

@@ -217,3 +217,11 @@ def refusing(what: str) -> Iterator[None]:
         yield
     except OSError as failure:
         raise Refused(f"cannot {what}: {reason(failure)}") from None
+
+
+def try_to_write(folder: Location) -> None:
+    """Make the folder, and write and remove a file in it. Raises OSError."""
+    probe = folder.under(".probe")
+    folder.make()
+    write_whole(probe, b"")
+    probe.filesystem.delete_file(probe.path)

@@ -35,9 +35,15 @@ LOCAL = "local[*,4]"
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Flags of a local JVM. It starts in half the CPU time, and the work is done in Python's tasks."""
 
+AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{name}.maxLength={most}"
+    for name, most in (("bytes", 64 << 20), ("string", 64 << 20), ("collectionItems", 16 << 20))
+)
+"""Room is made for as much as a value claims to have, and a JVM that has not got it ends."""
+
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": SHORT_RUN,
+    "spark.driver.extraJavaOptions": f"{SHORT_RUN} {AVRO_LIMITS}",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),

@@ -34,13 +34,7 @@ def open_folder(
     Raises ForeignState (it is somebody else's, or its table is gone), NotInstalled, Refused.
     """
     topic = owner.get("topic")
-    told = owner_of(folder)
-    if told is None and layout.apart:
-        with refusing(f"write to {folder.path}"):
-            folder.make()
-            Coverage(folder, cluster, -1, ()).write()
-    if told is None:
-        claim(folder, owner)
+    told = claim_folder(folder, owner, layout, cluster)
     table = make_table(
         layout.table,
         folder,
@@ -63,3 +57,17 @@ def open_folder(
             coverage.write()
     claim(folder, owner)
     return Publication(folder, state, table, coverage, topic=topic)
+
+
+def claim_folder(
+    folder: Location, owner: Mapping[str, Any], layout: Layout, cluster: str | None
+) -> dict[str, Any] | None:
+    """Take possession of a folder; what its owner was until now. Raises ForeignState, Refused."""
+    told = owner_of(folder)
+    if told is None and layout.apart:
+        with refusing(f"write to {folder.path}"):
+            folder.make()
+            Coverage(folder, cluster, -1, ()).write()
+    if told is None:
+        claim(folder, owner)
+    return told

@@ -28,7 +28,11 @@ HOUR = pa.field("hour", pa.int32())
 DERIVED = {"date": (DATE,), "hour": (DATE, HOUR)}
 """Columns made of the record's timestamp, or of a batch's greatest, in UTC."""
 
-BY_COLUMN = {"records": ("topic", "partition"), "batches": ("topic", "partition")}
+BY_COLUMN = {
+    "records": ("topic", "partition"),
+    "batches": ("topic", "partition"),
+    "values": ("_topic", "_partition"),
+}
 """Columns with few values, that a table can be partitioned by."""
 
 
@@ -44,13 +48,23 @@ class Layout:
     """Columns that rows are sorted by in each row group, in place of the offset."""
     file_bytes: int | None = None
     """A file that has so many is ended, at the next row group."""
+    columns: pa.Schema | None = None
+    """Of an archive of values, as soon as they are known."""
 
     def check(self) -> None:
         """Raises WrongUse."""
         if self.by is not None and self.by not in (*DERIVED, *BY_COLUMN[self.shape]):
             known = ", ".join((*DERIVED, *BY_COLUMN[self.shape]))
             raise WrongUse(f"an archive is not partitioned by {self.by!r}; known are {known}")
-        simple = [field.name for field in SCHEMAS[self.shape] if not pa.types.is_nested(field.type)]
+        if self.shape == "values" and self.columns is None:
+            return
+        both = {field.name for field in self.partition_fields if self.by in DERIVED}
+        if both & set(self.schema.names):
+            raise WrongUse(
+                f"the value has a field {min(both & set(self.schema.names))}, and folders by "
+                f"{self.by} would have a column of that name: leave --partition-by out"
+            )
+        simple = [field.name for field in self.schema if not pa.types.is_nested(field.type)]
         for column in self.sort_by:
             if column not in simple:
                 raise WrongUse(
@@ -58,9 +72,15 @@ class Layout:
                 )
 
     @property
+    def schema(self) -> pa.Schema:
+        """The columns, but for those that only folders' names tell."""
+        return SCHEMAS[self.shape] if self.columns is None else self.columns
+
+    @property
     def apart(self) -> bool:
         """Whether the coverage is kept apart from the files."""
-        return self.table != "parquet" or bool(self.by or self.sort_by or self.file_bytes)
+        plain = self.table == "parquet" and self.shape != "values"
+        return not plain or bool(self.by or self.sort_by or self.file_bytes)
 
     @property
     def folder(self) -> str:
@@ -73,13 +93,13 @@ class Layout:
         if self.by is None:
             return ()
         derived = DERIVED.get(self.by)
-        return derived if derived is not None else (SCHEMAS[self.shape].field(self.by),)
+        return derived if derived is not None else (self.schema.field(self.by),)
 
     @property
     def file_schema(self) -> pa.Schema:
         """The columns in the files. Iceberg has all of them in there, the others none that a
         folder's name tells."""
-        schema = SCHEMAS[self.shape]
+        schema = self.schema
         if self.table == "iceberg" or self.by is None or self.by in DERIVED:
             return schema
         return schema.remove(schema.get_field_index(self.by))
@@ -87,7 +107,7 @@ class Layout:
     @property
     def table_schema(self) -> pa.Schema:
         """The columns of the table, or of a reader that knows folders' names."""
-        schema = SCHEMAS[self.shape]
+        schema = self.schema
         if self.table == "iceberg" or self.by not in DERIVED:
             return schema
         return pa.schema([*schema, *self.partition_fields])

@@ -1,8 +1,9 @@
 """Parquet as an archive has it, from record batches of any size, in little memory.
 
 row groups    of ROW_GROUP_BYTES in memory or ROW_GROUP_ROWS, whichever is reached first
-statistics    on offsets, timestamps, topic and partition only: a reader can leave out row
-              groups by them, and those of keys and values would be large and prune nothing
+statistics    on offsets, timestamps, topic and partition only, unless values are columns: a reader
+              can leave out row groups by them, and those of keys and values would be large and
+              prune nothing
 encodings     numbers that grow by little are stored as differences, values as they are
 compression   zstd, of everything but batches that the log has compressed already
 """
@@ -45,6 +46,7 @@ _PRUNED_BY = {
 _GROWING = {
     "records": ("offset", "timestamp"),
     "batches": ("base_offset", "last_offset", "first_timestamp", "max_timestamp"),
+    "values": ("_offset", "_timestamp"),
 }
 _WITHOUT_DICTIONARY = {"value", "batch", "crc", "headers.list.element.value"}
 
@@ -161,13 +163,20 @@ class ArchiveWriter:
         return pq.ParquetWriter(
             self._sink,
             self._schema,
-            write_statistics=[name for name in _PRUNED_BY[self._shape] if name in columns],
+            write_statistics=self._statistics(columns),
             use_dictionary=[
                 name for name in columns if name not in _WITHOUT_DICTIONARY and name not in growing
             ],
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             **self._compression.of(columns, stored=stored),
         )
+
+    def _statistics(self, columns: list[str]) -> list[str]:
+        wanted = _PRUNED_BY.get(self._shape)
+        if wanted is None:
+            # Those of values are there to be asked for, but as a whole, not by what is in them.
+            return [name for name in columns if "." not in name]
+        return [name for name in wanted if name in columns]
 
 
 def _mostly_compressed(batches: pa.Table) -> bool:
@@ -188,6 +197,9 @@ def _leaves(schema: pa.Schema) -> list[str]:
 def _add_leaves(names: list[str], path: str, kind: pa.DataType) -> None:
     if pa.types.is_list(kind):
         _add_leaves(names, f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        _add_leaves(names, f"{path}.key_value.key", kind.key_type)
+        _add_leaves(names, f"{path}.key_value.value", kind.item_type)
     elif pa.types.is_struct(kind):
         for field in kind:
             _add_leaves(names, f"{path}.{field.name}", field.type)

@@ -62,12 +62,14 @@ class Publication:
         coverage: Coverage | None = None,
         *,
         topic: str | None = None,
+        note: str | None = None,
     ) -> None:
-        """Of one `topic`, where each has a folder and a note of its own."""
+        """Of one `topic`, where each has a folder and a note of its own; or noted under the name
+        `note`."""
         self._folder = folder
         self._state = state
         self._topic = topic
-        self._note = note_of(topic)
+        self._note = note or note_of(topic)
         self.table = table
         self.coverage = coverage
         """Of a table: what it has. None while it is not known."""

@@ -35,9 +35,9 @@ STRETCH_ROWS = 1 << 20
 CELL = 1 << 10
 """Offsets whose rows are encoded together, however many are read at a time."""
 
-COUNTED = {"records": "offset", "batches": "last_offset"}
+COUNTED = {"records": "offset", "batches": "last_offset", "values": "_offset"}
 """The column by which a row belongs to a range of offsets."""
-TIMES = {"records": "timestamp", "batches": "max_timestamp"}
+TIMES = {"records": "timestamp", "batches": "max_timestamp", "values": "_timestamp"}
 
 
 def stretches(

@@ -212,3 +212,35 @@ CATALOG = (
     ),
 )
 """Of an archive that is an Iceberg table. What has been made notes them, but for credentials."""
+
+FORMATS = ("avro", "json")
+VALUES = (
+    Flag("--value", "value", "a column for each field of the value", choices=FORMATS),
+    Flag(
+        "--value-schema",
+        "value_schema",
+        "its schema (.avsc, JSON Schema, Spark's DDL), where there is no registry",
+        "FILE",
+    ),
+    Flag("--key", "key", "the same for the key, in column _key", choices=FORMATS),
+    Flag("--key-schema", "key_schema", "its schema, where there is no registry", "FILE"),
+    Flag(
+        "--registry",
+        "registry",
+        "a schema registry (Confluent's API), for records with schema ids",
+        "URL",
+    ),
+    Flag(
+        "--registry-config",
+        "registry_config",
+        "properties of its client: basic.auth.user.info, ssl.ca.location, ...",
+        "FILE",
+    ),
+    Flag(
+        "--dead-letters",
+        "dead_letters",
+        "where records go that do not fit; without it they end the run",
+        "DIR",
+    ),
+)
+"""Of an archive whose values become columns."""

@@ -26,12 +26,16 @@ ARCHIVE = """\
       --name shop.orders --catalog-option type=sql --catalog-option uri=sqlite:///catalog.db
   triglot pipeline archive --from localhost:9092 --topic users --to lake/users --table delta \\
       --mode upsert
+  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --value avro \
+      --registry http://localhost:8081 --dead-letters lake/orders-dead
 
 Writes topics to Parquet files: a row per record with the columns of Spark's Kafka connector, or
 with --shape batches a row per stored batch, still compressed. Each record is there exactly once,
 also after a crash: what has been done is kept in _state below the folder (or --state), and the same
 command goes on from there. With --mode upsert the table has one row for each key: its newest
 record, merged by offset; a record without a value deletes the row.
+With --value (and --key) there is a column for each field, beside
+Kafka's: docs/values.md.
 
 It never changes the topics, never deletes a file of the archive, and never mixes two archives in a
 folder.
@@ -166,7 +170,24 @@ def _with_catalog(given: Mapping[str, Any]) -> dict[str, Any]:
 def _archive(given: Mapping[str, Any]) -> Any:
     from pipeline.jobs.archive import Archive
 
-    return Archive(**_with_catalog(given))
+    rest = _with_catalog(given)
+    return Archive(**rest, values=_values(rest))
+
+
+def _values(rest: dict[str, Any]) -> Any:
+    """What the flags of values say, which are taken out; None where none is given."""
+    from pipeline.values.wanted import Decoding, Values
+
+    given = {flag.field: rest.pop(flag.field, None) for flag in flags.VALUES}
+    if not any(given.values()):
+        return None
+    for name in ("key", "value"):
+        schema = given.pop(f"{name}_schema")
+        if given[name] is not None:
+            given[name] = Decoding(given[name], schema)
+        elif schema is not None:
+            raise WrongUse(f"--{name}-schema needs the format of the {name}: --{name} avro or json")
+    return Values(**given)
 
 
 def _audit(given: Mapping[str, Any]) -> Any:
@@ -286,6 +307,7 @@ JOBS = {
                 flags.GROUP,
                 Flag("--codec", "codec", "of the files; default zstd", "CODEC"),
                 Flag("--level", "level", "of zstd or gzip", "N", flags.whole),
+                *flags.VALUES,
             ),
             _archive,
         ),

@@ -21,10 +21,11 @@ from pipeline.archiving.owner import catalog_of, claim, noted_catalog, owner_of
 from pipeline.archiving.parquet_writer import SCHEMAS, Compression
 from pipeline.archiving.publication import NOTE, Publication
 from pipeline.errors import ForeignState, NoSuchTopic, WrongUse
-from pipeline.filesystem import Location, locate, refusing, write_whole
+from pipeline.filesystem import Location, locate, refusing, try_to_write
+from pipeline.jobs.archive_progress import telling
 from pipeline.jobs.backfill import fill, missing_ranges
 from pipeline.jobs.group_progress import GroupProgress, check_group
-from pipeline.jobs.range_runs import backlog, batch_done, check_interval, first_offsets
+from pipeline.jobs.range_runs import backlog, check_interval, first_offsets
 from pipeline.jobs.stretch import Times, stretch_of
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.options import SourceOptions
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 
     from pipeline.outcome import Watch
     from pipeline.reading.plan import Source
-    from pipeline.spark.range_query import Committed
     from pipeline.tables.table import Catalog
+    from pipeline.values.values_job import ValuesJob
+    from pipeline.values.wanted import Values
 
 FILE_OFFSETS = 1_000_000
 """Of records of a hundred bytes, a file of 20 to 100 MB, written in about a second."""
@@ -120,6 +122,8 @@ class Archive:
     """Of the files: zstd, snappy, gzip, lz4 or none."""
     level: int | None = None
     """Of zstd or gzip; None: the usual one."""
+    values: Values | None = None
+    """What of keys and values becomes columns; the shape is `values` then."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -147,6 +151,8 @@ class Archive:
         state is of something else), Refused (the folder cannot be written).
         """
         self._check_arguments()
+        if self.values is not None:
+            self.values.check()
         with contextlib.closing(self.parsed().source()) as source:
             identity = self.identity(source)
             if not self.parsed().select(source):
@@ -159,7 +165,7 @@ class Archive:
                 self._times.check_state(state)
             # Of topics, where each has a folder: the one above.
             beside = self.to.partition(TOPIC)[0].rpartition("/")[0] or "."
-            _try_to_write(locate(beside if self.per_topic else self.to))
+            try_to_write(locate(beside if self.per_topic else self.to))
 
     def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
         """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
@@ -190,7 +196,7 @@ class Archive:
                     source=options,
                     state=state,
                     every_s=self.every_s,
-                    committed=progress.telling(_telling(tally)),
+                    committed=progress.telling(telling(tally)),
                 )
                 progress.catch_up()
         return tally.outcome()
@@ -207,7 +213,7 @@ class Archive:
             file_offsets=self.file_offsets,
         )
         tally.total(sum(range_.size for range_ in ranges))
-        fill(spark, job.task, ranges, _telling(tally), parallel=cores(spark))
+        fill(spark, job.task, ranges, telling(tally), parallel=cores(spark))
 
     @property
     def _times(self) -> Times:
@@ -221,7 +227,7 @@ class Archive:
         starting = self.starting if found.starting is None else found.starting
         return replace(self, starting=starting, ending=found.ending)
 
-    def job(self, state: State, cluster: str | None) -> ArchiveJob | UpsertJob:
+    def job(self, state: State, cluster: str | None) -> ArchiveJob | UpsertJob | ValuesJob:
         """Take possession of the folder, and finish what the last run began to publish."""
         self._check_owner(state)
         noted = state.read(ID)
@@ -229,6 +235,8 @@ class Archive:
             noted = {"id": uuid.uuid4().hex}
             state.write(ID, noted)
         owner = self._owner(noted["id"])
+        if self.values is not None:
+            return self._values_job(owner, state, cluster)
         if self.mode == UPSERT:
             return self._upsert_job(locate(self.to), owner, state)
         return self._append_job(locate(self.to), owner, state, cluster)
@@ -282,6 +290,24 @@ class Archive:
         )
         return UpsertJob(task, table)
 
+    def _values_job(self, owner: dict[str, Any], state: State, cluster: str | None) -> ValuesJob:
+        from pipeline.jobs.value_archive import values_job
+
+        assert self.values is not None
+        job = values_job(
+            self.values,
+            self.parsed(),
+            locate(self.to),
+            owner=owner,
+            layout=self.layout,
+            catalog=self.catalog,
+            compression=Compression(self.codec, self.level),
+            state=state,
+            cluster=cluster,
+        )
+        self._expect_planned(state, job.last)
+        return job
+
     def _expect_planned(self, state: State, last: int) -> None:
         if last >= 0 and not planned(state, last):
             raise ForeignState(
@@ -298,13 +324,16 @@ class Archive:
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.shape, self.table, self.partition_by, self.sort_by, self.file_bytes)
+        shape = self.shape if self.values is None else "values"
+        return Layout(shape, self.table, self.partition_by, self.sort_by, self.file_bytes)
 
     def parsed(self) -> SourceOptions:
         return SourceOptions.parse({**self.options, "shape": "ranges"}, streaming=True)
 
     def _check_arguments(self) -> None:
-        if self.shape not in SCHEMAS:
+        if self.values is not None:
+            self.values.check_use(shape=self.shape, to=self.to)
+        elif self.shape not in SCHEMAS:
             raise WrongUse(f"no such shape: {self.shape!r}; an archive has records or batches")
         if self.mode not in MODES:
             raise WrongUse(f"no such mode: {self.mode!r}; known are {', '.join(MODES)}")
@@ -374,7 +403,7 @@ class Archive:
             "job": "archive",
             "cluster": str(cluster),
             "topics": topics,
-            "shape": self.shape,
+            "shape": self.layout.shape,
             "table": self.table,
             **self._kept_mode,
         }
@@ -388,7 +417,7 @@ class Archive:
     def _owner(self, state_id: str, topic: str | None = None) -> dict[str, Any]:
         owner = {
             "format": TABLE_FORMAT if self.layout.apart else FORMAT,
-            "shape": self.shape,
+            "shape": self.layout.shape,
             "table": self.table,
             "state": state_id,
         }
@@ -468,23 +497,3 @@ def archive(
     job.check()
     with session() as active:
         return job.run(spark or active, watch)
-
-
-def _try_to_write(folder: Location) -> None:
-    probe = folder.under(".probe")
-    folder.make()
-    write_whole(probe, b"")
-    probe.filesystem.delete_file(probe.path)
-
-
-def _telling(watch: Watch) -> Committed:
-    def committed(number: int, results: list[dict[str, Any]], seconds: float) -> None:
-        details = {
-            "files": sum(len(facts.get("files", ())) for facts in results),
-            "bytes written": sum(facts.get("file_bytes", 0) for facts in results),
-        }
-        if any("newest" in facts for facts in results):
-            details = {"keys merged": sum(facts.get("newest", 0) for facts in results)}
-        watch.batch(batch_done(number, results, seconds, details))
-
-    return committed

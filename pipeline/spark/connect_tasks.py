@@ -13,7 +13,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline.spark.range_query import run_tasks, work_on
+from pipeline.spark.range_query import StageJob, run_tasks, work_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,12 +38,14 @@ class ConnectTasks:
         self.session: str = spark.session_id  # type: ignore[attr-defined]
         self.tag = f"triglot-{uuid.uuid4().hex}"
 
-    def do(self, job: RangeJob, shares: Sequence[Share], number: int) -> list[Facts]:
+    def do(self, job: RangeJob | StageJob, shares: Sequence[Share], number: int) -> list[Facts]:
         """All ranges of a micro-batch, a share in each task. Raises what Spark makes of it if one
         fails."""
-        work = partial(work_on, job, number)
         self._spark.addTag(self.tag)
         try:
+            if isinstance(job, StageJob):
+                return job.do(self._spark, [one for share in shares for one in share], number)
+            work = partial(work_on, job, number)
             answers = run_tasks(self._spark, shares, work, parallel=max(1, len(shares)))
             return [facts for some in answers for facts in some]
         finally:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.dataframes.stream_source import StreamReader
     from pipeline.reading.sharing import Share
-    from pipeline.spark.range_query import Committed, Facts, RangeJob
+    from pipeline.spark.range_query import Committed, Facts, RangeJob, StageJob
     from pipeline.state import State
 
 
@@ -30,7 +30,7 @@ class Tasks(Protocol):
     session: str
     tag: str
 
-    def do(self, job: RangeJob, shares: Sequence[Share], number: int) -> list[Facts]:
+    def do(self, job: RangeJob | StageJob, shares: Sequence[Share], number: int) -> list[Facts]:
         """All ranges of a micro-batch, a share in each task."""
 
     def end(self, session: str, tag: str) -> None:
@@ -42,7 +42,7 @@ class Tasks(Protocol):
 
 def run_loop(
     reader: StreamReader,
-    job: RangeJob,
+    job: RangeJob | StageJob,
     tasks: Tasks,
     *,
     state: State,

@@ -12,7 +12,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from pipeline.errors import WrongUse
 from pipeline.reading.connections import Connections
@@ -52,9 +52,20 @@ class RangeJob(Protocol):
         can be killed before Spark has noted that it happened."""
 
 
+@runtime_checkable
+class StageJob(Protocol):
+    """A job whose records pass through Spark: it makes a stage of its own of the ranges."""
+
+    def do(self, spark: SparkSession, ranges: Sequence[Range], batch_id: int) -> list[Facts]:
+        """In the driver, with tasks of its own; the answers of all ranges. May be repeated."""
+
+    def commit(self, batch_id: int, results: list[Facts]) -> None:
+        """As RangeJob has it."""
+
+
 def run_query(
     spark: SparkSession,
-    job: RangeJob,
+    job: RangeJob | StageJob,
     *,
     source: Mapping[str, str],
     state: State,
@@ -107,7 +118,11 @@ def work_on(job: RangeJob, batch_id: int, ranges: Iterable[Range]) -> list[Facts
         return [job.work(range_, batch_id, connections) for range_ in ranges]
 
 
-def _answers(ranges: DataFrame, job: RangeJob, batch_id: int) -> list[Facts]:
+def _answers(ranges: DataFrame, job: RangeJob | StageJob, batch_id: int) -> list[Facts]:
+    if isinstance(job, StageJob):
+        every = [Range(*row) for row in ranges.collect()]
+        return job.do(ranges.sparkSession, every, batch_id)
+
     def work(rows: Iterable[Row]) -> list[Facts]:
         return work_on(job, batch_id, [Range(*row) for row in rows])
 

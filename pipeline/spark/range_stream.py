@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline.spark.range_query import Committed, RangeJob
+    from pipeline.spark.range_query import Committed, RangeJob, StageJob
     from pipeline.state import State
 
 
@@ -32,7 +32,7 @@ TASKS_OF_A_CLUSTER = 32
 
 def run_stream(
     spark: SparkSession,
-    job: RangeJob,
+    job: RangeJob | StageJob,
     *,
     source: Mapping[str, str],
     state: State,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -284,7 +284,7 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
                 continue
             try:
                 low, high = _value(statistics.min), _value(statistics.max)
-            except (OverflowError, ValueError):  # a time after the year 9999
+            except (OverflowError, ValueError):  # also a time after the year 9999
                 beyond.add(name)
                 continue
             least[name] = min(least.get(name, low), low)
@@ -296,7 +296,16 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """As JSON has it: times in ISO 8601, of milliseconds, which is all that Kafka's have."""
+    """As JSON has it: times in ISO 8601, of milliseconds, which is all that Kafka's have.
+
+    Raises ValueError for what is not told, OverflowError.
+    """
     if isinstance(value, datetime):
+        if value.microsecond % 1000:
+            raise ValueError("a bound would be cut off")
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"no statistics of {type(value).__name__}")

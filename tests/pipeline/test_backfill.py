@@ -16,6 +16,7 @@ from pipeline.outcome import Outcome
 from pipeline.reading.plan import Range
 from pipeline.spark.micro_batches import MicroBatch
 from pipeline.state import State
+from pipeline.values.values_job import ValuesJob
 from protocol.partitions import TopicPartition
 from tests.pipeline.archive_runs import Topic, archive_of, archived, files, made
 from tests.pipeline.test_replay import Killed, without_spark
@@ -68,6 +69,7 @@ def begun(archive: Archive, *ranges: Range, reached: int) -> None:
         end = {ranges[0].topic: {"0": reached}}
         MicroBatch(0, end, end, True, "", "").write(state)
         job = archive.job(state, "cluster-1")
+        assert not isinstance(job, ValuesJob)
         job.commit(0, [job.work(range_, 0) for range_ in ranges])
 
 

@@ -1,0 +1,107 @@
+"""What is wanted of keys and values: their formats, and where their schemas are."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import NotInstalled, WrongUse
+from pipeline.values.avro import Avro
+from pipeline.values.json_values import Json
+from pipeline.values.registry import Registry, properties
+
+FORMATS: dict[str, type[Avro] | type[Json]] = {"avro": Avro, "json": Json}
+MOST_BYTES = 4 << 20
+"""Of a file with a schema."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How keys, or values, are decoded."""
+
+    format: str
+    """One of FORMATS."""
+    schema: str | None = None
+    """A file with the schema; without it schemas come from the registry, by the id in each record:
+    a zero and four bytes before the payload."""
+
+    def text(self) -> str | None:
+        """The schema in the file; None without one. Raises WrongUse."""
+        if self.schema is None:
+            return None
+        try:
+            with Path(self.schema).open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise WrongUse(
+                    f"{self.schema} is over {MOST_BYTES >> 20} MiB, too much for a schema"
+                )
+            return content.decode()
+        except (OSError, UnicodeDecodeError) as failure:
+            raise WrongUse(f"the schema cannot be read: {failure}") from None
+
+
+@dataclass(frozen=True)
+class Values:
+    """What becomes columns, and what is done with records that do not fit."""
+
+    value: Decoding | None = None
+    key: Decoding | None = None
+    registry: str | None = None
+    """The URL of a schema registry with Confluent's API."""
+    registry_config: str | None = None
+    """A file with properties of the registry's client, for TLS and passwords."""
+    dead_letters: str | None = None
+    """A folder, local or a URI, that records go to which do not fit; None: such a record ends the
+    run."""
+
+    @property
+    def parts(self) -> dict[str, Decoding]:
+        """What is decoded, by `key` and `value`."""
+        given = {"key": self.key, "value": self.value}
+        return {name: decoding for name, decoding in given.items() if decoding is not None}
+
+    @staticmethod
+    def check_use(*, shape: str, to: str) -> None:
+        """Raises WrongUse for an archive that cannot have columns of values."""
+        if "{topic}" in to:
+            raise WrongUse(
+                "columns of values are of one folder: archive each topic by a run of its own"
+            )
+        if shape != "records":
+            raise WrongUse("--shape is of records as they are: leave it out beside --value, --key")
+
+    def check(self) -> None:
+        """Everything that can be known before a JVM starts: schemas in files are read, the registry
+        is asked for a sign of life. Raises WrongUse, NotInstalled, Refused, Unreachable."""
+        if not self.parts:
+            raise WrongUse("name the format of the values (--value), or of the keys (--key)")
+        if importlib.util.find_spec("pandas") is None:
+            raise NotInstalled(
+                "Spark wants pandas for columns of values: pip install 'triglot[pipeline-values]'"
+            )
+        for name, decoding in self.parts.items():
+            if decoding.format not in FORMATS:
+                raise WrongUse(f"no such format: {decoding.format!r}; known: {', '.join(FORMATS)}")
+            if decoding.schema is None and self.registry is None:
+                raise WrongUse(
+                    f"where is the schema of the {name}? In a file (--{name}-schema FILE), or in a "
+                    "registry (--registry URL) that has it by the id in each record"
+                )
+            text = decoding.text()
+            # Spark reads its DDL, which needs the JVM.
+            if text is not None and (decoding.format != "json" or text.lstrip().startswith("{")):
+                FORMATS[decoding.format]().merged(None, [text], str(decoding.schema))
+        registry = self.open_registry()
+        if registry is not None:
+            registry.check()
+
+    def open_registry(self) -> Registry | None:
+        """None without one. Raises WrongUse, NotInstalled."""
+        if self.registry is None:
+            if self.registry_config is not None:
+                raise WrongUse("--registry-config is of a registry: give its --registry URL")
+            return None
+        config = {} if self.registry_config is None else properties(self.registry_config)
+        return Registry(self.registry, config)

@@ -1,0 +1,208 @@
+"""Values as columns: decoded by Spark, compared with what fastavro makes of the same bytes."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from pipeline.errors import Refused, Undecodable
+from pipeline.jobs.replay import replay
+from pipeline.session import session
+from pipeline.tables.table import Catalog
+from tests.clients.available import end_of_test
+from tests.pipeline import values_topics as topics
+from tests.support import fetched
+from tests.support.caller import Caller
+from tests.support.schema_registry import SchemaRegistry
+from tests.support.spark_connector import connector_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.jobs.archive import Archive
+    from pipeline.outcome import Outcome
+    from tests.support.broker_process import BrokerProcess
+
+names = (f"values-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_pandas(spark: SparkSession, without_pandas: Path) -> Iterator[None]:
+    """Spark wants pandas in the driver for what passes columns through Python; not in workers."""
+    try:
+        connector_jars()
+    except fetched.NotAvailable as reason:
+        end_of_test("spark", f"Spark's Avro is not to be had: {reason}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [one for one in sys.path if one != str(without_pandas)])
+        importlib.invalidate_caches()
+        yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    name = next(names)
+    with Caller(broker.host, broker.port) as caller:
+        caller.create_topic(name, 1)
+    return name
+
+
+def test_each_record_is_decoded_by_the_schema_that_wrote_it_and_the_rest_are_dead_letters(
+    broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    good = [
+        topics.serialize(registry, topic, topics.ORDER_1, topics.order(n)) for n in range(8)
+    ] + [
+        topics.serialize(registry, topic, topics.ORDER_2, topics.order(n, customer=f"c {n}"))
+        for n in range(8, 16)
+    ]
+    bad = [
+        b"",
+        b"no header",
+        b"\0" + struct.pack(">i", 999) + good[0][5:],
+        good[3][:-1],
+        good[3] + b"\0",
+        b"\0\0\0\0\1",
+        good[0][:5] + b"\xff" * 20,
+    ]
+    mixed = [
+        value for pair in itertools.zip_longest(good, bad) for value in pair if value is not None
+    ]
+    topics.produce(broker, topic, *mixed, None)
+    archive = topics.archive_of(broker, registry, topic, tmp_path / "lake")
+    outcome = _run(archive)
+    assert outcome.records == len(mixed) + 1
+    assert outcome.details["dead letters"] == len(bad)
+    rows = topics.rows(tmp_path / "lake")
+    for row, offset in zip(rows[:-1], (mixed.index(one) for one in good), strict=True):
+        expected = topics.decoded(registry, mixed[offset])
+        assert row["_offset"] == offset
+        assert row["_key"] == b"key %d" % offset
+        assert row["_headers"] == [{"key": "n", "value": b"%d" % offset}]
+        assert {name: row[name] for name in expected} == expected
+        assert row["customer"] == expected.get("customer")
+    assert rows[-1]["_tombstone"]
+    assert rows[-1]["id"] is None
+    dead = topics.rows(tmp_path / "lake-dead")
+    assert [row["value"] for row in dead] == bad
+    assert [row["reason"] for row in dead] == [
+        "the value does not begin with a zero and a schema id",
+        "the value does not begin with a zero and a schema id",
+        "the value has schema id 999, which the registry has not got",
+        *["the value cannot be decoded as AVRO by schema 1"] * 4,
+    ]
+    assert registry.requests.count("GET /schemas/ids/999") == 1
+
+
+def test_dead_letters_go_back_to_a_topic_as_they_were(
+    broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    topics.produce(broker, topic, b"one", b"two")
+    topics.archive_of(broker, registry, topic, tmp_path / "lake").run(spark)
+    again = f"{topic}.again"
+    with Caller(broker.host, broker.port) as caller:
+        caller.create_topic(again, 1)
+        outcome = replay(
+            f"{tmp_path}/lake-dead",
+            broker.bootstrap,
+            rename="{topic}.again",
+            on_gap="skip",
+            spark=spark,
+        )
+        assert outcome.records == 2
+        assert caller.values(again) == [b"one", b"two"]
+
+
+def test_without_a_place_for_dead_letters_the_first_one_ends_the_run_and_nothing_is_published(
+    broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    good = topics.serialize(registry, topic, topics.ORDER_1, topics.order(1))
+    topics.produce(broker, topic, good, b"bad", b"worse")
+    archive = topics.archive_of(
+        broker, registry, topic, tmp_path / "lake", values={"dead_letters": None}
+    )
+    with (
+        pytest.raises(Undecodable, match=rf"{topic}-0, offset 1: the value does not begin"),
+    ):
+        _run(archive)
+    assert not list((tmp_path / "lake").glob("*.parquet"))
+
+
+def test_columns_are_added_by_every_table_and_changed_by_iceberg_alone(
+    broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    catalog = Catalog(
+        "shop.orders", "c", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    )
+    archives = {
+        kind: topics.archive_of(
+            broker,
+            registry,
+            topic,
+            tmp_path / kind,
+            table=kind,
+            catalog=catalog if kind == "iceberg" else None,
+            partition_by="date" if kind == "delta" else None,
+        )
+        for kind in ("parquet", "delta", "iceberg")
+    }
+    sent: list[dict[str, Any]] = []
+    written: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (topics.ORDER_1, {}),
+        (topics.ORDER_2, {"customer": "c 1"}),
+        (topics.WIDER, {"customer": "c 2", "id": 2**40}),
+        (topics.RENAMED, {"buyer": "c 3"}),
+    ]
+    for number, (schema, more) in enumerate(written):
+        value = {**topics.order(number), **more}
+        sent.append({**value, "buyer": value.pop("customer", value.get("buyer"))})
+        topics.produce(
+            broker,
+            topic,
+            topics.serialize(registry, topic, schema, {**topics.order(number), **more}),
+        )
+        for kind, archive in archives.items():
+            if number >= 2 and kind != "iceberg":
+                with pytest.raises(Refused, match=f"{kind} files cannot follow: column id was"):
+                    _run(archive)
+            else:
+                assert _run(archive).records == 1
+    found = {
+        "parquet": topics.rows(tmp_path / "parquet"),
+        "delta": pa.table(DeltaTable(tmp_path / "delta").scan()).to_pylist(),
+        "iceberg": load_catalog("c", **catalog.options).load_table("shop.orders").scan().to_arrow(),
+    }
+    for kind in ("parquet", "delta"):
+        rows = sorted(found[kind], key=lambda row: int(row["_offset"]))
+        assert [row.get("customer") for row in rows] == [None, "c 1"]
+        assert [row["id"] for row in rows] == [0, 1]
+    rows = sorted(found["iceberg"].to_pylist(), key=lambda row: int(row["_offset"]))
+    for row, value in zip(rows, sent, strict=True):
+        assert {name: row[name] for name in ("id", "price", "buyer")} == {
+            name: value[name] for name in ("id", "price", "buyer")
+        }
+
+
+def _run(archive: Archive) -> Outcome:
+    archive.check()
+    with session() as active:
+        return archive.run(active)
