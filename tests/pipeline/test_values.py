@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import struct
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,16 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from pipeline.errors import Refused, Undecodable
+from pipeline.jobs.archive import Archive
 from pipeline.jobs.replay import replay
 from pipeline.session import session
 from pipeline.tables.table import Catalog
+from pipeline.values.wanted import Decoding, Values
+from protocol.records.builder import build_batch
 from tests.clients.available import end_of_test
 from tests.pipeline import values_topics as topics
 from tests.support import fetched
-from tests.support.caller import Caller
+from tests.support.caller import NOW_MS, Caller
 from tests.support.schema_registry import SchemaRegistry
 from tests.support.spark_connector import connector_jars
 
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline.jobs.archive import Archive
     from pipeline.outcome import Outcome
     from tests.support.broker_process import BrokerProcess
 
@@ -145,6 +148,55 @@ def test_without_a_place_for_dead_letters_the_first_one_ends_the_run_and_nothing
     ):
         _run(archive)
     assert not list((tmp_path / "lake").glob("*.parquet"))
+
+
+def test_json_becomes_columns_by_ddl_and_by_a_json_schema_and_keys_too(
+    broker: BrokerProcess, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "clicks.ddl").write_text("id BIGINT NOT NULL, tags ARRAY<STRING>, at TIMESTAMP")
+    schema = {
+        "type": "object",
+        "required": ["id"],
+        "properties": {
+            "id": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "at": {"type": "string", "format": "date-time"},
+        },
+    }
+    (tmp_path / "clicks.json").write_text(json.dumps(schema))
+    (tmp_path / "key.ddl").write_text("user STRING")
+    with Caller(broker.host, broker.port) as caller:
+        pairs: list[tuple[bytes | None, bytes | None]] = [
+            (b'{"user":"a"}', b'{"id":1,"tags":["x","y"],"at":"2026-11-25T10:00:00Z","more":0}'),
+            (None, b'{"id":2}'),
+            (b'{"user":"b"}', b'{"tags":[]}'),
+            (b'{"user":"b"}', b'{"id":"no number"}'),
+            (b'{"user":"b"}', b"\xff\xfe"),
+            (b"no JSON", b'{"id":3}'),
+            (b'{"user":"c"}', None),
+        ]
+        caller.produce(topic, build_batch([(NOW_MS, *pair, ()) for pair in pairs]))
+    for name in ("clicks.ddl", "clicks.json"):
+        folder = tmp_path / f"lake-{name}"
+        values = Values(
+            Decoding("json", str(tmp_path / name)),
+            Decoding("json", str(tmp_path / "key.ddl")),
+            dead_letters=f"{folder}-dead",
+        )
+        archive = Archive(str(folder), servers=broker.bootstrap, topics=(topic,), values=values)
+        outcome = _run(archive)
+        assert (outcome.records, outcome.details["dead letters"]) == (7, 4)
+        rows = topics.rows(folder)
+        assert [(row["_offset"], row["_key"], row["id"], row["tags"]) for row in rows] == [
+            (0, {"user": "a"}, 1, ["x", "y"]),
+            (1, None, 2, None),
+            (6, {"user": "c"}, None, None),
+        ]
+        assert rows[0]["at"].isoformat() == "2026-11-25T10:00:00+00:00"
+        assert [row["_tombstone"] for row in rows] == [False, False, True]
+        dead = topics.rows(tmp_path / f"lake-{name}-dead")
+        assert [row["offset"] for row in dead] == [2, 3, 4, 5]
+        assert all(row["reason"] for row in dead)
 
 
 def test_columns_are_added_by_every_table_and_changed_by_iceberg_alone(

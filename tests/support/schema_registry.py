@@ -1,7 +1,6 @@
 """A schema registry of a test: what Confluent's clients ask one for, kept in memory.
 
-`failing` is what it answers everything with, in the place of what was asked for. Apicurio, a real
-one, is in `tests/support/apicurio.py`.
+`failing` is what it answers everything with, in the place of what was asked for.
 """
 
 from __future__ import annotations
