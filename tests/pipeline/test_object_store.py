@@ -5,8 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import pickle
+import signal
+import subprocess
+import sys
 import threading
+import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import errors, object_store
+from pipeline.archiving.archive_files import names_in
 from pipeline.dataframes.stream_source import StreamReader
 from pipeline.filesystem import locate
 from pipeline.jobs.archive import Archive
@@ -22,15 +28,18 @@ from pipeline.spark.range_loop import run_loop
 from pipeline.spark.range_query import work_on
 from pipeline.state import State
 from tests.clients.available import end_of_test
-from tests.pipeline.archive_runs import archive_of, made, rows_of
+from tests.pipeline.archive_runs import Topic, archive_of, made, rows_of
 from tests.pipeline.faulty_store import FaultyStore
 from tests.support import s3_server
+from tests.support.broker_process import CHECKOUT
 from tests.support.caller import Caller
+from tests.support.compacted import wait_until
 from tests.support.fetched import NotAvailable
 from tests.support.s3_server import S3Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.broker_process import BrokerProcess
 
@@ -227,3 +236,60 @@ def test_what_a_uri_has_in_it_beside_a_place_is_refused_and_not_printed() -> Non
         with pytest.raises(errors.WrongUse, match=r"s3://lake/orders .* environment") as refused:
             locate(uri)
         assert s3_server.SECRET_KEY not in str(refused.value)
+
+
+def test_a_command_that_loses_its_store_ends_with_a_line_and_the_next_goes_on(
+    store: FaultyStore, broker: BrokerProcess, place: str, tmp_path: Path, spark_runs: None
+) -> None:
+    with Caller(broker.host, broker.port) as caller:
+        topic = made(caller, partitions=4)
+        for partition in range(4):
+            topic.write(10, partition=partition)
+        command = [
+            *(sys.executable, "-m", "pipeline", "archive", "--from", broker.bootstrap, "--quiet"),
+            *("--topic", topic.name, "--to", place, "--max-offsets", "100"),
+        ]
+        environ = {**os.environ, "AWS_MAX_ATTEMPTS": "2"}
+
+        def end() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                command, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False
+            )
+
+        store.gone_after = store.requests + 60
+        lost = end()
+        store.gone_after, store.gone = None, False
+        assert lost.returncode == errors.EXIT_CODES[errors.Refused], lost.stderr
+        assert len(lost.stderr.splitlines()) == 1, lost.stderr
+        assert s3_server.SECRET_KEY not in lost.stderr + lost.stdout
+
+        killed = subprocess.Popen(
+            command, cwd=CHECKOUT, env=environ, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        there = files_in(place)
+        try:
+            wait_until(lambda: files_in(place) > there, "a micro-batch", within_s=100)
+            assert killed.poll() is None
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
+            killed.wait()
+        assert len(rows(place)) < len(topic.rows())
+
+        done = end()
+        assert done.returncode == 0, done.stderr
+        assert rows(place) == sorted(topic.rows(), key=lambda row: row[:2])
+
+        copy = Topic(caller, f"{topic.name}.again", 4)
+        caller.create_topic(copy.name, 4)
+        command = [
+            *(sys.executable, "-m", "pipeline", "replay", "--from", place, "--quiet"),
+            *("--to", broker.bootstrap, "--rename", "{topic}.again"),
+        ]
+        replayed = end()
+        assert replayed.returncode == 0, replayed.stderr
+        assert copy.rows() == topic.rows()
+
+
+def files_in(place: str) -> int:
+    time.sleep(0.05)
+    return len(names_in(locate(place)))
