@@ -25,6 +25,7 @@ ROWS_AT_ONCE = 200_000
 BATCH_BYTES = 49_152
 """Before compression, which makes some 16 KiB of it: what a Java producer collects by default
 (batch.size is of the compressed batch, as it is estimated)."""
+CUSTOMERS = 1_000_003
 FIRST_MS = 1_790_000_000_000
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
@@ -38,14 +39,17 @@ class Stored(NamedTuple):
     digest: str
 
 
-def fill(cluster: Cluster, topic: str, records: int, partitions: int) -> int:
-    """Make it, with so many records in all, a key and 93 bytes each, lz4; the bytes as sent."""
+def fill(
+    cluster: Cluster, topic: str, records: int, partitions: int, *, keys: int = CUSTOMERS
+) -> int:
+    """Make it, with so many records in all, lz4, each with 93 bytes and one of so many keys; the
+    bytes as sent."""
     cluster.create_topic(topic, partitions)
     sent = 0
     for partition in range(partitions):
         place = TopicPartition(topic, partition)
         first, end = (records * number // partitions for number in (partition, partition + 1))
-        for rows in _rows(first, end):
+        for rows in _rows(first, end, keys):
             entries = encode_records(rows, codec=LZ4, max_bytes=BATCH_BYTES)
             cluster.produce(place, entries)
             sent += sum(map(len, entries))
@@ -62,13 +66,13 @@ def fill_many(cluster: Cluster, topics: Sequence[str], partitions: int, records:
             cluster.produce(TopicPartition(topic, partition), encode_records(rows, codec=LZ4))
 
 
-def _rows(first: int, end: int) -> Iterator[pa.RecordBatch]:
+def _rows(first: int, end: int, key_count: int = CUSTOMERS) -> Iterator[pa.RecordBatch]:
     rng = np.random.default_rng(first)
     for start in range(first, end, ROWS_AT_ONCE):
         numbers = np.arange(start, min(start + ROWS_AT_ONCE, end), dtype=np.int64)
         values = np.tile(np.frombuffer(VALUE, np.uint8), (len(numbers), 1))
         _write_number(values, VALUE.index(b":0") + 1, 12, numbers)
-        customers = rng.integers(0, 1 << 62, len(numbers)) % 1_000_003
+        customers = rng.integers(0, 1 << 62, len(numbers)) % key_count
         keys = np.zeros((len(numbers), KEY_BYTES), np.uint8)
         _write_number(keys, 0, KEY_BYTES, customers * 2_654_435_761)
         at = VALUE.index(b'"0') + 1
