@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +17,9 @@ from client.cluster import EARLIEST, LATEST
 from pipeline.archiving.owner import owner_of
 from pipeline.errors import Different, ForeignState, NoSuchTopic
 from pipeline.filesystem import Location, locate
+from pipeline.jobs.audit import Audit
 from pipeline.left_out import LeftOut
 from pipeline.outcome import BatchDone, Outcome, Tally
-from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range
 from pipeline.upserting.comparison import Comparison, compare_range
 from pipeline.upserting.current_table import CurrentTable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.errors import Failure
     from pipeline.outcome import Watch
+    from pipeline.reading.options import SourceOptions
 
 UPSERT = "upsert"
 _COUNTS = ("equal", "missing", "different", "undeleted", "unknown", "written_over", "before_start")
@@ -108,21 +109,9 @@ class TableAudit:
     @property
     def options(self) -> SourceOptions:
         """Raises WrongUse."""
-        given = {
-            "kafka.bootstrap.servers": self.servers,
-            "commandConfig": self.command_config,
-            "path": self.path,
-            "onGap": self.on_gap,
-            "onCorrupt": "skip",
-            "kafka.isolation.level": "read_committed" if self.committed_only else None,
-        }
-        if self.topics:
-            given["subscribe"] = ",".join(self.topics)
-        else:
-            given["subscribePattern"] = self.pattern or ".*"
-        return SourceOptions.parse(
-            {name: value for name, value in given.items() if value is not None}, streaming=False
-        )
+        read = (self.servers, self.path, self.topics, self.pattern, self.command_config)
+        options = Audit(*read, on_gap=self.on_gap).options
+        return replace(options, on_corrupt="skip", committed_only=self.committed_only)
 
     def check(self) -> None:
         """Everything that can be known before a JVM starts. Raises Failure."""
