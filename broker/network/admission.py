@@ -124,6 +124,8 @@ class Admission:
             self._cut_off.discard(connection)
             self._let_in()
         elif connection in door.held:
+            if connection is door.held[0]:
+                self._forget_first(door)
             door.held.remove(connection)
             self._let_in()
 
@@ -135,8 +137,6 @@ class Admission:
     def _let_in(self) -> None:
         """Let in those who wait, on each listener in their order, as far as they may."""
         for door in self._doors.values():
-            if not door.held:
-                continue
             while door.held and self._may_enter(door, door.held[0]):
                 connection = door.held.popleft()
                 self._enter(door, connection)
@@ -187,6 +187,14 @@ class Admission:
             connection.cut_off(
                 f"more are open than {MAX_CONNECTIONS}={self._max_size}, and it was idle longest"
             )
+
+    @staticmethod
+    def _forget_first(door: _Door) -> None:
+        """The first goes away: the next one is counted, and waits for its own time."""
+        door.counted = False
+        if door.wait is not None:
+            door.wait.cancel()
+            door.wait = None
 
     def _waited(self, door: _Door) -> None:
         """The first has waited for the rates."""

@@ -231,7 +231,12 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self) -> None:
         """Read nothing of a new client until `let_go`."""
         self._reading = False
-        self._transport.pause_reading()
+        self._rest()
+        self._loop.call_soon(self._rest)  # uvloop begins to read after connection_made all the same
+
+    def _rest(self) -> None:
+        if not self._reading and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def let_go(self) -> None:
         """Serve one that was held."""
@@ -242,10 +247,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self.hold()
         self._loop.call_later(after_ms / 1000, self._transport.close)
-
-    def close_soon(self) -> None:
-        """The same in the next turn of the loop."""
-        self._loop.call_soon(self.close)
 
     def abort(self) -> None:
         self._transport.abort()
@@ -484,9 +485,8 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, error: Malformed | CloseConnection) -> None:
         """Close after the answers that are due, and say why once a minute per address."""
         self._closing = True
-        if self._reading:
-            self._reading = False
-            self._transport.pause_reading()
+        self._reading = False
+        self._rest()
         if not getattr(error, "quiet", False):
             logs.warn_once_a_minute(
                 "connection closed",

@@ -148,4 +148,4 @@ class Connections:
             names = {listener.name for listener in settings.served_listeners}
             for connection in self:
                 if connection.listener not in names:
-                    connection.close_soon()
+                    self._loop.call_soon(connection.close)

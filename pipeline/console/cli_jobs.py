@@ -26,7 +26,7 @@ ARCHIVE = """\
       --name shop.orders --catalog-option type=sql --catalog-option uri=sqlite:///catalog.db
   triglot pipeline archive --from localhost:9092 --topic users --to lake/users --table delta \\
       --mode upsert
-  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --value avro \
+  triglot pipeline archive --from localhost:9092 --topic orders --to lake/orders --value avro \\
       --registry http://localhost:8081 --dead-letters lake/orders-dead
 
 Writes topics to Parquet files: a row per record with the columns of Spark's Kafka connector, or
@@ -171,7 +171,8 @@ def _archive(given: Mapping[str, Any]) -> Any:
     from pipeline.jobs.archive import Archive
 
     rest = _with_catalog(given)
-    return Archive(**rest, values=_values(rest))
+    values = _values(rest)
+    return Archive(**rest, values=values)
 
 
 def _values(rest: dict[str, Any]) -> Any:

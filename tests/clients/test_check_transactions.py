@@ -18,6 +18,7 @@ from tests.clients.transactions.scripts import parse
 from tests.clients.transactions.telling import SETTINGS, VERBS, prepare
 from tests.style.sources import CHECKOUT
 from tests.support.broker_process import BrokerProcess
+from tests.support.compacted import wait_until
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import RELEASES
@@ -38,6 +39,8 @@ UNVERIFIED = {
     "transaction.max.timeout.ms": "900000",
 }
 LOG = "00000000000000000000.log"
+RECORDS_OF_ONE = 4
+"""Of the state topic: Empty, Ongoing, PrepareCommit, CompleteCommit."""
 STATES, ORDERS = f"__transaction_state-0/{LOG}", f"orders-0/{LOG}"
 
 
@@ -73,6 +76,9 @@ def commit_one(server: ServerProcess) -> None:
         "produce/11 id=bank by=b orders:0 seq=0 x",
         "end/3 id=bank by=b commit",
     )
+    # It is written a moment after the answer, and without a crash in between.
+    states = server.data / STATES
+    wait_until(lambda: len(contents(states)) == RECORDS_OF_ONE, "the record of the end")
 
 
 def cut_last_batch(path: Path) -> None:

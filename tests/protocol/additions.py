@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from protocol.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
@@ -14,6 +15,12 @@ FIRST_TAG = 10_000
 
 ADDITIONS: dict[StructType, dict[str, int]] = {
     OffsetCommitRequest.Topic.Partition: {"expected_offset": 10_000},
+    DescribeLogDirsResponse.Result.Topic.Partition: {
+        "held_records": 10_000,
+        "held_bytes": 10_001,
+        "held_since_ms": 10_002,
+        "held_for": 10_003,
+    },
 }
 """By struct: the names of the fields and their tags."""
 

@@ -109,6 +109,8 @@ FOR_TOPICS: dict[str, tuple[str, Any]] = {
     "log.message.timestamp.type": ("LogAppendTime", "LogAppendTime"),
     "log.retention.bytes": ("21", 21),
     "log.retention.ms": ("22", 22),
+    "log.retention.wait.max.bytes": ("28", 28),
+    "log.retention.wait.max.ms": ("29", 29),
     "log.roll.jitter.ms": ("23", 23),
     "log.roll.ms": ("24", 24),
     "log.segment.bytes": ("25", 25),
