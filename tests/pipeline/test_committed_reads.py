@@ -171,8 +171,8 @@ def test_an_audit_counts_what_is_stored_of_transactions_and_finds_no_holes(
         end = cluster.offsets([PAYMENTS], LATEST)[PAYMENTS]
     job = Audit(servers=history.server.bootstrap)
     found = of_json(audit_range(job.options, {PAYMENTS.topic: None}, Range(*PAYMENTS, 0, end)))
-    # Markers are entries of one record, too.
-    assert (found.records, found.control, found.transactional) == (60 + 5, 5, 46 + 5)
+    # Markers are entries, and no records.
+    assert (found.records, found.control, found.transactional) == (60, 5, 46 + 5)
     assert (found.first_offset, found.last_offset, found.holes) == (0, end - 1, 0)
 
 
