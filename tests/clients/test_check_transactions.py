@@ -76,7 +76,11 @@ def commit_one(server: ServerProcess) -> None:
         "produce/11 id=bank by=b orders:0 seq=0 x",
         "end/3 id=bank by=b commit",
     )
-    # It is written a moment after the answer, and without a crash in between.
+
+
+def complete_one(server: BrokerProcess) -> None:
+    """The same, and wait for the record of its end, which is written a moment after the answer."""
+    commit_one(server)
     states = server.data / STATES
     wait_until(lambda: len(contents(states)) == RECORDS_OF_ONE, "the record of the end")
 
@@ -108,7 +112,7 @@ def test_a_commit_that_lost_its_end_to_a_power_cut_is_found_and_put_right_by_a_s
     data = tmp_path / "data"
     server = BrokerProcess(data, settings=UNVERIFIED)
     with server:
-        commit_one(server)
+        complete_one(server)
         server.kill()
         assert checked(data) == (0, [])
 
@@ -133,7 +137,7 @@ def test_a_commit_that_lost_its_end_to_a_power_cut_is_found_and_put_right_by_a_s
 def test_what_is_open_is_flawless_and_what_hangs_is_not(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, settings=UNVERIFIED) as server:
-        commit_one(server)
+        complete_one(server)
         tell(server, "init/4 id=late as=l", "add/3 id=late by=l orders:0")
         server.kill()
         assert checked(data) == (0, [])
