@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from client.cluster import Cluster, TopicPartition
 from pipeline.dataframes.partitioner import by_key
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NOW_MS = 1_700_000_000_000
 
 
+@pytest.mark.long
 def test_records_go_to_the_partition_of_their_key_in_order_and_once(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

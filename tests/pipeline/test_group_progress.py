@@ -55,6 +55,7 @@ class Asking:
         self.seen.append(committed(self.broker, self.group))
 
 
+@pytest.mark.long
 def test_the_group_has_what_is_published_after_each_micro_batch_and_at_the_end(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_the_group_has_what_is_published_after_each_micro_batch_and_at_the_end(
     assert committed(broker, watch.group) == whole
 
 
+@pytest.mark.long
 def test_a_group_that_was_deleted_gets_its_offsets_back_from_a_run_that_finds_nothing_new(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_group_that_was_deleted_gets_its_offsets_back_from_a_run_that_finds_no
     assert committed(broker, f"of-{topic}") == {TopicPartition(topic, 0): 500}
 
 
+@pytest.mark.long
 def test_nothing_is_committed_of_a_micro_batch_that_was_not_published(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ def test_nothing_is_committed_of_a_micro_batch_that_was_not_published(
     assert committed(broker, f"of-{topic}") == {TopicPartition(topic, 0): 500}
 
 
+@pytest.mark.long
 def test_a_mirror_commits_what_the_destination_has(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -132,6 +136,7 @@ def test_a_group_needs_a_broker_and_a_name() -> None:
         check_group("")
 
 
+@pytest.mark.long
 def test_nothing_that_retention_has_dropped_is_missing_in_the_lake(
     spark: SparkSession, tmp_path: Path
 ) -> None:

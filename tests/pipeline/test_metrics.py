@@ -84,6 +84,7 @@ def test_a_place_that_cannot_be_listened_on_is_one_line() -> None:
             pass
 
 
+@pytest.mark.long
 def test_a_command_answers_while_it_runs(
     broker: BrokerProcess, spark: SparkSession, tmp_path: Path
 ) -> None:

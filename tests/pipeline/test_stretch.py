@@ -170,6 +170,7 @@ def test_a_state_of_other_times_is_refused_and_one_without_goes_on(
         Times(at(10)).check_state(begun)
 
 
+@pytest.mark.long
 def test_an_archive_has_the_records_of_the_time_and_goes_on_with_the_same_end(
     spark: SparkSession, broker: BrokerProcess, caller: Caller, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_each_record_is_decoded_by_the_schema_that_wrote_it_and_the_rest_are_dea
     assert registry.requests.count("GET /schemas/ids/999") == 1
 
 
+@pytest.mark.long
 def test_dead_letters_go_back_to_a_topic_as_they_were(
     broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_dead_letters_go_back_to_a_topic_as_they_were(
         assert caller.values(again) == [b"one", b"two"]
 
 
+@pytest.mark.long
 def test_without_a_place_for_dead_letters_the_first_one_ends_the_run_and_nothing_is_published(
     broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
@@ -199,6 +201,7 @@ def test_json_becomes_columns_by_ddl_and_by_a_json_schema_and_keys_too(
         assert all(row["reason"] for row in dead)
 
 
+@pytest.mark.long
 def test_columns_are_added_by_every_table_and_changed_by_iceberg_alone(
     broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
