@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tests.pipeline.spark_places import Place
     from tests.support.broker_process import BrokerProcess
 
-ROUNDS = int(os.environ.get("TEST_PIPELINE_KILLS", "2"))
+ROUNDS = int(os.environ.get("TEST_PIPELINE_KILLS", "1"))
 PLACES = ("local", "standalone", "connect")
 RECORDS, PARTITIONS, EACH = 60_000, 2, 100
 MICRO_BATCHES = 10
