@@ -480,20 +480,18 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
     assert case.broker.settings.current.layers.this_broker == {}
 
 
-#: With a test of its own here or in tests/handlers: test_listeners_at_run_time for the first two,
-#: test_incremental_alter_configs for the last, test_transactional_produce for that of transactions,
-#: tests/broker/network/test_admission for that of connections.
+#: With a test here, or test_listeners_at_run_time (the first two), test_admission (connections),
+#: test_incremental_alter_configs (the last), test_transactional_produce (transactions).
 TESTED = {
-    "listeners", "listener.security.protocol.map",
-    "advertised.listeners", "controller.snapshot.minimum.records", "conversion.cache.max.bytes",
-    "clock.jump.wait.ms", "disk.reserve.bytes", "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size", "transaction.partition.verification.enable",
-    "log.cleaner.io.max.bytes.per.second", "log.flush.policy", "log.scrub.interval.ms",
-    "max.connections.per.ip", "max.connections.per.ip.overrides",
-    "max.decompressed.batch.bytes", "max.decompression.ratio", "producer.id.expiration.ms",
-    "read.ahead.max.bytes", "read.ahead.max.requests", "replication.factor.clamp",
-    "validation.level", "max.connections", "max.connection.creation.rate",
-    "offsets.commit.conditional.enable",
+    "listeners", "listener.security.protocol.map", "advertised.listeners",
+    "controller.snapshot.minimum.records", "conversion.cache.max.bytes", "clock.jump.wait.ms",
+    "disk.reserve.bytes", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+    "transaction.partition.verification.enable", "log.cleaner.io.max.bytes.per.second",
+    "log.flush.policy", "log.scrub.interval.ms", "max.connections.per.ip",
+    "max.connections.per.ip.overrides", "max.decompressed.batch.bytes", "max.decompression.ratio",
+    "producer.id.expiration.ms", "read.ahead.max.bytes", "read.ahead.max.requests",
+    "replication.factor.clamp", "validation.level", "max.connections",
+    "max.connection.creation.rate", "offsets.commit.conditional.enable",
 }  # fmt: skip
 
 
