@@ -47,6 +47,9 @@ _NEWER = "s.offset > t.offset"
 class CurrentTable(Delta):
     """A Delta table of newest values, with the columns of an archive's records."""
 
+    _synced: frozenset[str] = frozenset()
+    """Files of the table that are known to be on the disk."""
+
     @property
     def last(self) -> int:
         """The last micro-batch that is in the table; -1 before the first. Raises Refused."""
@@ -108,8 +111,6 @@ class CurrentTable(Delta):
                 sync(folder)
             self._synced = files
             self._kept = keep(self._folder.under("_delta_log"), self._kept)
-
-    _synced: frozenset[str] = frozenset()
 
     def _refuse_what_is_in(self, ranges: Mapping[TopicPartition, Range]) -> None:
         """The same offsets are planned again when a topic was deleted and made anew."""
