@@ -20,6 +20,7 @@ from tests.clients.available import end_of_test
 from tests.pipeline.mirroring import archive
 from tests.pipeline.transactional_history import consume, written_values
 from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.compacted import wait_until
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.transaction_ends import wait_for_ends
@@ -68,13 +69,13 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
     fill(broker.bootstrap, "to-be-summed", 4_000)
     with Cluster(broker.bootstrap) as cluster:
         cluster.create_topic("summed", 2)
-    flag = tmp_path / "killed-once"
-    # Else a task gets its first rows with its last.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    reached, seen_by_readers = tmp_path / "reached", tmp_path / "seen"
 
     def value(read: bytes) -> bytes:
-        if read == b"3999" and not flag.exists():
-            flag.touch()
+        if read == b"3999" and not reached.exists():
+            reached.touch()
+            while not seen_by_readers.exists():
+                time.sleep(0.1)
             os.kill(os.getpid(), signal.SIGKILL)
         return bytes(read)
 
@@ -95,6 +96,13 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
             .start()
         )
         if attempt == 0:
+            # The task of the other partition writes its rows meanwhile.
+            wait_until(
+                lambda: written(broker.bootstrap, "summed", committed=False) != [],
+                "rows of the other task",
+                within_s=60,
+            )
+            seen_by_readers.touch()
             with pytest.raises(Exception, match="Python worker"):
                 query.awaitTermination()
             assert written(broker.bootstrap, "summed", committed=False)
@@ -103,7 +111,6 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
             query.awaitTermination()
     seen = [consume(broker.bootstrap, "summed", "read_committed", number) for number in range(2)]
     assert sorted(value for of_partition in seen for _, value in of_partition) == all_once(4_000)
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 # Minutes each: Apache Kafka with `make test-transactions`.
