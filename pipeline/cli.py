@@ -51,7 +51,7 @@ exit codes:
   4 no such topic                11 the destination refuses
   5 state of something else      12 Spark failed; the line names its log
   6 offsets are gone (--on-gap)  13 a table differs from its topics
-  14 a value does not fit its schema (--dead-letters DIR keeps it)
+  14 a value does not fit its schema (--dead-letters keeps it)
   130 Ctrl-C, 143 SIGTERM: stopped in order
 """
 

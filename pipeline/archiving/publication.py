@@ -195,13 +195,7 @@ class Publication:
         if self._store is not None:
             return
         staging = self._folder.under(STAGING, str(batch_id))
-        places = [staging.under(staged).path for staged in files.values()]
-        for info in self._folder.filesystem.get_file_info(places):
-            if info.type == fs.FileType.NotFound:
-                raise Refused(
-                    f"{info.path} was written by a task and is not to be seen here: the folder has "
-                    "to be one that all executors and the driver share"
-                )
+        expect_visible(staging, files.values())
 
     def _refuse_to_overlap(self, covered: Sequence[Covered]) -> None:
         """The same offsets are planned again when a topic was deleted and made anew."""
@@ -234,6 +228,17 @@ class Publication:
         for one in covered:
             partition = f"{one.topic}-{one.partition}"
             self._ends[partition] = max(one.end, self._ends.get(partition, 0))
+
+
+def expect_visible(staging: Location, names: Iterable[str]) -> None:
+    """Raises Refused for a file that only the task which has staged it can see."""
+    places = [staging.under(name).path for name in names]
+    for info in staging.filesystem.get_file_info(places):
+        if info.type == fs.FileType.NotFound:
+            raise Refused(
+                f"{info.path} was written by a task and is not to be seen here: the folder has "
+                "to be one that all executors and the driver share"
+            )
 
 
 def _lost(staged: Location, final: Location) -> ForeignState:

@@ -239,7 +239,7 @@ VALUES = (
     Flag(
         "--dead-letters",
         "dead_letters",
-        "where records go that do not fit; without it they end the run",
+        "where records go that do not fit: a folder, or topic:NAME; without it they end the run",
         "DIR",
     ),
 )

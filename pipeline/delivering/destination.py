@@ -99,7 +99,7 @@ def make_like(source: Source, topic: str, cluster: Cluster, name: str) -> bool:
     except NoSuchTopic:
         own = source.topic_configs(topic, own=True)
         configs = {key: value for key, value in own.items() if key in COPIED}
-        if _made(cluster, name, wanted, configs):
+        if make_topic(cluster, name, wanted, configs):
             return True
         found = len(cluster.partitions([name]))
     if found < wanted:
@@ -110,9 +110,12 @@ def make_like(source: Source, topic: str, cluster: Cluster, name: str) -> bool:
     return False
 
 
-def _made(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]) -> bool:
+def make_topic(
+    cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str] | None = None
+) -> bool:
     """False if somebody else has just made it. Settings that the broker does not know are left
-    out: one by one where it names them, else all."""
+    out: one by one where it names them, else all. Raises Refused."""
+    configs = configs or {}
     while True:
         try:
             cluster.create_topic(name, partitions, configs)

@@ -129,15 +129,20 @@ class TransactionalDelivery:
         self.counts["transactions"] += 1
 
 
+def expect_format(place: TopicPartition, asked: Terms) -> None:
+    """Raises Refused for a topic that can have no transactions."""
+    if asked.magic != 2:
+        raise Refused(
+            f"topic '{place.topic}' stores record format {asked.magic}, and transactions need "
+            "format 2: raise its message.format.version, or write to it without transactions"
+        )
+
+
 @contextlib.contextmanager
 def transactional_delivery(
     cluster: Cluster, transactions: Transactions, place: TopicPartition, asked: Terms
 ) -> Iterator[TransactionalDelivery]:
     """A delivery to `place`. Raises Refused, also for a topic that can have no transactions."""
-    if asked.magic != 2:
-        raise Refused(
-            f"topic '{place.topic}' stores record format {asked.magic}, and transactions need "
-            "format 2: raise its message.format.version, or leave out the transactional id"
-        )
+    expect_format(place, asked)
     with cluster.transactional_producer(transactions.id_for(place)) as producer:
         yield TransactionalDelivery(cluster, producer, place, transactions.run)

@@ -152,7 +152,7 @@ class Archive:
         """
         self._check_arguments()
         if self.values is not None:
-            self.values.check()
+            self.values.check(self.parsed())
         with contextlib.closing(self.parsed().source()) as source:
             identity = self.identity(source)
             if not self.parsed().select(source):

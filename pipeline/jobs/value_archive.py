@@ -10,6 +10,7 @@ from pipeline.archiving.owner import claim
 from pipeline.archiving.publication import Publication
 from pipeline.filesystem import locate
 from pipeline.tables.growth import grow_table
+from pipeline.values.dead_letter_topic import DeadLetterTopic
 from pipeline.values.known_schemas import KnownSchemas
 from pipeline.values.values_job import DEAD_LETTERS, Place, ValuesJob
 from pipeline.values.wanted import FORMATS
@@ -52,8 +53,12 @@ def values_job(
         grow_table(layout.table, folder, columns, catalog=catalog, renamed=renamed)
 
     claim_folder(folder, owner, layout, cluster)
-    dead, letters = None, None
-    if values.dead_letters is not None:
+    dead: Location | None = None
+    letters: Publication | DeadLetterTopic | None = None
+    if values.dead_letter_topic is not None:
+        letters = DeadLetterTopic(values.dead_letter_topic, folder, state, source, owner["state"])
+        dead = letters.folder
+    elif values.dead_letters is not None:
         dead = locate(values.dead_letters)
         records = {"format": FORMAT, "shape": "records", "table": "parquet"}
         claim(dead, {**records, "state": owner["state"]})

@@ -7,7 +7,8 @@ letter and a row, or neither.
 
     values.json            in the state: the last micro-batch, schemas, columns
     published.json         its files
-    dead_letters.json      those of its dead letters, which are published first
+    dead_letters.json      those of its dead letters, which are published first, or are sent first
+                           (dead_letter_topic.json)
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range
     from pipeline.state import State
+    from pipeline.values.dead_letter_topic import DeadLetterTopic
     from pipeline.values.known_schemas import KnownSchemas
 
 NOTE = "values"
@@ -69,7 +71,7 @@ class ValuesJob:
         state: State,
         schemas: Sequence[KnownSchemas],
         publication: Callable[[Layout], Publication],
-        dead_letters: Publication | None,
+        dead_letters: Publication | DeadLetterTopic | None,
     ) -> None:
         """Finishes what the last run began to publish. `publication` gives that of files in a
         layout. Raises ForeignState, Refused, Unreachable."""
@@ -127,8 +129,8 @@ class ValuesJob:
         if dead and self._place.dead_letters is None:
             topic, partition, offset, reason = dead[0]
             raise Undecodable(
-                f"{topic}-{partition}, offset {offset:,}: {reason}; give --dead-letters DIR to put "
-                "such records there and go on"
+                f"{topic}-{partition}, offset {offset:,}: {reason}; give --dead-letters (a folder, "
+                "or topic:NAME) to put such records there and go on"
             )
         return facts
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.errors import NotInstalled, WrongUse
 from pipeline.values.avro import Avro
+from pipeline.values.dead_letter_topic import check_topic
 from pipeline.values.json_values import Json
 from pipeline.values.registry import Registry, properties
+
+if TYPE_CHECKING:
+    from pipeline.reading.options import SourceOptions
 
 FORMATS: dict[str, type[Avro] | type[Json]] = {"avro": Avro, "json": Json}
 MOST_BYTES = 4 << 20
 """Of a file with a schema."""
+TOPIC = "topic:"
+"""Begins a place of dead letters that is no folder."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ class Values:
     registry_config: str | None = None
     """A file with properties of the registry's client, for TLS and passwords."""
     dead_letters: str | None = None
-    """A folder, local or a URI, that records go to which do not fit; None: such a record ends the
-    run."""
+    """The place that records go to which do not fit: a folder, local or a URI, or `topic:NAME`, on
+    the brokers that are read from. None: such a record ends the run."""
 
     @property
     def parts(self) -> dict[str, Decoding]:
@@ -72,9 +79,17 @@ class Values:
         if shape != "records":
             raise WrongUse("--shape is of records as they are: leave it out beside --value, --key")
 
-    def check(self) -> None:
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """The topic that dead letters go to, if it is no folder."""
+        if self.dead_letters is None or not self.dead_letters.startswith(TOPIC):
+            return None
+        return self.dead_letters.removeprefix(TOPIC)
+
+    def check(self, source: SourceOptions) -> None:
         """Everything that can be known before a JVM starts: schemas in files are read, the registry
-        is asked for a sign of life. Raises WrongUse, NotInstalled, Refused, Unreachable."""
+        is asked for a sign of life, and the brokers of `source` for the topic of dead letters.
+        Raises WrongUse, NotInstalled, Refused, Unreachable."""
         if not self.parts:
             raise WrongUse("name the format of the values (--value), or of the keys (--key)")
         if importlib.util.find_spec("pandas") is None:
@@ -96,6 +111,8 @@ class Values:
         registry = self.open_registry()
         if registry is not None:
             registry.check()
+        if self.dead_letter_topic is not None:
+            check_topic(self.dead_letter_topic, source)
 
     def open_registry(self) -> Registry | None:
         """None without one. Raises WrongUse, NotInstalled."""

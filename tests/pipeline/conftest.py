@@ -6,16 +6,20 @@ topics, state and output of its own.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.clients.available import end_of_test
+from tests.support import fetched
 from tests.support.broker_process import BrokerProcess
-from tests.support.spark_connector import spark_jars
+from tests.support.schema_registry import SchemaRegistry
+from tests.support.spark_connector import connector_jars, spark_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,3 +97,24 @@ def spark(
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def with_pandas(spark: SparkSession, without_pandas: Path) -> Iterator[None]:
+    """Spark wants pandas in the driver for what passes columns through Python; not in workers."""
+    try:
+        connector_jars()
+    except fetched.NotAvailable as reason:
+        end_of_test("spark", f"Spark's Avro is not to be had: {reason}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [one for one in sys.path if one != str(without_pandas)])
+        importlib.invalidate_caches()
+        yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as running:
+        yield running

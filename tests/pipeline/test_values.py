@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import struct
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,44 +19,20 @@ from pipeline.session import session
 from pipeline.tables.table import Catalog
 from pipeline.values.wanted import Decoding, Values
 from protocol.records.builder import build_batch
-from tests.clients.available import end_of_test
 from tests.pipeline import values_topics as topics
-from tests.support import fetched
 from tests.support.caller import NOW_MS, Caller
-from tests.support.schema_registry import SchemaRegistry
-from tests.support.spark_connector import connector_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from pipeline.outcome import Outcome
     from tests.support.broker_process import BrokerProcess
+    from tests.support.schema_registry import SchemaRegistry
 
+pytestmark = pytest.mark.usefixtures("with_pandas")
 names = (f"values-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def with_pandas(spark: SparkSession, without_pandas: Path) -> Iterator[None]:
-    """Spark wants pandas in the driver for what passes columns through Python; not in workers."""
-    try:
-        connector_jars()
-    except fetched.NotAvailable as reason:
-        end_of_test("spark", f"Spark's Avro is not to be had: {reason}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [one for one in sys.path if one != str(without_pandas)])
-        importlib.invalidate_caches()
-        yield
-    for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
-        del sys.modules[name]
-
-
-@pytest.fixture
-def registry() -> Iterator[SchemaRegistry]:
-    with SchemaRegistry() as running:
-        yield running
 
 
 @pytest.fixture

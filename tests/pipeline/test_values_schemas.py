@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import Refused, WrongUse
+from pipeline.reading.options import SourceOptions
 from pipeline.values.avro import Avro
 from pipeline.values.columns import Columns, Part
 from pipeline.values.evolution import refuse_change
@@ -168,7 +169,8 @@ def test_plain_files_follow_a_new_column_and_nothing_else() -> None:
 def test_what_is_wanted_is_checked_before_spark_starts(tmp_path: Path) -> None:
     schema = tmp_path / "order.avsc"
     schema.write_text(json.dumps(ORDER_1))
-    Values(value=Decoding("avro", str(schema))).check()
+    source = SourceOptions(servers="127.0.0.1:1", topics=("orders",))
+    Values(value=Decoding("avro", str(schema))).check(source)
     for wanted, told in (
         (Values(), "name the format"),
         (Values(value=Decoding("xml", str(schema))), "no such format: 'xml'"),
@@ -176,4 +178,4 @@ def test_what_is_wanted_is_checked_before_spark_starts(tmp_path: Path) -> None:
         (Values(value=Decoding("avro", f"{tmp_path}/none")), "the schema cannot be read"),
     ):
         with pytest.raises(WrongUse, match=told):
-            wanted.check()
+            wanted.check(source)

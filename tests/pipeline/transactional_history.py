@@ -77,19 +77,27 @@ def written_values(bootstrap: str, place: TopicPartition, *, committed: bool) ->
 
 def consume(bootstrap: str, topic: str, isolation: str, partition: int = 0) -> list[Row]:
     """What librdkafka hands out, up to the end that it is told."""
+    found = consumed(bootstrap, topic, isolation, partition)
+    return [(message.offset() or 0, message.value() or b"") for message in found]
+
+
+def consumed(
+    bootstrap: str, topic: str, isolation: str, partition: int = 0
+) -> list[confluent_kafka.Message]:
+    """The same with all that there is of each."""
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
         "enable.partition.eof": True, "isolation.level": isolation, "fetch.wait.max.ms": 10,
     })  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    rows: list[Row] = []
+    found: list[confluent_kafka.Message] = []
     while True:
         message = consumer.poll(CALL_TIMEOUT_S)
-        assert message is not None, f"{isolation}: nothing after {rows[-1:]}"
+        assert message is not None, f"{isolation}: nothing after {len(found)} messages"
         error = message.error()
         if error is None:
-            rows.append((message.offset() or 0, message.value() or b""))
+            found.append(message)
         elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
             break
     consumer.close()
-    return rows
+    return found
