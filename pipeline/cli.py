@@ -12,7 +12,7 @@ import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.console.cli_flags import in_flags, pair
+from pipeline.console.cli_flags import FORMATS, in_flags, pair
 from pipeline.console.cli_jobs import JOBS
 from pipeline.console.cli_run import run_doctor, run_job, tell_failure, unforeseen
 from pipeline.errors import Failure, WrongUse
@@ -36,10 +36,12 @@ Bulk work on topics with Apache Spark: on this machine, where nothing else is to
 DOCTOR = """\
   triglot pipeline doctor
   triglot pipeline doctor --from localhost:9092 --session
+  triglot pipeline doctor --value avro --registry http://localhost:8081
 
 Says in one line each what there is of all that a pipeline needs: Python, Java, Spark, Arrow, the
 codecs, the record loops in C, and with --from a broker. With --session it also starts Spark and
-lets it do something. Nothing is changed.
+lets it do something. With --value and --registry it looks for what columns of values need. Nothing
+is changed.
 """
 
 EXIT_CODES = """\
@@ -237,6 +239,11 @@ def _add_doctor(commands: argparse._SubParsersAction[Teaching]) -> Teaching:
         "--command-config", metavar="FILE", help="Kafka's client properties, for TLS and SASL"
     )
     parser.add_argument("--session", action="store_true", help="start Spark, and use it")
+    parser.add_argument(
+        "--value", choices=FORMATS, help="what columns of such values need; for Avro starts Spark"
+    )
+    parser.add_argument("--registry", metavar="URL", help="ask this schema registry too")
+    parser.add_argument("--registry-config", metavar="FILE", help="properties of its client")
     parser.add_argument("--json", action="store_true", help="JSON, for machines")
     _add_spark(parser)
     return parser

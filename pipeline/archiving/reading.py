@@ -62,6 +62,11 @@ def contents(
             f"{where} is a table of newest values, which has not all records of its topics: name "
             "the folder of an archive"
         )
+    if owner is not None and owner["shape"] == "values":
+        raise ForeignState(
+            f"{where} has values as columns, and not the bytes that its records were made of: name "
+            "the folder of an archive without --value and --key, or mirror the topic"
+        )
     kept = catalog if catalog is not None or owner is None else catalog_of(owner)
     if (
         owner is None

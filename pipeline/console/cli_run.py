@@ -123,9 +123,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     with _quiet(), _signals_raise():
         found = []
         try:
-            for finding in doctor.examine(
-                spark_of(arguments), arguments.servers, arguments.session, arguments.command_config
-            ):
+            wanted = doctor.Wanted(*(getattr(arguments, name) for name in doctor.Wanted._fields))
+            for finding in doctor.examine(spark_of(arguments), wanted):
                 found.append(finding)
                 if not arguments.json:
                     say(finding.line(), sys.stdout)

@@ -26,6 +26,8 @@ PYTHON = (3, 11)
 SAMPLE = b"the same again, " * 64
 """What each codec has to give back unchanged."""
 TIMEOUT_S = 5.0
+VALUES = {"avro": (("pandas", (2, 2)), ("fastavro", (1, 9))), "json": (("pandas", (2, 2)),)}
+"""The packages that columns of values want, by their format, and the oldest that will do."""
 
 
 class Finding(NamedTuple):
@@ -41,9 +43,19 @@ class Finding(NamedTuple):
         return f"{'ok  ' if not self.exit else 'FAIL'}  {self.name:15} {self.found}"
 
 
-def examine(
-    where: Where, servers: str | None, with_session: bool, command_config: str | None = None
-) -> Iterator[Finding]:
+class Wanted(NamedTuple):
+    """What is to be looked at besides what every pipeline needs."""
+
+    servers: str | None = None
+    command_config: str | None = None
+    session: bool = False
+    value: str | None = None
+    """The format that values become columns of."""
+    registry: str | None = None
+    registry_config: str | None = None
+
+
+def examine(where: Where, wanted: Wanted) -> Iterator[Finding]:
     """Everything, the quickest first."""
     yield _tried("Python", _python)
     if where.remote is None:
@@ -55,10 +67,16 @@ def examine(
     for codec in _codecs():
         yield _tried(f"codec {codec}", partial(_codec, codec))
     yield _tried("record loops", _record_loops)
-    if servers is not None:
-        yield _tried("broker", partial(_broker, servers, command_config))
-    if with_session:
+    if wanted.servers is not None:
+        yield _tried("broker", partial(_broker, wanted.servers, wanted.command_config))
+    for package, oldest in VALUES.get(wanted.value or "", ()):
+        yield _tried(package, partial(_package, package, oldest, "pipeline-values"))
+    if wanted.registry is not None:
+        yield _tried("registry", partial(_registry, wanted.registry, wanted.registry_config))
+    if wanted.session or wanted.value == "avro":
         yield _tried("Spark session", partial(_session, where))
+    if wanted.value == "avro":
+        yield _tried("Spark's Avro", partial(_avro, where))
 
 
 def _tried(name: str, look: Callable[[], str]) -> Finding:
@@ -80,8 +98,8 @@ def _java() -> str:
     return f"{found.version} at {found.executable} (by {found.where})"
 
 
-def _package(package: str, oldest: tuple[int, ...]) -> str:
-    found = preflight.check_package(package, oldest)
+def _package(package: str, oldest: tuple[int, ...], extra: str = "pipeline") -> str:
+    found = preflight.check_package(package, oldest, extra)
     # A package can be there and still not load: built for another machine, or half removed.
     try:
         __import__(package)
@@ -171,3 +189,26 @@ def _session(where: Where) -> str:
         f"Spark {version} started in {ready - began:.1f} s, "
         f"summed 1,000 numbers to {counted:,} in {done - ready:.1f} s"
     )
+
+
+def _registry(url: str, config: str | None) -> str:
+    from pipeline.values.registry import Registry, properties
+
+    Registry(url, {} if config is None else properties(config)).check()
+    return f"{url} answers"
+
+
+def _avro(where: Where) -> str:
+    from pipeline.session import session
+    from pipeline.values.avro import refuse_without_package
+
+    with session(master=where.master, remote=where.remote, conf=where.conf) as spark:
+        try:
+            from pyspark.sql.avro.functions import from_avro
+
+            values = spark.sql("SELECT unhex('d00f') AS value")
+            decoded = values.select(from_avro("value", '"int"')).collect()[0][0]
+        except Exception as error:
+            refuse_without_package(error)
+            raise
+    return f"decodes an int: {decoded:,}"

@@ -42,18 +42,18 @@ def check(where: Where) -> None:
         check_master(where.master or where.conf.get("spark.master", ""))
 
 
-def check_package(package: str, oldest: tuple[int, ...]) -> str:
-    """The version that is installed. Raises NotInstalled."""
+def check_package(package: str, oldest: tuple[int, ...], extra: str = "pipeline") -> str:
+    """The version that is installed; `extra` is what brings it. Raises NotInstalled."""
     found = version(package)
     wanted = ".".join(map(str, oldest))
     if found is None:
         raise NotInstalled(
-            f"the Python package {package} is not installed: pip install triglot[pipeline]"
+            f"the Python package {package} is not installed: pip install triglot[{extra}]"
         )
     if found and _numbers(found) < oldest:
         raise NotInstalled(
             f"{package} {found} is too old, {wanted} or newer is wanted: "
-            "pip install --upgrade triglot[pipeline]"
+            f"pip install --upgrade triglot[{extra}]"
         )
     return found
 

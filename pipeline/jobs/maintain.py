@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from pipeline.state import IDENTITY, State
 from pipeline.tables.opening import open_table
 from pipeline.tables.table import check_installed
 from pipeline.tables.upkeep import Upkeep
+from pipeline.values.values_job import noted_columns
 
 if TYPE_CHECKING:
     from pipeline.outcome import Watch
@@ -73,7 +74,7 @@ class Maintain:
             if self.dry_run or "mode" in owner:
                 table = open_table(owner["table"], folder, state_id=owner["state"], catalog=catalog)
             else:
-                layout = Layout(owner["shape"], owner["table"], owner.get("partition_by"))
+                layout = self._layout(owner, state)
                 publication = open_folder(
                     folder, state, owner, layout, cluster=None, catalog=catalog
                 )
@@ -115,6 +116,15 @@ class Maintain:
                 "table's are put together (archive --table)"
             )
         return owner
+
+    def _layout(self, owner: dict[str, Any], state: State) -> Layout:
+        layout = Layout(owner["shape"], owner["table"], owner.get("partition_by"))
+        if owner["shape"] != "values":
+            return layout
+        columns = noted_columns(state)
+        if columns is None:
+            raise ForeignState(f"{self.archive} has no table yet: nothing has been archived there")
+        return replace(layout, columns=columns)
 
     def _check_state(self, state: State, owner: dict[str, Any]) -> dict[str, str]:
         """Its identity."""

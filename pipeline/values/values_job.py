@@ -244,6 +244,12 @@ class ValuesJob:
         self._columns = columns
 
 
+def noted_columns(state: State) -> pa.Schema | None:
+    """The columns of what is published, or about to be; None before the first micro-batch."""
+    noted = state.read(NOTE)
+    return None if noted is None else _schema_in(noted["columns"])
+
+
 def _ddl(schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 

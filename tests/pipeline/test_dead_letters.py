@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from tests.support.broker_process import BrokerProcess
     from tests.support.schema_registry import SchemaRegistry
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("with_pandas")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("with_pandas"),
+]
 names = (f"with-dead-letters-{number}" for number in itertools.count())
 LATER = 999
 """A schema id that is registered when the run has been cut off."""

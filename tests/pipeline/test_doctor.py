@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")
 
 from pipeline import cli
 from pipeline.console import doctor
-from pipeline.console.doctor import Finding
+from pipeline.console.doctor import Finding, Wanted
 from pipeline.errors import NoJava
 from pipeline.session import Where
 from pipeline.spark import java
@@ -78,13 +78,13 @@ def test_a_codec_whose_package_is_missing_is_exit_code_8(monkeypatch: pytest.Mon
 
     compress = compression.compress
     monkeypatch.setattr(compression, "compress", no_lz4)
-    failed = [finding for finding in doctor.examine(Where(), None, False) if finding.exit]
+    failed = [finding for finding in doctor.examine(Where(), Wanted()) if finding.exit]
     assert failed == [Finding("codec lz4", "No module named 'lz4': pip install triglot", 8)]
 
 
 def test_a_codec_that_gives_back_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "decompress", lambda *given, **named: b"else")
-    failed = [finding for finding in doctor.examine(Where(), None, False) if finding.exit]
+    failed = [finding for finding in doctor.examine(Where(), Wanted()) if finding.exit]
     assert [finding.name for finding in failed] == [
         *("codec gzip", "codec snappy", "codec lz4", "codec zstd")
     ]
@@ -92,6 +92,6 @@ def test_a_codec_that_gives_back_something_else_is_found(monkeypatch: pytest.Mon
 
 def test_a_package_that_is_too_old_is_exit_code_10(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.console.preflight.PACKAGES", (("numpy", (99, 1)),))
-    failed = [finding for finding in doctor.examine(Where(), None, False) if finding.exit]
+    failed = [finding for finding in doctor.examine(Where(), Wanted()) if finding.exit]
     assert failed[0].exit == 10
     assert "is too old, 99.1 or newer is wanted" in failed[0].found
