@@ -56,13 +56,14 @@ class Reader:
         """The topics and files that the page takes for granted."""
         order = topics.serialize(self.registry, "orders", topics.ORDER_1, topics.order(1))
         unknown = b"\0" + LATER.to_bytes(4, "big") + order[5:]
+        content: dict[str, list[tuple[bytes | None, bytes | None]]] = {
+            "orders": [(b"k", order), (b"k", b"no order")],
+            "clicks": [(None, b'{"id": 7, "name": "start"}')],
+            "users": [(b"\x02", b"\x04"), (b"\x02", None)],
+            "payments": [(b"k", order), (b"late", unknown)],
+        }
         with Caller(self.broker.host, self.broker.port) as caller:
-            for name, pairs in {
-                "orders": [(b"k", order), (b"k", b"no order")],
-                "clicks": [(None, b'{"id": 7, "name": "start"}')],
-                "users": [(b"\x02", b"\x04"), (b"\x02", None)],
-                "payments": [(b"k", order), (b"late", unknown)],
-            }.items():
+            for name, pairs in content.items():
                 caller.create_topic(name, 1)
                 caller.produce(name, build_batch([(NOW_MS, *pair, ()) for pair in pairs]))
 
