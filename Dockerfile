@@ -20,6 +20,7 @@ COPY config/ config/
 COPY pipeline/ pipeline/
 COPY protocol/ protocol/
 COPY storage/ storage/
+COPY testing/ testing/
 COPY tools/ tools/
 RUN /opt/triglot/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && /opt/triglot/bin/pip install --no-cache-dir --no-deps /wheels/*.whl

@@ -15,7 +15,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_py import build_py
 
 NAME = "triglot"
-FLAT = ("broker", "client", "config", "pipeline", "protocol", "storage", "tools")
+FLAT = ("broker", "client", "config", "pipeline", "protocol", "storage", "testing", "tools")
 LAUNCHER = "tools/_launch.py"
 
 

@@ -64,6 +64,7 @@ class Cluster:
         timeout_s: float = 30.0,
         patient: bool = False,
         security: ClientSecurity | None = None,
+        client_id: bytes = CLIENT_ID,
     ) -> None:
         """`servers` is a list as in `host:port,[::1]:9092`, tried in turn. Raises WrongUse.
 
@@ -72,10 +73,11 @@ class Cluster:
         self.servers = servers
         self.timeout_s = timeout_s
         self.security = security
+        self.client_id = client_id
         self._router = Router(
             servers,
             timeout_s=timeout_s,
-            client_id=CLIENT_ID,
+            client_id=client_id,
             reached=patient,
             security=security,
         )
@@ -359,6 +361,14 @@ class Cluster:
             )
         )
 
+    def groups(self) -> dict[str, str]:
+        """The state of each group by its id; "" from brokers that do not tell (before Kafka 2.6).
+
+        Raises Refused.
+        """
+        router = self._router
+        return router.patiently(lambda: committing.groups(router))
+
     def transactional_producer(
         self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
     ) -> TransactionalProducer:
@@ -411,6 +421,7 @@ class Cluster:
             "servers": self.servers,
             "timeout_s": self.timeout_s,
             "security": self.security,
+            "client_id": self.client_id,
             # Who has answered once is worth waiting for.
             "patient": self._router.reached,
         }

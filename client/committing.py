@@ -1,5 +1,5 @@
-"""Offsets that a group has committed, written and read by somebody who is no member of it, and who
-coordinates a group or a transactional id."""
+"""The groups there are, offsets that a group has committed, written and read by somebody who is no
+member of it, and who coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from client.routing import Again
 from protocol.client import said
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.partitions import TopicPartition, by_topic, offset_commit
@@ -50,6 +51,17 @@ def coordinator(router: Router, key: str, kind: int = GROUP) -> Connection:
     if found.error_code:
         raise failed(what, found.error_code)
     return router.at((found.host, found.port), f"the coordinator of {what}")
+
+
+def groups(router: Router) -> dict[str, str]:
+    """The state of each group by its id. Raises Refused, Again, ConnectionLost."""
+    found: dict[str, str] = {}
+    for connection in router.brokers():
+        answer = connection.call(ListGroupsRequest(), ListGroupsResponse)
+        if answer.error_code:
+            raise failed(f"the groups of {connection.address}", answer.error_code)
+        found |= {group.group_id: group.group_state for group in answer.groups}
+    return dict(sorted(found.items()))
 
 
 def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FLOORS = ("broker", "client", "config", "protocol", "storage", "tools")
-BESIDE = ("bench", "docs", "examples", "pipeline", "tests")
+BESIDE = ("bench", "docs", "examples", "pipeline", "testing", "tests")
 
 
 @functools.cache

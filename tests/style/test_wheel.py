@@ -154,6 +154,26 @@ def test_the_locks_hold_every_dependency_that_the_metadata_names(
     }
 
 
+def test_pytest_finds_the_plugin_of_an_installation(
+    installation: Installation, tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(triglot, triglot_session):\n"
+        "    triglot.topic('orders').create()\n"
+        "    assert (triglot.topics(), triglot_session.topics()) == (['orders'], [])\n"
+    )
+    (tmp_path / "project").mkdir()
+    run = subprocess.run(
+        [installation.bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        cwd=folder_of_a_user(tmp_path / "project"),
+        env=environment(None),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+
+
 def required(wheel: Path, extra: str | None) -> set[str]:
     """The names that the metadata ask for, by themselves or for an extra."""
     with zipfile.ZipFile(wheel) as archive:

@@ -17,7 +17,7 @@ from tests.support.broker_process import CHECKOUT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PACKAGES = ("broker", "client", "config", "pipeline", "protocol", "storage", "tools")
+PACKAGES = ("broker", "client", "config", "pipeline", "protocol", "storage", "testing", "tools")
 """What a wheel holds, below the one name that it installs."""
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 

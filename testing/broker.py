@@ -1,0 +1,174 @@
+"""A broker in a process of its own, for as long as a test needs it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from client.cluster import Cluster
+from testing.contents import CLIENT_ID, TIMEOUT_S, Contents
+from testing.errors import BrokerFailed
+from testing.folders import copy_data, place_of
+from testing.processes import BrokerProcess, fork_server, log_of
+from testing.settings import OF_TESTS, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+    from types import TracebackType
+    from typing import Self
+
+START_WITHIN_S = 60.0
+"""Time for a start; a machine on which many tests run at once may need seconds."""
+
+
+class Broker(Contents):
+    """A real broker on a free port of 127.0.0.1, empty at first, gone at the end.
+
+    It runs in a process of its own, which ends with the test run, also if that is killed; so does
+    its data. As a context manager it is started on entry and discarded on exit.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        directory: str | PathLike[str] | None = None,
+        memory: bool = False,
+    ) -> None:
+        """`settings` have Kafka's names, as in `{"auto.create.topics.enable": False}`.
+
+        `directory` is a data directory to begin with, triglot's or Apache Kafka's; it is copied.
+        With `memory` the data is in a file system in memory (/dev/shm), else in the folder for
+        temporary files.
+        """
+        self.settings = OF_TESTS | texts(settings)
+        self.port = 0
+        self._directory = None if directory is None else Path(directory)
+        self._memory = memory
+        self._folder: Path | None = None
+        self._process: BrokerProcess | None = None
+        self._cluster: Cluster | None = None
+
+    # Its life.
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as bootstrap servers: `127.0.0.1:PORT`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process that it runs in."""
+        return self._running().pid
+
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return self._home() / "data"
+
+    @property
+    def log(self) -> str:
+        """What it has logged, over all of its runs."""
+        return log_of(self._home() / "log")
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready. Raises BrokerFailed with the reason."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Start it without waiting; `wait_until_ready` is to follow."""
+        assert self._process is None, "it is running"
+        if self._folder is None:
+            self._folder = fork_server().folder(place_of(memory=self._memory))
+            if self._directory is not None:
+                copy_data(self._directory, self.data)
+        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}"} | self.settings
+        settings["log.dirs"] = str(self.data)
+        self._process = fork_server().start(settings, self._folder / "log")
+
+    def wait_until_ready(self) -> None:
+        """Wait for what `begin` began. Raises BrokerFailed."""
+        assert self._process is not None, "it was not started"
+        try:
+            self.port = self._process.wait_until_ready(START_WITHIN_S)
+        except BaseException:
+            self._process = None
+            raise
+
+    def stop(self) -> None:
+        """Stop it cleanly; data and port are kept for another `start`."""
+        process = self._running()
+        self._forget_process()
+        process.terminate()
+
+    def kill(self) -> None:
+        """End it as a crash does (SIGKILL); data and port are kept for another `start`."""
+        process = self._running()
+        self._forget_process()
+        process.kill()
+
+    def restart(self) -> None:
+        """Stop it cleanly and start it, on the same data and port."""
+        self.stop()
+        self.start()
+
+    def discard(self) -> None:
+        """End it at once, and remove its data."""
+        process, folder = self._process, self._folder
+        self._forget_process()
+        self._folder = None
+        if process is not None and folder is not None:
+            process.discard(folder)
+        elif folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # What is in it.
+
+    @property
+    def cluster(self) -> Cluster:
+        """A client of it; connects when it is first asked something."""
+        self._running()
+        if self._cluster is None:
+            self._cluster = Cluster(self.bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
+        return self._cluster
+
+    def _home(self) -> Path:
+        if self._folder is None:
+            raise BrokerFailed("the broker was not started, or is gone: it has no data")
+        return self._folder
+
+    def _running(self) -> BrokerProcess:
+        if self._process is None:
+            raise BrokerFailed("the broker does not run: start() starts it")
+        return self._process
+
+    def _forget_process(self) -> None:
+        self._process = None
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.discard()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    def __repr__(self) -> str:
+        where = f"on {self.bootstrap}" if self._process is not None else "not running"
+        return f"<triglot.testing.Broker {where}>"

@@ -1,0 +1,69 @@
+"""What is in a broker, asked of it as a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testing.groups import Group
+from testing.topics import Topic, assert_no_duplicates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from client.cluster import Cluster
+    from testing.topics import Record
+
+TIMEOUT_S = 10.0
+"""Time for an answer of the broker."""
+CLIENT_ID = b"triglot-testing"
+
+
+class Contents:
+    """The topics and groups whose names begin with `prefix`; what is asked leaves the prefix out.
+
+    All of it is blocking, and for one thread at a time.
+    """
+
+    prefix = ""
+
+    @property
+    def cluster(self) -> Cluster:
+        """A client of the broker; connects when it is first asked something."""
+        raise NotImplementedError
+
+    def name(self, name: str) -> str:
+        """The name of a topic, a group or a transactional id as clients are to use it."""
+        return self.prefix + name
+
+    def topic(self, name: str) -> Topic:
+        """A topic, which need not exist yet."""
+        return Topic(self._client, self.name(name))
+
+    def topics(self) -> list[str]:
+        """The names of all topics but the internal ones, sorted."""
+        return [self._short(one) for one in sorted(self.cluster.topics()) if self._is_here(one)]
+
+    def group(self, group_id: str) -> Group:
+        """A consumer group, which need not exist yet."""
+        return Group(self._client, self.name(group_id))
+
+    def groups(self) -> dict[str, str]:
+        """The state of each group by its id, as in `{"billing": "Stable"}`."""
+        found = self.cluster.groups().items()
+        return {self._short(one): state for one, state in found if self._is_here(one)}
+
+    def assert_no_duplicates(
+        self, topic: str, *, by: Callable[[Record], Hashable] | None = None
+    ) -> None:
+        """Fail if two committed records of a topic have the same key and value, or the same result
+        of `by`; the AssertionError names them."""
+        assert_no_duplicates(self.topic(topic), by=by)
+
+    def _client(self) -> Cluster:
+        return self.cluster
+
+    def _short(self, name: str) -> str:
+        return name.removeprefix(self.prefix)
+
+    def _is_here(self, name: str) -> bool:
+        return name.startswith(self.prefix)

@@ -1,0 +1,43 @@
+"""Where the data of a test's broker is, and what it begins with."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from testing.errors import BrokerFailed
+
+MEMORY_FOLDER = "/dev/shm"
+NOT_COPIED = shutil.ignore_patterns(".lock", ".triglot-reserve")
+
+
+def place_of(*, memory: bool) -> str:
+    """The folder for the data of all brokers, of a disk or in memory. Raises BrokerFailed."""
+    if not memory:
+        return tempfile.gettempdir()
+    if not Path(MEMORY_FOLDER).is_dir():
+        raise BrokerFailed(
+            f"memory=True wants a file system in memory at {MEMORY_FOLDER}, and there is none: "
+            "leave it out, and the data is in the folder for temporary files"
+        )
+    return MEMORY_FOLDER
+
+
+def new_folder(prefix: str, within: str) -> str:
+    """A new folder. Raises BrokerFailed."""
+    try:
+        return tempfile.mkdtemp(prefix=prefix, dir=within)
+    except OSError as error:
+        raise BrokerFailed(
+            f"{within} takes no folder for the data of a broker: {error.strerror or error} (the "
+            "variable TMPDIR names the folder for temporary files)"
+        ) from None
+
+
+def copy_data(directory: Path, into: Path) -> None:
+    """Copy a data directory that no broker writes to. Raises BrokerFailed."""
+    try:
+        shutil.copytree(directory, into, ignore=NOT_COPIED)
+    except (shutil.Error, OSError) as error:
+        raise BrokerFailed(f"the data directory {directory} can't be copied: {error}") from None

@@ -1,0 +1,179 @@
+"""The process that the brokers of a test run are forked from: it imports the broker once.
+
+It is told what to do on its standard input, a socket, one JSON object a line:
+
+    {"do": "start", "settings": {...}, "log": FILE}    and a socket with it; answered by the broker
+    {"do": "own", "folder": FOLDER}                    to be removed at the end; no answer
+    {"do": "discard", "pid": N, "folder": FOLDER}      kill it, remove its data; no answer
+    {"do": "signal", "pid": N, "signal": M}            answered {} once the signal is sent
+    {"do": "pause", "pid": N}                          answered {} when it does nothing any more
+    {"do": "wait", "pid": N}                           answered {"exit_code": M} when it has ended
+
+Each broker writes lines to its socket: {"event": "forked", "pid": N}, then {"event": "ready", ...}
+as `triglot serve --json` does, or {"event": "refused", "why": TEXT}. At the end of either socket,
+which comes with the end of the test run however that ended, whoever reads it ends too.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from typing import Any, NoReturn
+
+from broker import logs
+from broker.server import StartRefused, new_event_loop, serve, start
+from config import ConfigError, load
+
+Request = dict[str, Any]
+
+READ_BYTES = 1 << 16
+
+
+class ForkServer:
+    """Reads requests until there are no more. It never has a thread or a loop when it forks."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._unread = b""
+        self._sockets: list[int] = []
+        self._pids: set[int] = set()
+        self._folders: list[str] = []
+        self._started = 0
+
+    def run(self) -> None:
+        """Do what is asked, and at the end leave neither a broker nor its data."""
+        while (request := self._next()) is not None:
+            getattr(self, f"_{request.pop('do')}")(**request)
+        for pid in list(self._pids):
+            self._kill(pid)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _next(self) -> Request | None:
+        while b"\n" not in self._unread:
+            data, descriptors, _, _ = socket.recv_fds(self._requests, READ_BYTES, 16)
+            self._sockets += descriptors
+            if not data:
+                return None
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        request: Request = json.loads(line)
+        return request
+
+    def _answer(self, **answer: object) -> None:
+        self._requests.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _start(self, settings: dict[str, str], log: str) -> None:
+        if self._started == 1:
+            # There will be more: what a first start compiles is then there for all of them.
+            warm_up()
+        self._started += 1
+        told = self._sockets.pop(0)
+        pid = os.fork()
+        if pid == 0:
+            self._requests.close()
+            _run(settings, log, told)
+        os.close(told)
+        self._pids.add(pid)
+
+    def _own(self, folder: str) -> None:
+        self._folders.append(folder)
+
+    def _discard(self, pid: int, folder: str) -> None:
+        self._kill(pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _signal(self, pid: int, signal: int) -> None:
+        if pid in self._pids:
+            os.kill(pid, signal)
+        self._answer()
+
+    def _pause(self, pid: int) -> None:
+        if pid in self._pids:
+            os.kill(pid, signal.SIGSTOP)
+            _, status = os.waitpid(pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                self._pids.discard(pid)
+        self._answer()
+
+    def _wait(self, pid: int) -> None:
+        self._answer(exit_code=self._reap(pid))
+
+    def _kill(self, pid: int) -> None:
+        if pid in self._pids:
+            os.kill(pid, signal.SIGKILL)
+            self._reap(pid)
+
+    def _reap(self, pid: int) -> int | None:
+        """Its exit code, negative for a signal; None if it has been asked for before."""
+        if pid not in self._pids:
+            return None
+        self._pids.discard(pid)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def warm_up() -> None:
+    """Start a broker here and stop it, and keep the collector away from what is there then."""
+    logs.configure(level="error")
+    with tempfile.TemporaryDirectory(prefix="triglot-") as folder:
+        settings = load(overrides={"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"})
+        loop = new_event_loop()
+        try:
+            running = loop.run_until_complete(start(settings, loop))
+            loop.run_until_complete(running.stop())
+        finally:
+            loop.close()
+    gc.collect()
+    gc.freeze()
+
+
+def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:
+    """The forked process: a broker until a signal, or the end of who wanted it."""
+    code = 1
+    try:
+        lines = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, place in ((nothing, 0), (told, 1), (lines, 2)):
+            os.dup2(descriptor, place)
+        print(json.dumps({"event": "forked", "pid": os.getpid()}), flush=True)
+        threading.Thread(target=_end_with, args=(told,), daemon=True).start()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        logs.configure()
+        serve(load(overrides=settings), as_json=True)
+        code = 0
+    except (ConfigError, StartRefused) as error:
+        print(json.dumps({"event": "refused", "why": str(error)}), flush=True)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end_with(told: int) -> None:
+    """End when nobody listens to this broker any more."""
+    while os.read(told, READ_BYTES):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve the requests on standard input."""
+    # Ctrl-C at a terminal goes to everybody there; the end of the test run is what counts.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    ForkServer(requests).run()
+
+
+if __name__ == "__main__":
+    main()

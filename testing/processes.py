@@ -1,0 +1,238 @@
+"""Brokers in processes of their own, and the fork server that they come from.
+
+A test run has one fork server, started with its first broker. It and all brokers end with the test
+run, also when that is killed: each holds one end of a socket whose other end closes then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testing.errors import BrokerFailed
+from testing.folders import new_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READ_BYTES = 1 << 16
+ANSWER_WITHIN_S = 60.0
+"""Time for the fork server to answer; it may have to wait for a broker's clean stop."""
+KILL_AFTER_S = 20.0
+"""Time for a broker to stop before it is killed."""
+KEPT_LINES = 40
+"""Lines of the log that a failure shows."""
+
+
+class ForkServer:
+    """The fork server of this process, and the folders that it removes at the end."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(ANSWER_WITHIN_S)
+        package = __name__.rpartition(".")[0]
+        root = str(Path(__file__).resolve().parents[package.count(".") + 1])
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            # -P: a module of the test's folder does not take the place of one of Python's.
+            [sys.executable, "-P", "-m", f"{package}.fork_server"],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        theirs.close()
+        self._folders: dict[str, str] = {}
+        atexit.register(self.close)
+
+    def folder(self, within: str) -> Path:
+        """A new folder for a broker's files, below one of this test run in `within`. Raises
+        BrokerFailed."""
+        with self._lock:
+            if within not in self._folders:
+                self._folders[within] = new_folder("triglot-", within)
+                self._send({"do": "own", "folder": self._folders[within]})
+            return Path(new_folder("broker-", self._folders[within]))
+
+    def start(self, settings: Mapping[str, str], log: Path) -> BrokerProcess:
+        """Have a broker forked, and do not wait for it."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            request = {"do": "start", "settings": dict(settings), "log": str(log)}
+            self._send(request, theirs)
+        return BrokerProcess(self, ours, log)
+
+    def discard(self, pid: int, folder: Path) -> None:
+        """Have a broker killed and its folder removed, and do not wait for it."""
+        with self._lock:
+            self._send({"do": "discard", "pid": pid, "folder": str(folder)})
+
+    def ask(self, do: str, **more: object) -> dict[str, Any]:
+        """The answer to a request that has one."""
+        with self._lock:
+            self._send({"do": do, **more})
+            answer = b""
+            while not answer.endswith(b"\n"):
+                received = self._socket.recv(READ_BYTES)
+                if not received:
+                    raise self._gone()
+                answer += received
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        """End the fork server, and with it all brokers and their data."""
+        if os.getpid() != self.pid:
+            return  # a copy, made by a fork of the test run
+        atexit.unregister(self.close)
+        self._socket.close()
+        self._process.wait()
+
+    def _send(self, request: Mapping[str, object], passed: socket.socket | None = None) -> None:
+        descriptors = [] if passed is None else [passed.fileno()]
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            sent = socket.send_fds(self._socket, [line], descriptors)
+            self._socket.sendall(line[sent:])
+        except OSError:
+            raise self._gone() from None
+
+    def _gone(self) -> BrokerFailed:
+        code = self._process.poll()
+        return BrokerFailed(
+            f"the process that brokers are forked from has ended (exit code {code})"
+        )
+
+
+_fork_server: ForkServer | None = None
+
+
+def fork_server() -> ForkServer:
+    """The one of this process, started when first asked for."""
+    global _fork_server
+    if _fork_server is None or _fork_server.pid != os.getpid():
+        _fork_server = ForkServer()
+    return _fork_server
+
+
+class BrokerProcess:
+    """One run of a broker."""
+
+    def __init__(self, server: ForkServer, told: socket.socket, log: Path) -> None:
+        self._server = server
+        self._socket = told
+        self._log = log
+        self._unread = b""
+        self._pid = 0
+
+    def wait_until_ready(self, timeout_s: float) -> int:
+        """Its port. Raises BrokerFailed."""
+        deadline = time.monotonic() + timeout_s
+        told = self._told(deadline)
+        while told is not None and told["event"] != "ready":
+            if told["event"] == "refused":
+                self._server.ask("wait", pid=self._pid)
+                raise BrokerFailed(f"the broker can't start: {told['why']}")
+            self._pid = told["pid"]
+            told = self._told(deadline)
+        if told is not None:
+            port: int = told["port"]
+            return port
+        if time.monotonic() < deadline and self._pid:
+            code = self._server.ask("wait", pid=self._pid)["exit_code"]
+            raise self._failed(f"ended with exit code {code} before it was ready")
+        if self._pid:
+            self.kill()
+        raise self._failed(f"was not ready within {timeout_s:g} s")
+
+    def _told(self, deadline: float) -> dict[str, Any] | None:
+        """The next line that it wrote; None if there is none by then, or any more."""
+        while b"\n" not in self._unread:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                received = self._socket.recv(READ_BYTES)
+            except TimeoutError:
+                return None
+            if not received:
+                return None
+            self._unread += received
+        line, _, self._unread = self._unread.partition(b"\n")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def has_ended(self) -> bool:
+        """Whether it is gone, by itself or by a signal."""
+        self._socket.setblocking(False)
+        try:
+            return not self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def terminate(self) -> None:
+        """SIGTERM, and wait for its clean end. Raises BrokerFailed if it had ended already."""
+        if self.has_ended():
+            code = self._server.ask("wait", pid=self._pid)["exit_code"]
+            raise self._failed(f"had ended on its own with exit code {code}")
+        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGTERM))
+        self._socket.settimeout(KILL_AFTER_S)
+        try:
+            while self._socket.recv(READ_BYTES):
+                pass
+        except TimeoutError:
+            self.kill()
+            raise self._failed(f"did not end within {KILL_AFTER_S:g} s of SIGTERM") from None
+        code = self._server.ask("wait", pid=self._pid)["exit_code"]
+        self._socket.close()
+        if code != 0:
+            raise self._failed(f"ended with exit code {code} when it was stopped")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGKILL))
+        self._server.ask("wait", pid=self._pid)
+        self._socket.close()
+
+    def discard(self, folder: Path) -> None:
+        """Have it killed and its folder removed, and do not wait for it."""
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        while not self._pid and (told := self._told(deadline)) is not None:
+            self._pid = told["pid"]  # the first line of one that was begun and not waited for
+        self._server.discard(self._pid, folder)
+        self._socket.close()
+
+    def pause(self) -> None:
+        """Stop all of its threads where they are."""
+        self._server.ask("pause", pid=self._pid)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGCONT))
+
+    def _failed(self, what: str) -> BrokerFailed:
+        lines = log_of(self._log).splitlines()[-KEPT_LINES:]
+        more = "; its last lines:\n" + "\n".join(lines) if lines else "; it logged nothing"
+        return BrokerFailed(f"the broker {what}{more}")
+
+
+def log_of(file: Path) -> str:
+    """What a broker has logged so far."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,187 @@
+"""The pytest plugin, in test runs of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.broker_process import CHECKOUT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class TestRun:
+    """A folder with a test file, in which pytest is run."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, tests: str, ini: str = "") -> None:
+        (self.folder / "test_it.py").write_text(tests)
+        (self.folder / "pytest.ini").write_text("[pytest]\n" + ini)
+
+    def run(self, *arguments: str) -> str:
+        """What it printed. The last line counts the outcomes."""
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-p", "testing.plugin", "-p", "no:cacheprovider"),
+                *("-rN", *arguments),
+            ],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return run.stdout + run.stderr
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> TestRun:
+    return TestRun(tmp_path)
+
+
+EMPTY_EACH = """
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_it_is_empty(triglot, number):
+    assert triglot.topics() == []
+    triglot.topic("orders").create()
+
+def test_nothing():
+    pass
+
+def test_the_last(triglot):
+    assert triglot.topics() == []
+"""
+
+
+def test_every_test_has_an_empty_broker(tests: TestRun) -> None:
+    tests.write(EMPTY_EACH)
+    assert "6 passed" in tests.run()
+
+
+def test_workers_of_xdist_have_brokers_of_their_own(tests: TestRun) -> None:
+    tests.write(EMPTY_EACH.replace("range(4)", "range(16)"))
+    assert "18 passed" in tests.run("-n", "3")
+
+
+SHARED = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_names_are_its_own(triglot_session, triglot_broker, number):
+    assert triglot_session.topics() == []
+    assert triglot_session.groups() == {}
+    triglot_session.topic("orders").create()
+    assert triglot_session.topics() == ["orders"]
+    assert len(triglot_broker.topics()) == number + 1
+    assert triglot_session.name("orders") in triglot_broker.topics()
+"""
+
+
+def test_tests_that_share_a_broker_have_names_of_their_own(tests: TestRun) -> None:
+    tests.write(SHARED)
+    assert "3 passed" in tests.run()
+
+
+WITH_ASYNCIO = """
+import asyncio
+
+async def test_it_is_there(triglot):
+    reader, writer = await asyncio.open_connection(triglot.host, triglot.port)
+    writer.close()
+    await writer.wait_closed()
+
+def test_it_is_there_without(triglot):
+    assert triglot.topics() == []
+"""
+
+
+def test_it_goes_with_pytest_asyncio_and_without(tests: TestRun) -> None:
+    tests.write(WITH_ASYNCIO, "asyncio_mode = auto\n")
+    assert "2 passed" in tests.run()
+    assert "1 passed, 1 deselected" in tests.run("-p", "no:asyncio", "-k", "without")
+
+
+FAILING = """
+from client.cluster import Cluster, TopicPartition
+from protocol.records.builder import build_batch
+
+def test_that_fails(triglot):
+    triglot.topic("orders").create(2)
+    place = TopicPartition("orders", 1)
+    triglot.cluster.produce(place, [build_batch([(1, None, b"one", ()), (2, None, b"two", ())])])
+    triglot.cluster.commit_offsets("billing", {place: 1})
+    triglot.topic("orders").wait_for(count=3, timeout_s=0)
+
+def test_that_fails_with_a_part(triglot_session):
+    triglot_session.topic("payments").create()
+    assert False
+
+def test_whose_broker_is_gone(triglot):
+    triglot.kill()
+    assert False
+"""
+
+
+def test_the_report_of_a_failed_test_says_what_was_in_its_broker(tests: TestRun) -> None:
+    tests.write(FAILING)
+    told = tests.run("--triglot-log-lines", "1")
+    assert "topic 'orders' has 2 records, wanted 3 within 0 s" in told
+    assert "orders-0  offsets 0..0\norders-1  offsets 0..2\n" in told
+    assert "billing  Empty\n  orders-1  committed 1, 1 left\n" in told
+    assert ".payments-0  offsets 0..0\n" in told or "\npayments-0  offsets 0..0\n" in told
+    assert "the broker does not run: start() starts it" in told
+    assert "log of <triglot.testing.Broker" in told
+    assert "3 failed" in told
+
+
+SETTINGS = """
+def test_of_all(triglot, triglot_session):
+    for broker in (triglot, triglot_session):
+        broker.topic("orders").create(-1)
+        assert len(broker.topic("orders").ends()) == 4
+
+def test_retention(triglot):
+    assert triglot.settings["log.retention.hours"] == "2"
+"""
+
+
+def test_settings_come_from_the_ini_file_and_the_command_line(tests: TestRun) -> None:
+    ini = "triglot_settings =\n  num.partitions=4\n  log.retention.hours=1\ntriglot_memory = true\n"
+    tests.write(SETTINGS, ini)
+    assert "2 passed" in tests.run("--triglot-set", "log.retention.hours=2")
+
+
+OVERRIDDEN = """
+import pytest
+
+@pytest.fixture
+def triglot_settings(triglot_settings, request):
+    return {**triglot_settings, "num.partitions": str(request.param)}
+
+@pytest.mark.parametrize("triglot_settings", [2, 3, 3], indirect=True)
+def test_partitions(triglot, triglot_settings):
+    ends = triglot.topic("orders").create(-1).ends()
+    assert len(ends) == int(triglot_settings["num.partitions"])
+"""
+
+
+def test_a_fixture_of_the_test_module_gives_other_settings(tests: TestRun) -> None:
+    tests.write(OVERRIDDEN)
+    assert "3 passed" in tests.run()
+
+
+def test_a_setting_without_a_value_is_told_in_one_line(tests: TestRun) -> None:
+    tests.write("def test_it(triglot): pass\n")
+    told = tests.run("--triglot-set", "num.partitions")
+    assert "a setting of triglot is KEY=VALUE, found 'num.partitions'" in told
