@@ -54,6 +54,7 @@ exit codes:
   5 state of something else      12 Spark failed; the line names its log
   6 offsets are gone (--on-gap)  13 a table differs from its topics
   14 a value does not fit its schema (--dead-letters keeps it)
+  15 data breaks a rule (audit --rules)
   130 Ctrl-C, 143 SIGTERM: stopped in order
 """
 

@@ -54,6 +54,10 @@ class Different(PipelineFailure):
     """A copy that is not what it was compared with."""
 
 
+class RulesBroken(PipelineFailure):
+    """Data that breaks the rules that it was judged by."""
+
+
 EXIT_CODES: dict[type[Failure], int] = {
     WrongUse: 2,
     Unreachable: 3,
@@ -68,6 +72,7 @@ EXIT_CODES: dict[type[Failure], int] = {
     SparkFailed: 12,
     Different: 13,
     Undecodable: 14,
+    RulesBroken: 15,
 }
 KINDS = {kind.__name__: kind for kind in EXIT_CODES}
 _RAISED = re.compile(rf"\b(?:client|pipeline)\.errors\.({'|'.join(KINDS)}): (.+)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pipeline.left_out import LeftOut
 
@@ -45,6 +45,19 @@ class Watch(Protocol):
 
     def batch(self, done: BatchDone) -> None:
         """A micro-batch is done."""
+
+
+class Chart(NamedTuple):
+    """What a job found, over time or by size, for the report of a run."""
+
+    title: str
+    axis: str
+    """TIMES, in ms, or SIZES, in bytes, of which each bar is a power of two."""
+    bars: list[tuple[float, float, float]]
+    """Where each begins and ends, and how high it is."""
+
+
+TIMES, SIZES = "times", "sizes"
 
 
 @dataclass
@@ -108,6 +121,10 @@ class Outcome:
         """The failure that a run which came to its end is to exit with: what a job was asked to
         judge is not as it should be. None for most jobs."""
         return None
+
+    def charts(self) -> list[Chart]:
+        """What there is to draw beside the run itself: nothing, for most jobs."""
+        return []
 
     def lines(self) -> list[str]:
         """The lines printed at the end. A job that makes a report has it here."""

@@ -159,6 +159,7 @@ COMMAND_CONFIG = Flag(
     os.path.abspath,
 )
 PATH = Flag("--path", "path", "or a stopped broker's data directory, read as it lies", "DIR")
+ARCHIVE = Flag("--archive", "archive", "or an archive's folder or URI, for --rules", "DIR")
 TOPIC = Flag("--topic", "topics", "a topic; may be given several times", "NAME", repeated=True)
 TOPICS = Flag("--topics", "pattern", "or all whose whole name matches, new ones too", "REGEX")
 EVERY = Flag(

@@ -44,10 +44,16 @@ folder.
 AUDIT = """\
   triglot pipeline audit --from old:9092
   triglot pipeline audit --path data --topic orders --json
+  triglot pipeline audit --from localhost:9092 --topic orders --rules rules.toml --report run.html
+  triglot pipeline audit --archive lake/orders --rules rules.toml
 
 Reads the headers of all batches and says what there is: formats, codecs, checksums that are wrong,
 holes in the offsets, timestamps that go backwards, sizes, and what stops these topics from moving
 to Apache Kafka 4. Without --topic and --topics it looks at all of them.
+
+With --rules FILE it reads the records instead, of topics or of an archive (--archive DIR), and says
+which of them break the rules in that file (docs/rules.md): required fields, ranges, values, what is
+unique, gaps in time. It exits with 15 if any do.
 
 With --against-table it compares a table of newest values with its topics instead, up to the
 offsets that the table tells, and exits with 13 if they differ.
@@ -130,18 +136,19 @@ class Job(NamedTuple):
     def refuse(self, given: Mapping[str, Any]) -> None:
         """Raises WrongUse for flags that exclude each other, or of which one is wanted."""
         fields = {flag.field for flag in self.flags}
-        for one, other, needed in (
-            (flags.FROM, flags.PATH, True),
-            (flags.TOPIC, flags.TOPICS, not self.all_topics),
+        for choice, needed in (
+            ((flags.FROM, flags.PATH, flags.ARCHIVE), True),
+            ((flags.TOPIC, flags.TOPICS), not self.all_topics),
         ):
-            if not {one.field, other.field} <= fields:
+            known = [flag for flag in choice if flag.field in fields]
+            if len(known) < 2:
                 continue
-            if one.field in given and other.field in given:
-                raise WrongUse(f"{one.name} and {other.name} exclude each other")
-            if needed and one.field not in given and other.field not in given:
-                raise WrongUse(
-                    f"{self.name} wants {one.name} {one.metavar} or {other.name} {other.metavar}"
-                )
+            there = [flag.name for flag in known if flag.field in given]
+            if len(there) > 1:
+                raise WrongUse(f"{' and '.join(there)} exclude each other")
+            if needed and not there:
+                wanted = " or ".join(f"{flag.name} {flag.metavar}" for flag in known)
+                raise WrongUse(f"{self.name} wants {wanted}")
 
     def parameters(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The values given, by the names of the job's fields; the rest is left to its defaults."""
@@ -192,6 +199,15 @@ def _values(rest: dict[str, Any]) -> Any:
 
 
 def _audit(given: Mapping[str, Any]) -> Any:
+    if "rules" in given:
+        from pipeline.jobs.rule_audit import RuleAudit
+
+        if "against_table" in given:
+            raise WrongUse("--rules and --against-table exclude each other")
+        return RuleAudit(**_with_catalog(given))
+    if "archive" in given:
+        raise WrongUse("the data of an archive is judged by rules: give --rules FILE")
+    _refuse_catalog(given)
     if "against_table" in given:
         from pipeline.jobs.table_audit import TableAudit
 
@@ -199,8 +215,14 @@ def _audit(given: Mapping[str, Any]) -> Any:
     from pipeline.jobs.audit import Audit
 
     if "committed_only" in given:
-        raise WrongUse("--committed is of the table that is compared: give its --against-table")
+        raise WrongUse("--committed is for --against-table and --rules")
     return Audit(**given)
+
+
+def _refuse_catalog(given: Mapping[str, Any]) -> None:
+    for flag in flags.CATALOG:
+        if flag.field in given:
+            raise WrongUse(f"{flag.name} is of an archive that is an Iceberg table: give --archive")
 
 
 def _maintain(given: Mapping[str, Any]) -> Any:
@@ -458,7 +480,17 @@ JOBS = {
                     "compare a table that archive --mode upsert keeps with its topics",
                     "DIR",
                 ),
-                flags.COMMITTED._replace(help="the table was made with --committed"),
+                Flag(
+                    "--rules",
+                    "rules",
+                    "judge the records by the rules in this file (docs/rules.md)",
+                    "FILE",
+                ),
+                flags.ARCHIVE,
+                *flags.CATALOG,
+                flags.COMMITTED._replace(
+                    help="the table was made with it; or with --rules, committed records alone"
+                ),
             ),
             _audit,
             SPARK_ONLY,

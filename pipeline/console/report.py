@@ -1,6 +1,7 @@
 """A run as plots and numbers: throughput, lag and the length of micro-batches over time.
 
-As one HTML file that refers to nothing else, as SVG, or as PNG where Matplotlib is installed.
+As one HTML file that refers to nothing else, as SVG, or as PNG where Matplotlib is installed. HTML
+also has what the job has told, and its charts (`console.charts`).
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import html
 import importlib
 import importlib.util
-import math
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.console.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, short, ticks
+from pipeline.console.charts import CHART_STYLE, chart_svg
 from pipeline.console.progress import duration
 from pipeline.errors import NotInstalled, Refused, WrongUse
 
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from pipeline.console.progress import Sample
     from pipeline.outcome import Outcome
 
-WIDTH, HEIGHT = 860, 210
-LEFT, RIGHT, TOP, BOTTOM = 78, 16, 40, 30
-"""Of a plot in pixels, and its margins."""
-TICKS = 5
 UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 
 STYLE = """\
@@ -40,6 +38,7 @@ h1 { font-size: 1.3rem; margin-bottom: .2rem; }
 table { border-collapse: collapse; margin: 1rem 0; }
 td, th { padding: .15rem 1.2rem .15rem 0; text-align: left; font-weight: normal; }
 td { font-variant-numeric: tabular-nums; }
+pre { overflow-x: auto; font-size: 12px; }
 svg { width: 100%; height: auto; }
 """
 SVG_STYLE = """\
@@ -116,6 +115,7 @@ def as_html(outcome: Outcome, samples: Sequence[Sample]) -> str:
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in numbers(outcome)
     )
+    charts = "".join(chart_svg(chart) + "\n" for chart in outcome.charts())
     return f"""\
 <!DOCTYPE html>
 <html lang="en">
@@ -124,17 +124,25 @@ def as_html(outcome: Outcome, samples: Sequence[Sample]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>
-{STYLE}</style>
+{STYLE}{CHART_STYLE}</style>
 </head>
 <body>
 <h1>{title}</h1>
 <table>
 {rows}
 </table>
-{as_svg(plots(samples))}
-</body>
+{_told(outcome)}{as_svg(plots(samples))}
+{charts}</body>
 </html>
 """
+
+
+def _told(outcome: Outcome) -> str:
+    """What the job has printed, where that is more than what the table has."""
+    lines = outcome.lines()
+    if lines == [outcome.line()]:
+        return ""
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>\n"
 
 
 def numbers(outcome: Outcome) -> list[tuple[str, str]]:
@@ -212,24 +220,6 @@ def _points(plot: Plot) -> list[tuple[float, float]]:
         points += [(begin, value), (end, value)]
         begin = end
     return points
-
-
-def ticks(most: float) -> list[float]:
-    """Round numbers from 0 to the last below, or at, `most`; about TICKS of them."""
-    if most <= 0:
-        return [0.0]
-    raw = most / TICKS
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
-    return [step * number for number in range(int(most / step + 1e-9) + 1)]
-
-
-def short(value: float) -> str:
-    """1,200,000 as 1.2 M."""
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if value >= limit:
-            return f"{value / (limit if limit != 1e4 else 1e3):.4g}{unit}"
-    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _write_png(path: Path, outcome: Outcome, samples: Sequence[Sample]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import nlargest
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +17,23 @@ from client.cluster import TopicPartition
 from pipeline.errors import NoSuchTopic
 from pipeline.jobs.audit_facts import Facts, joined, of_json
 from pipeline.jobs.audit_findings import Finding, findings, old_before_ms
-from pipeline.outcome import BatchDone, Outcome, Tally
+from pipeline.jobs.audit_times import longest
+from pipeline.outcome import SIZES, TIMES, BatchDone, Chart, Outcome, Tally
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range, batch_ranges
 from pipeline.reading.ranges import batches_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from pipeline.outcome import Watch
 
+CHARTED = ("times", "gaps", "first_ms")
+"""Of the facts."""
+CHARTED_MAX = 12
+"""Topics."""
 RANGE_OFFSETS = 2_000_000
 """A partition of more offsets is shared out among tasks."""
 
@@ -45,11 +51,19 @@ class Audited(Outcome):
             joined_topic(list(some)) for _, some in groupby(self.partitions, lambda one: one.topic)
         ]
 
+    def charts(self) -> list[Chart]:
+        """Of the topics with most records: these over time, gaps between them, and sizes."""
+        most = nlargest(CHARTED_MAX, self.topics(), key=lambda facts: facts.records)
+        return [chart for facts in most for chart in _charts(facts)]
+
     def as_json(self) -> dict[str, Any]:
-        """As an Outcome, and all facts and findings."""
+        """As an Outcome, and all facts and findings; but for what only a chart wants."""
+        told = [facts.as_json() for facts in self.partitions]
         return {
             **super().as_json(),
-            "partitions": [facts.as_json() for facts in self.partitions],
+            "partitions": [
+                {name: value for name, value in one.items() if name not in CHARTED} for one in told
+            ],
             "findings": [finding._asdict() for finding in self.findings],
         }
 
@@ -83,9 +97,26 @@ def joined_topic(partitions: Sequence[Facts]) -> Facts:
     last = [facts.last_format for facts in partitions if facts.last_format is not None]
     apart = [replace(facts, first_offset=None, last_offset=None) for facts in partitions]
     total = joined(apart)
+    total.gaps = longest(gap for facts in partitions for gap in facts.gaps)
     total.backwards_ms = max(facts.backwards_ms for facts in partitions)
     total.last_format = min(last, default=None)
     return total
+
+
+def _charts(facts: Facts) -> Iterator[Chart]:
+    topic = facts.topic
+    if bars := facts.times.bars():
+        yield Chart(f"{topic}: records", TIMES, bars)
+    if gaps := sorted(facts.gaps):
+        bars = [(begin, end, (end - begin) / 1000) for begin, end in gaps]
+        yield Chart(f"{topic}: longest times without a record in a partition, seconds", TIMES, bars)
+    if facts.sizes:
+        powers = sorted((int(power), count) for power, count in facts.sizes.items())
+        yield Chart(
+            f"{topic}: entries by size",
+            SIZES,
+            [(power, 2 * power, count) for power, count in powers],
+        )
 
 
 def _shares(counts: Mapping[str, int], total: int) -> str:

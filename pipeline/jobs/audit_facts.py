@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pipeline.jobs.audit_times import Gap, TimeCounts, following, gaps_between, longest
 from pipeline.left_out import LeftOut
 
 if TYPE_CHECKING:
@@ -56,7 +57,16 @@ class Facts:
     earliest_ms: int | None = None
     """The oldest of the entries' largest timestamps."""
     latest_ms: int | None = None
+    first_ms: int | None = None
+    """The first time in the first entry that has one."""
+    times: TimeCounts = field(default_factory=TimeCounts)
+    """Records by their entries' largest timestamps; a wrapper counts as one."""
+    gaps: list[Gap] = field(default_factory=list)
+    """The longest times without a record, the longest first: up to the first time in an entry from
+    the largest before it."""
     log_append_time: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Entries by the greatest power of two that their bytes reach: {"1024": 17}."""
     largest: int = 0
     """Bytes of the largest entry."""
     producers: list[int] = field(default_factory=list)
@@ -79,6 +89,9 @@ class Facts:
         self.entries += len(sizes)
         self.bytes += int(sizes.sum())
         self.largest = max(self.largest, int(sizes.max()))
+        powers, counts = np.unique(np.floor(np.log2(sizes)).astype(np.int64), return_counts=True)
+        for power, count in zip(powers.tolist(), counts.tolist(), strict=True):
+            _count(self.sizes, str(1 << power), count)
         for number in np.unique(magic):
             one = magic == number
             _count(self.formats, str(number), int(one.sum()))
@@ -120,16 +133,27 @@ class Facts:
 
     def _add_times(self, batches: pa.RecordBatch, old_before_ms: int | None) -> None:
         import numpy as np
-        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        column = batches.column("max_timestamp")
-        self.without_time += column.null_count
-        times = column.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
-        if not len(times):
+        self.without_time += batches.column("max_timestamp").null_count
+        timed = batches.filter(batches.column("max_timestamp").is_valid())
+        if not timed.num_rows:
             return
+        times = _milliseconds(timed.column("max_timestamp"))
+        firsts = _milliseconds(
+            pc.coalesce(timed.column("first_timestamp"), timed.column("max_timestamp"))
+        )
         highest = np.maximum.accumulate(times)
         if self.latest_ms is not None:
             highest = np.maximum(highest, self.latest_ms)
+        if self.first_ms is None:
+            self.first_ms = int(firsts[0])
+        before = self.first_ms if self.latest_ms is None else self.latest_ms
+        gaps = gaps_between(firsts, np.concatenate(([before], highest[:-1])))
+        self.gaps = longest([*self.gaps, *gaps])
+        records = pc.fill_null(timed.column("records"), 1).to_numpy(zero_copy_only=False)
+        marker = timed.column("control").to_numpy(zero_copy_only=False)
+        self.times.add(times[~marker], records[~marker])
         late = highest - times
         self.backwards += int((late > 0).sum())
         self.backwards_ms = max(self.backwards_ms, int(late.max()))
@@ -148,7 +172,7 @@ _SUMS = (
     *("entries", "records", "unopened", "bytes", "holes", "offsets_in_holes", "backwards"),
     *("without_time", "log_append_time", "transactional", "control", "too_old"),
 )
-_COUNTS = ("formats", "format_bytes", "codecs")
+_COUNTS = ("formats", "format_bytes", "codecs", "sizes")
 
 
 def joined(parts: Iterable[Facts]) -> Facts:
@@ -174,6 +198,7 @@ def _join(total: Facts, part: Facts) -> None:
             total.offsets_in_holes += part.first_offset - total.last_offset - 1
         total.last_offset, total.last_format = part.last_offset, part.last_format
     if part.latest_ms is not None and part.earliest_ms is not None:
+        _join_gaps(total, part)
         if total.latest_ms is None or total.earliest_ms is None:
             total.earliest_ms, total.latest_ms = part.earliest_ms, part.latest_ms
             total.backwards_ms = part.backwards_ms
@@ -182,14 +207,41 @@ def _join(total: Facts, part: Facts) -> None:
             total.backwards_ms = max(total.backwards_ms, part.backwards_ms, behind)
             total.earliest_ms = min(total.earliest_ms, part.earliest_ms)
             total.latest_ms = max(total.latest_ms, part.latest_ms)
+    total.times.join(part.times)
     total.largest = max(total.largest, part.largest)
     total.producers = sorted({*total.producers, *part.producers})[:PRODUCERS_MAX]
     total.left_out.add(part.left_out)
 
 
+def _join_gaps(total: Facts, part: Facts) -> None:
+    gaps = part.gaps
+    if total.latest_ms is None:
+        total.first_ms = part.first_ms
+    else:
+        assert part.first_ms is not None
+        edge = (total.latest_ms, part.first_ms)
+        gaps = following([edge, *part.gaps], total.latest_ms)
+    total.gaps = longest([*total.gaps, *gaps])
+
+
 def of_json(value: dict[str, Any]) -> Facts:
     """The facts in the output of `as_json`."""
-    return Facts(**{**value, "left_out": LeftOut.of_json(value["left_out"])})
+    times = value["times"]
+    counts = {int(stretch): count for stretch, count in times["counts"].items()}
+    return Facts(
+        **{
+            **value,
+            "times": TimeCounts(times["width_ms"], counts),
+            "gaps": [tuple(gap) for gap in value["gaps"]],
+            "left_out": LeftOut.of_json(value["left_out"]),
+        }
+    )
+
+
+def _milliseconds(times: pa.Array) -> Any:
+    import pyarrow as pa
+
+    return times.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
 
 
 def _count(counts: dict[str, int], key: str, more: int) -> None:

@@ -210,6 +210,11 @@ class DeltaVersion(NamedTuple):
             for one in found
         ]
 
+    def has_deleted_rows(self) -> bool:
+        """As TableVersion has it. Raises CorruptData."""
+        with _readable(self.uri):
+            return "deletionVectors" in (self._opened().protocol().reader_features or ())
+
     def rows(self, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As TableVersion has it. Raises CorruptData."""
         # A topic's name has no quotes in it.

@@ -30,6 +30,10 @@ class FilesVersion(NamedTuple):
         with self._readable():
             return [_told(fragment) for fragment in self._opened().get_fragments()]
 
+    def has_deleted_rows(self) -> bool:
+        """As TableVersion has it."""
+        return False
+
     def rows(self, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As TableVersion has it. Raises CorruptData."""
         counted = ds.field(stretch.column)

@@ -199,6 +199,14 @@ class IcebergVersion(NamedTuple):
                 for task in table.scan(snapshot_id=self.snapshot).plan_files()
             ]
 
+    def has_deleted_rows(self) -> bool:
+        """As TableVersion has it. Raises CorruptData."""
+        if self.snapshot is None:
+            return False
+        with self._readable():
+            scan = self._opened().scan(snapshot_id=self.snapshot)
+            return any(task.delete_files for task in scan.plan_files())
+
     def rows(self, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As TableVersion has it. Raises CorruptData."""
         from pyiceberg import expressions

@@ -82,6 +82,10 @@ class TableVersion(Protocol):
     def files(self) -> list[DataFile]:
         """All files. Raises CorruptData if the table cannot be read any more."""
 
+    def has_deleted_rows(self) -> bool:
+        """Whether files may have rows that the table has not got any more, as a log beside them
+        tells (deletion vectors, delete files). Raises CorruptData."""
+
     def rows(self, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of the rows of a stretch, in any order; deleted rows are not among them.
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.jobs.audit_facts import PRODUCERS_MAX, Facts, joined, of_json
 from pipeline.jobs.audit_findings import LOSES, NOTE, STOPS, findings, old_before_ms
+from pipeline.jobs.audit_times import STRETCHES_MAX
 from pipeline.schemas import BATCHES
 
 HOUR_MS = 3_600_000
@@ -80,6 +81,39 @@ def test_time_that_goes_backwards_is_counted_and_measured() -> None:
     assert (made.backwards, made.backwards_ms) == (2, 4000)
     assert (made.earliest_ms, made.latest_ms) == (DAY_AGO_MS, DAY_AGO_MS + 9000)
     assert made.without_time == 1
+
+
+def test_gaps_are_the_times_between_what_was_newest_and_what_comes_next() -> None:
+    spans = [(0, 2000), (5000, 6000), (3000, 3500), (90_000, 90_000), (91_000, 95_000)]
+    entries = [
+        entry(10 * n, 10 * n + 9, DAY_AGO_MS + last, first_timestamp=(DAY_AGO_MS + first) * 1000)
+        for n, (first, last) in enumerate(spans)
+    ]
+    wanted = [(6000, 90_000), (2000, 5000), (90_000, 91_000)]
+    for cut in range(len(entries)):
+        made = joined([facts(*entries[:cut]), facts(*entries[cut:])])
+        assert made.gaps == [(DAY_AGO_MS + begin, DAY_AGO_MS + end) for begin, end in wanted]
+
+
+def test_records_by_time_are_in_few_stretches_which_cover_all_of_them() -> None:
+    entries = [entry(10 * n, 10 * n + 9, DAY_AGO_MS + n * 60_000) for n in range(2000)]
+    made = facts(*entries)
+    bars = made.times.bars()
+    assert STRETCHES_MAX / 4 < len(bars) <= STRETCHES_MAX
+    assert sum(count for _, _, count in bars) == made.records == 20_000
+    assert bars[0][0] <= DAY_AGO_MS
+    assert bars[-1][1] > DAY_AGO_MS + 1999 * 60_000
+    assert joined([facts(*entries[:77]), facts(*entries[77:])]).times == made.times
+
+
+def test_entries_are_counted_by_the_power_of_two_that_their_bytes_reach() -> None:
+    sizes = (1024, 1023, 2047, 2048, 100)
+    assert facts(*(entry(n, n, size=size) for n, size in enumerate(sizes))).sizes == {
+        "64": 1,
+        "512": 1,
+        "1024": 2,
+        "2048": 1,
+    }
 
 
 @pytest.mark.parametrize("cut", range(1, len(STORED)))

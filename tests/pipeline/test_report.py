@@ -9,11 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipeline.console import report
+from pipeline.console import axes, report
+from pipeline.console.charts import chart_svg
 from pipeline.console.progress import Sample
 from pipeline.errors import NotInstalled, Refused, WrongUse
 from pipeline.left_out import LeftOut
-from pipeline.outcome import Outcome
+from pipeline.outcome import SIZES, TIMES, Chart, Outcome
 
 SVG = "{http://www.w3.org/2000/svg}"
 SAMPLES = [
@@ -56,9 +57,9 @@ def test_the_lines_are_in_their_plots_and_as_high_as_their_values() -> None:
     drawn = ElementTree.fromstring(report.as_svg(report.plots(SAMPLES)))
     throughput, lag, lengths = series(drawn)
     for points in (throughput, lag, lengths):
-        assert all(report.LEFT <= x <= report.WIDTH - report.RIGHT for x, _ in points)
-        assert all(report.TOP <= y <= report.HEIGHT - report.BOTTOM for _, y in points)
-    bottom = report.HEIGHT - report.BOTTOM
+        assert all(axes.LEFT <= x <= axes.WIDTH - axes.RIGHT for x, _ in points)
+        assert all(axes.TOP <= y <= axes.HEIGHT - axes.BOTTOM for _, y in points)
+    bottom = axes.HEIGHT - axes.BOTTOM
     heights = [bottom - y for _, y in throughput]
     assert heights[2] == pytest.approx(2 * heights[0], abs=0.2)
     assert [x for x, _ in throughput][::2] == sorted({x for x, _ in throughput})[:-1]
@@ -72,6 +73,51 @@ def test_a_page_refers_to_nothing_outside_itself_and_escapes_what_it_shows() -> 
     assert "batches &lt;passed&gt; on" in page
     assert "<td>4,000</td>" in page
     assert "5 missing offsets" in page
+
+
+class Charted(Outcome):
+    def charts(self) -> list[Chart]:
+        return [
+            Chart("orders: <records>", TIMES, [(0, 60_000, 10), (60_000, 120_000, 40)]),
+            Chart("orders: sizes", SIZES, [(256, 512, 3), (1024, 2048, 6)]),
+        ]
+
+    def lines(self) -> list[str]:
+        return ["orders: 3 records break rule 'a < b'"]
+
+
+def test_charts_of_a_job_are_bars_as_high_and_wide_as_what_they_stand_for() -> None:
+    page = report.as_html(Charted("audit"), SAMPLES)
+    drawn = [
+        ElementTree.fromstring(chart)
+        for chart in re.findall(r'<svg class="chart.*?</svg>', page, re.S)
+    ]
+    assert [chart.findtext(f"{SVG}text") for chart in drawn] == [
+        "orders: <records>",
+        "orders: sizes",
+    ]
+    times, sizes = (
+        [
+            tuple(float(bar.attrib[name]) for name in ("x", "width", "height"))
+            for bar in chart.iter(f"{SVG}rect")
+        ]
+        for chart in drawn
+    )
+    room = axes.WIDTH - axes.RIGHT - axes.LEFT
+    assert times[0][:2] == pytest.approx((axes.LEFT, room / 2), abs=0.1)
+    assert times[1][:2] == pytest.approx((axes.LEFT + room / 2, room / 2), abs=0.1)
+    assert times[1][2] == pytest.approx(4 * times[0][2], abs=0.3)
+    assert times[1][2] == pytest.approx(axes.HEIGHT - axes.BOTTOM - axes.TOP, abs=0.1)
+    # From 256 to 2048 bytes there are three powers of two, each as wide as another.
+    assert [bar[1] for bar in sizes] == pytest.approx([room / 3, room / 3], abs=0.1)
+    assert sizes[1][0] == pytest.approx(axes.LEFT + 2 * room / 3, abs=0.1)
+    assert "break rule &#x27;a &lt; b&#x27;" in page
+    assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_chart_of_one_moment_and_of_times_beyond_all_calendars_is_drawn() -> None:
+    for bars in ([(5.0, 5.0, 1.0)], [(0.0, 9.2e18, 2.0)], [(0.0, 1.0, 0.0)]):
+        ElementTree.fromstring(chart_svg(Chart("far", TIMES, bars)))
 
 
 @pytest.mark.parametrize("samples", [SAMPLES, SAMPLES[:1], [Sample(0.0, 0, 0, 0, 0, 0.0, None)]])
@@ -122,12 +168,12 @@ def test_a_disk_that_is_full_at_the_end_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_ticks_are_round_numbers(most: float, ticks: list[float]) -> None:
-    assert report.ticks(most) == pytest.approx(ticks)
+    assert axes.ticks(most) == pytest.approx(ticks)
 
 
 def test_numbers_at_an_axis_are_short() -> None:
     values = (0, 0.5, 950, 1000, 12_000, 1_500_000, 2e9)
-    assert [report.short(value) for value in values] == [
+    assert [axes.short(value) for value in values] == [
         *("0", "0.5", "950", "1,000"),
         *("12 k", "1.5 M", "2 G"),
     ]

@@ -1,0 +1,1 @@
+"""Rules for the data in topics and archives, and what breaks them."""
