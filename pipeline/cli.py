@@ -40,8 +40,8 @@ DOCTOR = """\
 
 Says in one line each what there is of all that a pipeline needs: Python, Java, Spark, Arrow, the
 codecs, the record loops in C, and with --from a broker. With --session it also starts Spark and
-lets it do something. With --value and --registry it looks for what columns of values need. Nothing
-is changed.
+lets it do something. With --value and --registry it looks for what columns of values need.
+Nothing is changed.
 """
 
 EXIT_CODES = """\
