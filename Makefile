@@ -159,7 +159,16 @@ test: .venv/.test-stamp check .venv/.loops-stamp
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
 test-long: .venv/.test-stamp .venv/.loops-stamp
-	$(PYTEST) -m long $(PYTEST_ARGS)
+	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) -m long $(PYTEST_ARGS); fi; \
+	echo "long tests of the pipeline run beside the others; they are told last"; \
+	report=$$(mktemp) || exit 1; \
+	$(PYTEST) -m long tests/pipeline >"$$report" 2>&1 & pipeline=$$!; \
+	trap 'kill $$pipeline; rm -f "$$report"; exit 130' INT TERM; \
+	status=0; \
+	$(PYTEST) -m long --ignore=tests/pipeline || status=$$?; \
+	echo "== long tests of the pipeline"; \
+	wait $$pipeline || status=$$?; \
+	cat "$$report"; rm -f "$$report"; exit $$status
 
 test-clients: .venv/.test-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
