@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from testing.broker import Broker as Broker
+    from testing.broker import Snapshot as Snapshot
     from testing.errors import BrokerFailed as BrokerFailed
     from testing.groups import Group as Group
     from testing.inline import AsyncBroker as AsyncBroker
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from testing.topics import Topic as Topic
     from testing.topics import TopicPartition as TopicPartition
 
-__all__ = ["AsyncBroker", "Broker", "BrokerFailed", "Group", "Record", "Topic", "TopicPartition"]
+__all__ = [
+    "AsyncBroker",
+    "Broker",
+    "BrokerFailed",
+    "Group",
+    "Record",
+    "Snapshot",
+    "Topic",
+    "TopicPartition",
+]
 
 _MODULES = {
     "AsyncBroker": ".inline",
@@ -34,6 +44,7 @@ _MODULES = {
     "BrokerFailed": ".errors",
     "Group": ".groups",
     "Record": ".topics",
+    "Snapshot": ".broker",
     "Topic": ".topics",
     "TopicPartition": ".topics",
 }

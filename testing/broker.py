@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from client.cluster import Cluster
-from testing.contents import CLIENT_ID, TIMEOUT_S, Contents
+from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
-from testing.folders import copy_data, place_of
+from testing.folders import copy_data, place_of, remove
 from testing.processes import BrokerProcess, fork_server, log_of
-from testing.settings import OF_TESTS, texts
+from testing.settings import OF_TESTS, of_broker, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +17,17 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from client.cluster import Cluster
+
 START_WITHIN_S = 60.0
 """Time for a start; a machine on which many tests run at once may need seconds."""
+
+
+class Snapshot(NamedTuple):
+    """What was in a broker, until the end of the test run. `directory` is a data directory, also
+    for `Broker(directory=...)`."""
+
+    directory: Path
 
 
 class Broker(Contents):
@@ -87,8 +94,7 @@ class Broker(Contents):
             self._folder = fork_server().folder(place_of(memory=self._memory))
             if self._directory is not None:
                 copy_data(self._directory, self.data)
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}"} | self.settings
-        settings["log.dirs"] = str(self.data)
+        settings = of_broker(self.settings, self.data, self.bootstrap)
         self._process = fork_server().start(settings, self._folder / "log")
 
     def wait_until_ready(self) -> None:
@@ -125,7 +131,34 @@ class Broker(Contents):
         if process is not None and folder is not None:
             process.discard(folder)
         elif folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
+
+    # What was in it.
+
+    def snapshot(self) -> Snapshot:
+        """All that is in it now: topics, groups, offsets and transactions, open ones too.
+
+        The broker does nothing while its files are copied. What it has acknowledged is in them.
+        """
+        process = self._running()
+        folder = fork_server().folder(place_of(memory=self._memory))
+        process.pause()
+        try:
+            copy_data(self.data, folder / "data")
+        finally:
+            process.resume()
+        return Snapshot(folder / "data")
+
+    def restore(self, mark: Snapshot) -> None:
+        """Have all be as it was at the mark, on the same port; clients connect anew.
+
+        A broker of this or of another test may be restored to a mark, again and again. What a start
+        after a crash finds is what is there: members of groups have to join again.
+        """
+        self.kill()
+        remove(self.data)
+        copy_data(mark.directory, self.data)
+        self.start()
 
     # What is in it.
 
@@ -134,7 +167,7 @@ class Broker(Contents):
         """A client of it; connects when it is first asked something."""
         self._running()
         if self._cluster is None:
-            self._cluster = Cluster(self.bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
+            self._cluster = new_cluster(self.bootstrap)
         return self._cluster
 
     def _home(self) -> Path:

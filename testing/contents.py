@@ -1,21 +1,29 @@
-"""What is in a broker, asked of it as a client."""
+"""What is in a broker, asked of it as a client.
+
+The modules that ask are imported with the first question: a start does not wait for them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testing.groups import Group
-from testing.topics import Topic, assert_no_duplicates
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from client.cluster import Cluster
-    from testing.topics import Record
+    from testing.groups import Group
+    from testing.topics import Record, Topic
 
 TIMEOUT_S = 10.0
 """Time for an answer of the broker."""
 CLIENT_ID = b"triglot-testing"
+
+
+def new_cluster(bootstrap: str) -> Cluster:
+    """A client of a broker."""
+    from client.cluster import Cluster
+
+    return Cluster(bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
 
 
 class Contents:
@@ -37,6 +45,8 @@ class Contents:
 
     def topic(self, name: str) -> Topic:
         """A topic, which need not exist yet."""
+        from testing.topics import Topic
+
         return Topic(self._client, self.name(name))
 
     def topics(self) -> list[str]:
@@ -45,6 +55,8 @@ class Contents:
 
     def group(self, group_id: str) -> Group:
         """A consumer group, which need not exist yet."""
+        from testing.groups import Group
+
         return Group(self._client, self.name(group_id))
 
     def groups(self) -> dict[str, str]:
@@ -57,6 +69,8 @@ class Contents:
     ) -> None:
         """Fail if two committed records of a topic have the same key and value, or the same result
         of `by`; the AssertionError names them."""
+        from testing.topics import assert_no_duplicates
+
         assert_no_duplicates(self.topic(topic), by=by)
 
     def _client(self) -> Cluster:

@@ -16,20 +16,24 @@ which comes with the end of the test run however that ended, whoever reads it en
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from broker import logs
 from broker.server import StartRefused, new_event_loop, serve, start
 from config import ConfigError, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from config import BrokerSettings
 
 Request = dict[str, Any]
 
@@ -54,7 +58,7 @@ class ForkServer:
         for pid in list(self._pids):
             self._kill(pid)
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
     def _next(self) -> Request | None:
         while b"\n" not in self._unread:
@@ -88,7 +92,7 @@ class ForkServer:
 
     def _discard(self, pid: int, folder: str) -> None:
         self._kill(pid)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
     def _signal(self, pid: int, signal: int) -> None:
         if pid in self._pids:
@@ -119,19 +123,40 @@ class ForkServer:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def _remove(folder: str) -> None:
+    import shutil  # of no use before the first broker is gone
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def warm_up() -> None:
-    """Start a broker here and stop it, and keep the collector away from what is there then."""
+    """Do here what brokers of tests do first, twice over the same data, and keep the collector away
+    from what is there then: all of them begin with what was imported and compiled for it."""
+    import tempfile  # of no use to the first broker, as what follows
+
+    from testing.first_requests import after_restart, at_first
+
+    logs.warm_up()
     logs.configure(level="error")
     with tempfile.TemporaryDirectory(prefix="triglot-") as folder:
         settings = load(overrides={"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"})
-        loop = new_event_loop()
-        try:
-            running = loop.run_until_complete(start(settings, loop))
-            loop.run_until_complete(running.stop())
-        finally:
-            loop.close()
+        for ask in (at_first, after_restart):
+            loop = new_event_loop()
+            try:
+                loop.run_until_complete(_ask(loop, settings, ask))
+            finally:
+                loop.close()
     gc.collect()
     gc.freeze()
+
+
+async def _ask(
+    loop: asyncio.AbstractEventLoop, settings: BrokerSettings, ask: Callable[[str], None]
+) -> None:
+    running = await start(settings, loop)
+    await asyncio.to_thread(ask, f"{running.host}:{running.port}")
+    await running.stop()
+    await loop.shutdown_default_executor()  # a process with threads is not to be forked
 
 
 def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from broker import logs
 from broker.server import StartRefused
 from broker.server import start as start_broker
-from client.cluster import Cluster
 from config import ConfigError, load
-from testing.contents import CLIENT_ID, TIMEOUT_S, Contents
+from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import copy_data, new_folder, place_of
-from testing.settings import OF_TESTS, texts
+from testing.settings import OF_TESTS, of_broker, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from broker.server import Running
+    from client.cluster import Cluster
 
 
 class AsyncBroker(Contents):
@@ -69,8 +69,7 @@ class AsyncBroker(Contents):
             if self._directory is not None:
                 copy_data(self._directory, Path(self._folder, "data"))
         logs.configure(level="warning")  # to standard error, which is the test's
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}"} | self.settings
-        settings["log.dirs"] = f"{self._folder}/data"
+        settings = of_broker(self.settings, Path(self._folder, "data"), self.bootstrap)
         self._loop = asyncio.get_running_loop()
         try:
             self._running = await start_broker(load(overrides=settings), self._loop)
@@ -99,7 +98,7 @@ class AsyncBroker(Contents):
                 "as in `await asyncio.to_thread(broker.topics)`"
             )
         if self._cluster is None:
-            self._cluster = Cluster(self.bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
+            self._cluster = new_cluster(self.bootstrap)
         return self._cluster
 
     async def __aenter__(self) -> Self:

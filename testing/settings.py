@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage.layout import META_PROPERTIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 OF_TESTS = {
     "disk.reserve.bytes": "0",
@@ -22,3 +25,24 @@ def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in (settings or {}).items()
     }
+
+
+def of_broker(given: Mapping[str, str], data: Path, address: str) -> dict[str, str]:
+    """All settings of a broker with this data; `given` ones hold over what is taken from that."""
+    listeners = {"listeners": f"PLAINTEXT://{address}"}
+    return listeners | _of_data(data) | dict(given) | {"log.dirs": str(data)}
+
+
+def _of_data(data: Path) -> dict[str, str]:
+    """The node id that a data directory was written under, if it says one."""
+    file = data / META_PROPERTIES
+    if not file.exists():
+        return {}
+    from storage.errors import MalformedFile  # most brokers begin with nothing
+    from storage.identity import MetaProperties
+
+    try:
+        identity = MetaProperties.decode(file.read_bytes(), str(file))
+    except MalformedFile:
+        return {}  # the broker will say what is wrong with it
+    return {"node.id": str(identity.node_id)}

@@ -91,7 +91,11 @@ def test_a_port_that_is_taken_is_named(broker: Broker) -> None:
 
 def test_a_directory_is_copied_and_not_touched(tmp_path: Path) -> None:
     original = tmp_path / "data"
-    with BrokerProcess(original) as source, Caller(source.host, source.port) as caller:
+    settings = {"node.id": "7"}
+    with (
+        BrokerProcess(original, settings=settings) as source,
+        Caller(source.host, source.port) as caller,
+    ):
         caller.create_topic("orders", 1)
         caller.produce("orders", batch(b"one"))
     before = contents_of(original)
