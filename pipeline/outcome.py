@@ -35,6 +35,8 @@ class BatchDone:
     left_out: LeftOut = field(default_factory=LeftOut)
     details: Mapping[str, int] = field(default_factory=dict)
     """Counts of the job's own, under names for people: {"files": 12}. They are added up."""
+    behind_s: float | None = None
+    """How late the last of it came, of a job that keeps a pace."""
 
 
 class Watch(Protocol):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.archiving.archive_files import (
     FORMAT,
@@ -24,6 +25,7 @@ from pipeline.archiving.coverage import Coverage, Covered
 from pipeline.archiving.layout import Layout
 from pipeline.archiving.owner import catalog_of, owner_of
 from pipeline.archiving.stretches import (
+    COUNTED,
     covered_by_rows,
     stretch_cells,
     stretch_rows,
@@ -108,15 +110,20 @@ def made_again(
     return covered_by_rows(folder, version, owner["shape"], None, batch)
 
 
-def parts(file: ArchiveFile) -> Iterator[Callable[[Sequence[str]], pa.Table]]:
+def parts(
+    file: ArchiveFile, begin: int | None = None
+) -> Iterator[Callable[[Sequence[str]], pa.Table]]:
     """The parts of a file in the order of offsets: each a function from the names of columns to
-    their rows. The archive's writer bounds their bytes. Raises CorruptData."""
+    their rows; with `begin` without those that have only offsets below it, as far as is known
+    without reading them. The archive's writer bounds their bytes. Raises CorruptData."""
     if file.table is not None:
         yield partial(stretch_rows, file)
         return
     try:
         with contextlib.closing(open_parquet(file.location)) as parquet:
             for group in range(parquet.num_row_groups):
+                if begin is not None and _is_below(parquet, group, COUNTED[file.shape], begin):
+                    continue
                 yield lambda columns, group=group: parquet.read_row_group(  # type: ignore[misc]
                     group, columns=list(columns)
                 )
@@ -124,13 +131,20 @@ def parts(file: ArchiveFile) -> Iterator[Callable[[Sequence[str]], pa.Table]]:
         raise CorruptData(f"{file.location.path} cannot be read: {failure}") from None
 
 
+def _is_below(parquet: pq.ParquetFile, group: int, name: str, begin: int) -> bool:
+    """Whether a row group's statistics tell that all its offsets are below `begin`."""
+    column = parquet.metadata.row_group(group).column(parquet.schema_arrow.get_field_index(name))
+    statistics = column.statistics if column.path_in_schema == name else None
+    return statistics is not None and statistics.has_min_max and bool(statistics.max < begin)
+
+
 def rows_in_order(
-    file: ArchiveFile, columns: Sequence[str], at_once: int
+    file: ArchiveFile, columns: Sequence[str], at_once: int, begin: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """These columns of all rows in the order of offsets, at most `at_once` at a time, and the same
-    ones together whenever it is read. Raises CorruptData."""
+    ones together whenever it is read. `begin` is as `parts` has it. Raises CorruptData."""
     if file.table is not None:
         yield from stretch_cells(file, columns)
         return
-    for read in parts(file):
+    for read in parts(file, begin):
         yield from read(columns).combine_chunks().to_batches(max_chunksize=at_once)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|min|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SHIFT = re.compile(r"([+-]?)(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|min|h|d)")
+_SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)x", re.ASCII)
 _SHIFT_SECONDS = {**_SECONDS, "d": 86400.0}
 
 
@@ -116,6 +117,20 @@ def shift_ms(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"wanted a shift like +7d, -90m or +1h, found '{text}'")
     return round(float(found[2]) * 1000 * _SHIFT_SECONDS[found[3]]) * (-1 if found[1] == "-" else 1)
+
+
+def speed(text: str) -> float:
+    """How many times as fast: 10x, 0.5x, 1x."""
+    found = _SPEED.fullmatch(text)
+    times = float(found[1]) if found is not None else 0.0
+    if times <= 0:
+        raise argparse.ArgumentTypeError(f"wanted a speed like 10x, 1x or 0.5x, found '{text}'")
+    return times
+
+
+def milliseconds(text: str) -> int:
+    """As `interval`, in whole milliseconds."""
+    return round(interval(text) * 1000)
 
 
 def pair(text: str) -> tuple[str, str]:

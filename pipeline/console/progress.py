@@ -27,6 +27,8 @@ RATE_OVER_S = 10.0
 """A rate is that of the micro-batches that ended in so many seconds, and of the last at least."""
 SAMPLES = 4_000
 """How many micro-batches are kept for a report; then every two become one."""
+ON_TIME_S = 1.0
+"""What comes less late than that is on time."""
 REDRAW_S = 0.25
 LINE_EVERY_S = 5.0
 
@@ -67,6 +69,8 @@ class Status:
     """How many of the present micro-batch's tasks are done, and how many it has."""
     underway_s: float = 0.0
     """How long the present micro-batch is in work, at most as long as the longest of the recent."""
+    behind_s: float | None = None
+    """How late the last of the last micro-batch came, of a job that keeps a pace."""
 
     @property
     def percent(self) -> float | None:
@@ -147,6 +151,7 @@ class Progress:
                 sums.bytes + done.bytes,
                 sums.offsets + done.offsets,
                 lag=lag,
+                behind_s=done.behind_s,
             )
             status = self._status()
             self._keep(status, done)
@@ -206,6 +211,7 @@ class Progress:
             self._running,
             self._tasks,
             underway,
+            sums.behind_s,
         )
 
     def _time_of_recent(self, now: float, *, idle: bool) -> tuple[float, float]:
@@ -382,6 +388,7 @@ def as_json(status: Status, done: BatchDone) -> dict[str, Any]:
             "offsets_to_do": status.total,
             "percent": _rounded(status.percent),
             "seconds_left": _rounded(status.seconds_left),
+            "seconds_behind": _rounded(status.behind_s),
         },
     }
 
@@ -398,6 +405,9 @@ def parts(status: Status) -> list[str]:
         return [*said, f"working, {duration(status.elapsed_s)}", *tasks]
     if status.seconds_left is not None and status.lag:
         said.append(f"{duration(status.seconds_left)} left")
+    if status.behind_s is not None:
+        late = status.behind_s >= ON_TIME_S
+        said.append(f"{duration(status.behind_s)} behind" if late else "on time")
     said.append(f"{status.records_per_s:,.0f} records/s")
     if status.bytes:
         said.append(f"{status.bytes_per_s / 1e6:,.1f} MB/s")

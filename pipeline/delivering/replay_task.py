@@ -12,7 +12,9 @@ transactional batch that costs a few small columns.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from pipeline.columns.encode import DEFAULT_MAX_BYTES, encode_records
 from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, terms
 from pipeline.delivering.mirror_job import metered, tried_before
+from pipeline.delivering.pace import SYSTEM_CLOCK, TOGETHER_MS, Clock, Pace, Paced
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.transactional import transactional_delivery
@@ -58,8 +61,8 @@ class ReplayTask:
     place: TopicPartition
     files: tuple[ArchiveFile, ...]
     """In the order of their offsets, without overlap."""
-    missing: int
-    """Offsets that the archive lacks before and between these files."""
+    begin: int
+    """The offset at which to begin; below it all has been done."""
     aborted: Transactions
     """To be left out."""
     wanted: Selection
@@ -72,6 +75,9 @@ class ReplayTask:
     """Of all times: so much later than in the archive."""
     transactions: InTransactions | None = None
     security: ClientSecurity | None = None
+    pace: Pace | None = None
+    """When to send what, in a round; without it all is sent at once."""
+    clock: Clock = SYSTEM_CLOCK
 
     def work(self) -> dict[str, Any]:
         """Raises Refused, Unreachable, ForeignState, NoSuchTopic, CorruptData."""
@@ -79,28 +85,43 @@ class ReplayTask:
         facts: dict[str, Any] = {
             "topic": first.topic,
             "partition": first.partition,
-            "end": last.end,
-            "offsets": sum(file.end - file.start for file in self.files),
             "records": 0,
             "bytes": 0,
             "place": str(self.place),
-            "offsets_missing": self.missing + sum(file.missing for file in self.files),
         }
+        paced = None if self.pace is None else Paced(self.pace, self.begin, self.clock)
         with Cluster(self.to, patient=True, security=self.security) as cluster:
             asked = terms(cluster, self.place)
             counts: Counter[str] = Counter()
             if self.transactions is not None:
-                self._deliver_in_transactions(self.transactions, cluster, asked, facts, counts)
-                return {**facts, "landed": self.landing, "counts": dict(counts)}
-            delivery = Delivery(
-                ClusterPartition(cluster, self.place),
-                self.landing,
-                doubtful=self.doubtful or tried_before(),
-                pacing=Pacing(wary=asked.wary),
-            )
-            delivery.deliver(metered(self._sets(first.start, asked, counts), facts))
-            facts["landed"] = delivery.finish()
-        return {**facts, "counts": dict(delivery.counts + counts)}
+                self._deliver_in_transactions(
+                    self.transactions, cluster, asked, facts, counts, paced
+                )
+                facts["landed"] = self.landing
+            else:
+                delivery = Delivery(
+                    ClusterPartition(cluster, self.place),
+                    self.landing,
+                    doubtful=self.doubtful or tried_before(),
+                    pacing=Pacing(wary=asked.wary),
+                )
+                sets = self._sets(self.begin, asked, counts, paced)
+                delivery.deliver(metered(sets, facts))
+                facts["landed"] = delivery.finish()
+                counts += delivery.counts
+        end = last.end if paced is None or paced.reached is None else paced.reached
+        done = [file for file in self.files if self.begin < file.end <= end]
+        return {
+            **facts,
+            "end": end,
+            "offsets": sum(
+                max(0, min(file.end, end) - max(file.start, self.begin)) for file in self.files
+            ),
+            "offsets_missing": sum(file.missing for file in done),
+            "counts": dict(counts),
+            "next_ms": None if paced is None else paced.next_ms,
+            "behind_ms": None if paced is None else paced.behind_ms,
+        }
 
     def _deliver_in_transactions(
         self,
@@ -109,23 +130,30 @@ class ReplayTask:
         asked: Terms,
         facts: dict[str, Any],
         counts: Counter[str],
+        paced: Paced | None,
     ) -> None:
         end = self.files[-1].end
         with transactional_delivery(cluster, transactions, self.place, asked) as delivery:
-            begin = delivery.start(self.files[0].start, end)
-            delivery.deliver(metered(self._sets(begin, asked, counts), facts))
-            delivery.finish(end)
+            begin = delivery.start(self.begin, end)
+            if paced is not None:
+                paced.begin = begin
+            delivery.deliver(metered(self._sets(begin, asked, counts, paced), facts))
+            left = None if paced is None else paced.reached
+            delivery.finish(end if left is None else left)
         counts += delivery.counts
 
-    def _sets(self, begin: int, asked: Terms, counts: Counter[str]) -> Iterator[RecordSet]:
+    def _sets(
+        self, begin: int, asked: Terms, counts: Counter[str], paced: Paced | None
+    ) -> Iterator[RecordSet]:
         """Those of all files, from the entry on that ends at `begin` or later. Raises Refused."""
         if self.shift_ms and asked.magic != 2:
             raise Refused(
                 f"{self.place} stores format {asked.magic}, and only batches of format 2 are sent "
                 "with other times: replay into a topic without message.format.version"
             )
-        for made in self._sets_as_archived(begin, asked, counts):
-            yield made.shifted(self.shift_ms)
+        made = self._sets_as_archived(begin, asked, counts)
+        for one in made if paced is None else paced.sets(made):
+            yield one.shifted(self.shift_ms)
 
     def _sets_as_archived(
         self, begin: int, asked: Terms, counts: Counter[str]
@@ -150,7 +178,7 @@ class ReplayTask:
             keep_producers=self.keep_producers,
             wanted=self.wanted,
         )
-        for rows in rows_in_order(file, ["last_offset", "batch"], BATCHES_AT_ONCE):
+        for rows in rows_in_order(file, ["last_offset", "batch"], BATCHES_AT_ONCE, begin):
             offsets = rows["last_offset"]
             aborted = [
                 (producer, first)
@@ -164,13 +192,14 @@ class ReplayTask:
     def _records(self, file: ArchiveFile, begin: int, asked: Terms) -> Iterator[RecordSet]:
         largest = min(DEFAULT_MAX_BYTES, asked.largest)
         columns = ["key", "value", "offset", "timestamp", "headers"]
-        for rows in rows_in_order(file, columns, ROWS_AT_ONCE):
+        for rows in rows_in_order(file, columns, ROWS_AT_ONCE, begin):
             chosen = self._chosen(rows, begin)
-            if not chosen.num_rows:
-                continue
-            last = chosen["offset"][-1].as_py()
-            for entry in encode_records(chosen, codec=self.codec, max_bytes=largest):
-                yield set_of_batch(entry, last)
+            for some in (chosen,) if self.pace is None else close_in_time(chosen):
+                if not some.num_rows:
+                    continue
+                last = some["offset"][-1].as_py()
+                for entry in encode_records(some, codec=self.codec, max_bytes=largest):
+                    yield set_of_batch(entry, last)
 
     def _chosen(self, rows: pa.RecordBatch, begin: int) -> pa.RecordBatch:
         wanted = self.wanted
@@ -185,6 +214,23 @@ class ReplayTask:
             mask = pc.and_(mask, pc.less(times, wanted.until_ms * 1000))
         mask = pc.fill_null(mask, False)
         return rows if pc.all(mask).as_py() else rows.filter(mask)
+
+
+def work_together(tasks: Sequence[ReplayTask]) -> list[dict[str, Any]]:
+    """In a task of Spark's: the work of all of these at once, as each may have to wait. Raises what
+    `ReplayTask.work` does."""
+    with ThreadPoolExecutor(max(1, len(tasks))) as pool:
+        return list(pool.map(ReplayTask.work, tasks))
+
+
+def close_in_time(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows in pieces, each of them within one stretch of TOGETHER_MS, in their order; those without
+    a time go with the row before."""
+    stretch = pc.divide(rows["timestamp"].cast(pa.int64()), TOGETHER_MS * 1000)
+    known = pc.fill_null(pc.fill_null_forward(stretch), -1)
+    edges = pc.indices_nonzero(pc.not_equal(known[1:], known[:-1])).to_pylist()
+    for begin, end in pairwise([0, *(edge + 1 for edge in edges), rows.num_rows]):
+        yield rows.slice(begin, end - begin)
 
 
 def aborted_transactions(files: Sequence[ArchiveFile], wanted: Selection) -> Transactions:

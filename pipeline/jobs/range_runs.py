@@ -73,6 +73,7 @@ def batch_done(
     for facts in results:
         partition = TopicPartition(facts["topic"], facts["partition"])
         ends[partition] = max(facts["end"], ends.get(partition, 0))
+    behind = [facts["behind_ms"] for facts in results if facts.get("behind_ms") is not None]
     return BatchDone(
         number,
         sum(facts["records"] for facts in results),
@@ -82,4 +83,5 @@ def batch_done(
         end_offsets=ends,
         left_out=sum((LeftOut.of_json(facts) for facts in results), LeftOut()),
         details=details,
+        behind_s=max(behind) / 1000 if behind else None,
     )

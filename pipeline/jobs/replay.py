@@ -13,13 +13,13 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from client.cluster import LATEST, Cluster, TopicPartition
 from pipeline.archiving.archive_files import ArchiveFile
 from pipeline.archiving.reading import contents
-from pipeline.archiving.stretches import cut
 from pipeline.delivering.destination import check_rename, renamed
+from pipeline.delivering.pace import SYSTEM_CLOCK, Clock, Schedule
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.replay_task import ReplayTask, Transactions, aborted_transactions
 from pipeline.delivering.transactional import NOTE as RUN
@@ -28,9 +28,9 @@ from pipeline.delivering.transactional import check_prefix
 from pipeline.errors import CorruptData, ForeignState, NoSuchTopic, OffsetsGone, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.mirror import telling
+from pipeline.jobs.replay_turns import ENDS, Reached, offsets_left, turns, worked
 from pipeline.outcome import Outcome, Tally
 from pipeline.reading.security_options import security_of
-from pipeline.session import cores
 from pipeline.state import State
 from protocol.errors import ErrorCode
 from protocol.records.compression import NAMES
@@ -47,21 +47,11 @@ if TYPE_CHECKING:
 STATES = "_replays"
 """Below the archive, a state for each replay that is not told where to keep it."""
 NOTE = "written"
-ENDS = "ends"
-"""Where runs were to end: the stretches of a table, which has no files to tell, are cut there."""
 SHIFT = "shift"
+PACED = "paced"
 
-PIECE_BYTES = 512 << 20
-"""Of a partition's files in one task, unless a single one is larger."""
 MAX_MS = INT64_MAX // 1000
 """Parquet has times in microseconds."""
-
-
-class Reached(NamedTuple):
-    """Of a partition: the next offset of the archive, and where that is to land."""
-
-    offset: int
-    landing: int
 
 
 @dataclass(frozen=True)
@@ -88,6 +78,11 @@ class Replay:
     start_at_ms: int | None = None
     """Or so that the earliest of the stretch becomes this time. A run that goes on has the shift of
     the first one."""
+    speed: float | None = None
+    """Write each record when its time says: at so many times the pace of the timestamps, those of
+    all partitions on one clock, which begins with the earliest that is left. None: at once."""
+    longest_wait_ms: int | None = None
+    """With `speed`: where no partition has a record for longer than that, go on then."""
     state: str | None = None
     """What has been done; by default in `_replays` in the archive's folder."""
     again: bool = False
@@ -132,20 +127,21 @@ class Replay:
                         f"archive has {partition}: give it more, or another name (--rename)"
                     )
 
-    def run(self, spark: SparkSession, watch: Watch | None = None) -> Outcome:
+    def run(
+        self, spark: SparkSession, watch: Watch | None = None, *, clock: Clock = SYSTEM_CLOCK
+    ) -> Outcome:
         """Do it, and wait for the end. Raises Failure, or what Spark makes of it."""
-        from pipeline.spark.range_query import run_tasks
-
         self._check_arguments()
         tally = Tally("replay", watch)
         archived = self._archived()
         files = self._wanted_of(archived)
         self._check_gaps(files)
+        schedule = self._schedule(clock)
         with Cluster(self.to, security=security_of(self.command_config)) as cluster:
             state = State.open(self._state_path, self._identity(cluster))
             try:
                 if self.again:
-                    for note in (NOTE, ENDS, RUN, SHIFT):
+                    for note in (NOTE, ENDS, RUN, SHIFT, PACED):
                         state.remove(note)
                 transactions = (
                     None
@@ -153,44 +149,62 @@ class Replay:
                     else InTransactions.of_state(self.transactional_id, state)
                 )
                 doubtful = state.read(NOTE) is not None
+                self._check_paced(state)
                 shift_ms = self._shift(state, files)
                 reached = self._begin(state, cluster, files)
-                files = _cut_where_it_stopped(state, files, reached)
-                pieces = self._pieces(files, reached)
-                files_left = [file for some in pieces.values() for one in some for file in one]
-                tally.total(sum(file.end - file.start for file in files_left))
+                tally.total(offsets_left(files, reached))
                 aborted = {
-                    partition: self._aborted(partition, archived[partition]) for partition in pieces
+                    partition: self._aborted(partition, archived[partition])
+                    for partition, some in files.items()
+                    if some[-1].end > reached[partition].offset
                 }
                 tell = telling(tally)
-                for number in range(max(map(len, pieces.values()), default=0)):
+                for number, turn in enumerate(turns(state, files, reached, schedule)):
                     began = time.monotonic()
                     tasks = [
                         replace(
-                            self._task(
-                                partition,
-                                some[number],
-                                files,
-                                reached,
-                                aborted[partition],
-                                doubtful and not number,
-                                transactions,
-                            ),
+                            self._task(partition, files_of, files, reached[partition], clock),
+                            aborted=aborted[partition],
+                            doubtful=doubtful and turn.is_first,
+                            transactions=transactions,
                             shift_ms=shift_ms,
+                            pace=turn.pace,
                         )
-                        for partition, some in pieces.items()
-                        if number < len(some)
+                        for partition, files_of in turn.files.items()
                     ]
                     done = []
-                    for facts in run_tasks(spark, tasks, ReplayTask.work, parallel=cores(spark)):
+                    for facts in worked(spark, tasks):
                         done.append(facts)
                         partition = TopicPartition(facts["topic"], facts["partition"])
                         reached[partition] = Reached(facts["end"], facts["landed"])
                         _note(state, reached)
                     tell(number, done, time.monotonic() - began)
+                    if schedule is not None:
+                        schedule.wait_for(
+                            facts["next_ms"] for facts in done if facts["next_ms"] is not None
+                        )
             finally:
                 state.close()
         return tally.outcome()
+
+    def _schedule(self, clock: Clock) -> Schedule | None:
+        if self.speed is None:
+            return None
+        return Schedule(self.speed, longest_wait_ms=self.longest_wait_ms, clock=clock)
+
+    def _check_paced(self, state: State) -> None:
+        """Batches are cut in another way with a pace, and what a run that was killed has written is
+        recognised only if it is made in the same way. Raises ForeignState."""
+        paced = self.speed is not None
+        noted = state.read(PACED)
+        if noted is None and state.read(NOTE) is not None:
+            noted = False  # begun by a version that had no pace
+        if noted not in (None, paced):
+            raise ForeignState(
+                f"this replay was begun {'with' if noted else 'without'} --speed: go on in the "
+                "same way (at any speed), begin --again, or give it another --state"
+            )
+        state.write(PACED, paced)
 
     def _begin(
         self, state: State, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
@@ -308,29 +322,6 @@ class Replay:
                         "--on-gap skip"
                     )
 
-    def _pieces(
-        self,
-        files: dict[TopicPartition, list[ArchiveFile]],
-        reached: dict[TopicPartition, Reached],
-    ) -> dict[TopicPartition, list[tuple[ArchiveFile, ...]]]:
-        """The files left to do, in tasks: those of a partition run one after the other."""
-        pieces: dict[TopicPartition, list[tuple[ArchiveFile, ...]]] = {}
-        for partition, some in files.items():
-            piece: list[ArchiveFile] = []
-            made = []
-            for file in some:
-                if file.end <= reached[partition].offset:
-                    continue
-                if piece and sum(one.size for one in piece) + file.size > PIECE_BYTES:
-                    made.append(tuple(piece))
-                    piece = []
-                piece.append(file)
-            if piece:
-                made.append(tuple(piece))
-            if made:
-                pieces[partition] = made
-        return pieces
-
     def _aborted(self, partition: TopicPartition, files: list[ArchiveFile]) -> Transactions:
         """Raises OffsetsGone for a transaction whose end is not there, unless it is to be skipped:
         if it was committed, its records would be missing for good."""
@@ -349,29 +340,27 @@ class Replay:
         partition: TopicPartition,
         piece: tuple[ArchiveFile, ...],
         files: dict[TopicPartition, list[ArchiveFile]],
-        reached: dict[TopicPartition, Reached],
-        aborted: Transactions,
-        doubtful: bool,
-        transactions: InTransactions | None,
+        reached: Reached,
+        clock: Clock,
     ) -> ReplayTask:
+        every = files[partition]
+        lacking = {after.start: after.start - before.end for before, after in pairwise(every)}
         return ReplayTask(
             to=self.to,
             place=TopicPartition(renamed(self.rename, partition.topic), partition.partition),
-            files=piece,
-            missing=sum(
-                after.start - before.end
-                for before, after in pairwise(files[partition])
-                if after in piece
+            files=tuple(
+                file._replace(missing=file.missing + lacking.get(file.start, 0)) for file in piece
             ),
-            aborted=aborted,
+            begin=max(piece[0].start, reached.offset),
+            aborted=(),
             # A first batch may reach below what was archived, or what is left of it.
-            wanted=replace(self.wanted, first=max(self.from_offset, files[partition][0].start)),
+            wanted=replace(self.wanted, first=max(self.from_offset, every[0].start)),
             codec=NAMES.index(self.codec),
             keep_producers=self.keep_producers,
-            landing=reached[partition].landing,
-            doubtful=doubtful,
-            transactions=transactions,
+            landing=reached.landing,
+            doubtful=False,
             security=security_of(self.command_config),
+            clock=clock,
         )
 
     @property
@@ -407,6 +396,8 @@ class Replay:
         check_prefix(self.transactional_id, "transactional-id")
         if self.shift_ms is not None and self.start_at_ms is not None:
             raise WrongUse("--shift-time and --start-at exclude each other")
+        if self.longest_wait_ms is not None and self.speed is None:
+            raise WrongUse("--longest-wait is for a replay with a pace: give its --speed")
         if self.codec not in NAMES:
             raise WrongUse(f"codec {self.codec!r}, known are {', '.join(NAMES)}")
         if self.from_offset < 0 or (
@@ -448,24 +439,3 @@ def replay(
 
 def _note(state: State, reached: dict[TopicPartition, Reached]) -> None:
     state.write(NOTE, [[*partition, *where] for partition, where in sorted(reached.items())])
-
-
-def _cut_where_it_stopped(
-    state: State,
-    files: dict[TopicPartition, list[ArchiveFile]],
-    reached: dict[TopicPartition, Reached],
-) -> dict[TopicPartition, list[ArchiveFile]]:
-    """The stretches of a table cut where each partition goes on, and where runs that were killed
-    were to end: what they may have written since is recognised if it is made in the same way."""
-    ends = {
-        TopicPartition(topic, partition): some for topic, partition, some in state.read(ENDS) or ()
-    }
-    cuts = {}
-    for partition, some in files.items():
-        begin = reached[partition].offset
-        edges = [end for end in ends.get(partition, ()) if end > begin]
-        cuts[partition] = cut(some, [begin, *edges])
-        ends[partition] = sorted({*edges, some[-1].end})
-    if any(file.table is not None for some in files.values() for file in some):
-        state.write(ENDS, [[*partition, some] for partition, some in sorted(ends.items())])
-    return cuts

@@ -104,6 +104,9 @@ def test_where_nobody_reads_what_is_wrong_the_exit_code_tells() -> None:
         (["copy", "--to", "x", "--max-offsets", "-1"], "wanted a whole number above 0"),
         (["copy", "--to", "x", "--conf", "a"], "wanted KEY=VALUE, found 'a'"),
         (["copy", "--to", "x", "--once", "--every", "1s"], "--once and --every exclude each other"),
+        (["replay", "--from", "x", "--to", "y", "--speed", "10"], "wanted a speed like 10x, 1x"),
+        (["replay", "--from", "x", "--to", "y", "--speed", "0x"], "wanted a speed like 10x, 1x"),
+        (["replay", "--from", "x", "--to", "y", "--longest-wait", "1m"], "give its --speed"),
         (["copy", "--to", "x", "more"], "unrecognized arguments: more"),
         (["copy", "--to", "x", "--report", "x.pdf"], "ends in .html, .svg or .png"),
     ],
@@ -222,6 +225,8 @@ EXAMPLES: dict[object, str] = {
     cli_flags.pair: "a=b",
     cli_flags.shift_ms: "+7d",
     cli_flags.start_time_ms: "2026-11-02",
+    cli_flags.speed: "10x",
+    cli_flags.milliseconds: "1m",
 }
 #: Flags whose last choice is what is done without them.
 AS_DEFAULT: set[str] = {"on_gap"}

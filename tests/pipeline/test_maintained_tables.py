@@ -242,7 +242,7 @@ def test_a_replay_of_a_rewritten_table_is_exact_also_when_it_is_killed_and_rewri
 ) -> None:
     monkeypatch.setattr("pipeline.archiving.stretches.STRETCH_ROWS", 500)
     monkeypatch.setattr("pipeline.archiving.stretches.CELL", 64)
-    monkeypatch.setattr("pipeline.jobs.replay.PIECE_BYTES", 1)
+    monkeypatch.setattr("pipeline.jobs.replay_turns.PIECE_BYTES", 1)
     runs = runs_of(kind, broker, tmp_path, topic)
     ends = [topic.write(100, partition=0), topic.write(10, partition=1)]
     runs.micro_batch(0, Range(topic.name, 0, 0, 700), Range(topic.name, 1, 0, ends[1]))

@@ -142,7 +142,7 @@ def test_a_replay_that_was_killed_goes_on_where_it_was(
 ) -> None:
     topic = f"halfway-{shape}"
     fill(broker.bootstrap, topic)
-    monkeypatch.setattr("pipeline.jobs.replay.PIECE_BYTES", 1)
+    monkeypatch.setattr("pipeline.jobs.replay_turns.PIECE_BYTES", 1)
     folder = archive(broker.bootstrap, topic, tmp_path / "lake", shape=shape)
     job = Replay(folder, broker.bootstrap, rename="{topic}-again")
     for killed_after in (0, 1, 2):
@@ -221,7 +221,7 @@ def test_aborted_transactions_stay_out_though_their_end_is_in_a_later_file(
     ]
     archive_entries(tmp_path / "lake", "transactions", entries, step=2)
     for piece_bytes in (1, 1 << 30):
-        monkeypatch.setattr("pipeline.jobs.replay.PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr("pipeline.jobs.replay_turns.PIECE_BYTES", piece_bytes)
         without_spark(monkeypatch)
         name = f"transactions-{piece_bytes}"
         job = Replay(
@@ -265,9 +265,11 @@ def test_files_of_other_times_are_not_opened(
     without_spark(monkeypatch)
     read: set[int] = set()
 
-    def rows(file: ArchiveFile, columns: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
+    def rows(
+        file: ArchiveFile, columns: list[str], at_once: int, begin: int
+    ) -> Iterator[pa.RecordBatch]:
         read.add(file.start)
-        return rows_in_order(file, columns, at_once)
+        return rows_in_order(file, columns, at_once, begin)
 
     monkeypatch.setattr("pipeline.delivering.replay_task.rows_in_order", rows)
     # Files of 12 offsets, in each partition of 24 seconds.

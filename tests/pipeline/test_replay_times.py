@@ -95,7 +95,7 @@ def test_a_replay_that_was_killed_goes_on_with_the_shift_that_it_began_with(
     topic = "shifted-killed"
     fill(broker.bootstrap, topic)
     folder = archive(broker.bootstrap, topic, tmp_path / "lake", shape="records", step=10)
-    monkeypatch.setattr("pipeline.jobs.replay.PIECE_BYTES", 1)
+    monkeypatch.setattr("pipeline.jobs.replay_turns.PIECE_BYTES", 1)
     without_spark(monkeypatch, killed_after=3)
     job = partial(Replay, folder, broker.bootstrap, rename="{topic}-again")
     with pytest.raises(Killed):
