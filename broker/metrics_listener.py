@@ -5,31 +5,26 @@ It has the page of the broker's own counters and that of what clients have pushe
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64encode
 from hmac import compare_digest
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.http_exchange import REQUEST_WITHIN_S, HttpExchange, field
 from broker.metrics import page
 from broker.network.secured import LOOK_EVERY_S, is_loopback
 from config.broker_network import METRICS
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
 
+    from broker.http_exchange import HttpRequest
     from broker.metrics import Sources
     from broker.network.tls import Tls
     from config.broker import BrokerSettings
     from storage.filesystem import Filesystem
 
-REQUEST_BYTES_MAX = 8_192
-"""More than any scraper sends; a longer request is cut off."""
-REQUEST_WITHIN_S = 10.0
-"""For the handshake of TLS, and again for the request and its answer."""
-CONNECTIONS_MAX = 100
-"""Connections at a time; more are closed at once."""
-HEAD_END = b"\r\n\r\n"
 PAGES = ("/metrics", "/client-metrics")
 
 
@@ -51,15 +46,11 @@ class Credentials:
         """Whether this head of a request has them."""
         if not self._wanted:
             return True
-        for line in head.split(b"\r\n")[1:]:
-            name, _, value = line.partition(b":")
-            if name.strip().lower() == b"authorization":
-                scheme, _, given = value.strip().partition(b" ")
-                return any(
-                    wanted.lower() == scheme.lower() and compare_digest(given.strip(), credentials)
-                    for wanted, credentials in self._wanted
-                )
-        return False
+        scheme, _, given = (field(head, b"authorization") or b"").partition(b" ")
+        return any(
+            wanted.lower() == scheme.lower() and compare_digest(given.strip(), credentials)
+            for wanted, credentials in self._wanted
+        )
 
     def challenges(self) -> str:
         """The fields that tell a client what is wanted, each with its line end."""
@@ -72,7 +63,7 @@ class MetricsListener:
 
     def __init__(self, sources: Sources, credentials: Credentials, tls: Tls | None = None) -> None:
         self.credentials = credentials
-        self.scrapes: set[_Scrape] = set()
+        self.scrapes: set[HttpExchange] = set()
         self._sources = sources
         self._tls = tls
         self._server: asyncio.Server
@@ -86,7 +77,7 @@ class MetricsListener:
             context.sni_callback = self._take_newest
             self._look(self._tls)
         self._server = await self._sources.loop.create_server(
-            lambda: _Scrape(self._sources, self),
+            lambda: HttpExchange(self._sources.loop, self.scrapes, self._answer),
             host,
             port,
             ssl=context,
@@ -103,6 +94,29 @@ class MetricsListener:
         self._server.close()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _answer(self, scrape: HttpExchange, request: HttpRequest) -> None:
+        if not self.credentials.admit(request.head):
+            reason = "the credentials are missing or wrong\n"
+            scrape.send("401 Unauthorized", reason, fields=self.credentials.challenges())
+        elif request.method not in ("GET", "HEAD"):
+            scrape.send("405 Method Not Allowed", "only GET is served\n")
+        elif request.path == "/metrics":
+            scrape.send("200 OK", page(self._sources))
+        elif request.path == "/client-metrics":
+            self._answer_with_client_metrics(scrape)
+        else:
+            scrape.send("404 Not Found", f"there are {' and '.join(PAGES)}\n")
+
+    def _answer_with_client_metrics(self, scrape: HttpExchange) -> None:
+        """Their page is made on a thread: it may be of thousands of clients."""
+        from broker.metadata.client_metrics_page import page as client_metrics_page
+
+        sources = self._sources
+        pushes = sources.client_metrics().last_pushes(sources.groups.now_ms())
+        sources.readers.run(
+            lambda: client_metrics_page(pushes), lambda text: scrape.send("200 OK", text)
+        )
 
     def _look(self, tls: Tls) -> None:
         tls.look(self._sources.readers)
@@ -135,74 +149,3 @@ async def listen(sources: Sources, settings: BrokerSettings, files: Filesystem) 
             port=f"{host}:{listener.port}",
         )
     return listener
-
-
-class _Scrape(asyncio.Protocol):
-    """One HTTP/1.0 request and its answer; the connection is closed behind it."""
-
-    def __init__(self, sources: Sources, listener: MetricsListener) -> None:
-        self._sources = sources
-        self._listener = listener
-        self._received = bytearray()
-        self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio.Transport, not its class.
-        self._transport = cast("asyncio.Transport", transport)
-        self._listener.scrapes.add(self)
-        self._timer = self._sources.loop.call_later(REQUEST_WITHIN_S, self._transport.abort)
-        if len(self._listener.scrapes) > CONNECTIONS_MAX:
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-        self._listener.scrapes.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
-            return
-        self._received += data
-        if HEAD_END in self._received:
-            self._answer()
-        elif len(self._received) > REQUEST_BYTES_MAX:
-            self._transport.abort()
-
-    def _answer(self) -> None:
-        method, _, rest = bytes(self._received.partition(b"\r\n")[0]).partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        head = bytes(self._received.partition(HEAD_END)[0])
-        if not self._listener.credentials.admit(head):
-            status, text = "401 Unauthorized", "the credentials are missing or wrong\n"
-        elif method not in (b"GET", b"HEAD"):
-            status, text = "405 Method Not Allowed", "only GET is served\n"
-        elif path == b"/metrics":
-            status, text = "200 OK", page(self._sources)
-        elif path == b"/client-metrics":
-            self._answer_with_client_metrics(method)
-            return
-        else:
-            status, text = "404 Not Found", f"there are {' and '.join(PAGES)}\n"
-        self._send(method, status, text)
-
-    def _answer_with_client_metrics(self, method: bytes) -> None:
-        """Their page is made on a thread: it may be of thousands of clients."""
-        from broker.metadata.client_metrics_page import page as client_metrics_page
-
-        sources = self._sources
-        pushes = sources.client_metrics().last_pushes(sources.groups.now_ms())
-        sources.readers.run(
-            lambda: client_metrics_page(pushes), lambda text: self._send(method, "200 OK", text)
-        )
-
-    def _send(self, method: bytes, status: str, text: str) -> None:
-        if self._transport.is_closing():
-            return
-        body = text.encode()
-        wanted = self._listener.credentials.challenges() if status.startswith("401") else ""
-        head = (
-            f"HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-            f"{wanted}Content-Length: {len(body)}\r\n\r\n"
-        ).encode()
-        self._transport.write(head if method == b"HEAD" else head + body)
-        self._transport.close()

@@ -86,11 +86,15 @@ class Waiting:
 class Later(Waiting):
     """A request whose answer somebody else gives, by `answer`."""
 
-    __slots__ = ("_begin", "_given_up")
+    __slots__ = ("_begin", "_given_up", "_gone")
 
-    def __init__(self, begin: Callable[[Later], None]) -> None:
-        """`begin` is called when the connection has taken note."""
+    def __init__(
+        self, begin: Callable[[Later], None], *, gone: Callable[[], None] | None = None
+    ) -> None:
+        """`begin` is called when the connection has taken note, `gone` when nobody waits for the
+        answer any more."""
         self._begin = begin
+        self._gone = gone
         self._given_up = False
 
     def start(self, connection: Requester, request: Request) -> None:
@@ -104,10 +108,14 @@ class Later(Waiting):
             self.connection.finish_waiting(self.request, result)
 
     def finish(self) -> None:
+        if self._gone is not None:
+            self._gone()
         self.answer(None)
 
     def cancel(self) -> None:
         self._given_up = True
+        if self._gone is not None:
+            self._gone()
 
 
 SLICE_S, PAUSE_S = 0.002, 0.001

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker import clock, logs
 from broker._version import VERSION
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from broker.background.housekeeping import Task
     from broker.background.retention_wait import RetentionWait
     from broker.coordinator.transactions.runtime import TransactionRuntime
+    from broker.faults.injection import FaultInjection
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metrics_listener import MetricsListener
     from broker.network.dispatch import Handler
@@ -104,6 +105,23 @@ SWITCH_INTERVAL_S = 0.0005
 loop waiting; the interpreter's default is ten times that."""
 
 
+class Surroundings(NamedTuple):
+    """What a broker gets from outside itself, besides its loop. Tests give other things."""
+
+    files: Filesystem = DiskFilesystem()
+    now_ms: Callable[[], int] = clock.now_ms
+    """Wall-clock time in ms since 1970."""
+    monotonic_s: Callable[[], float] = clock.monotonic_s
+    elapsed_ms: Callable[[], int] = clock.elapsed_ms
+    """A clock that never jumps, in ms."""
+    faulted: Callable[[dict[int, Handler]], dict[int, Handler]] | None = None
+    """Makes a table of handlers of another one."""
+
+
+SURROUNDINGS = Surroundings()
+"""The disk, the clocks and the handlers as they are."""
+
+
 class StartRefused(Exception):
     """The broker can't start; the text is one line for the person who started it."""
 
@@ -118,19 +136,20 @@ class Broker:
         directory: DataDirectory,
         store: MetadataStore,
         clock_state: ClockState | None,
-        now_ms: Callable[[], int],
+        surroundings: Surroundings,
     ) -> None:
-        """`now_ms` gives ms since 1970."""
         self.settings = CurrentSettings(settings)
         self.loop = loop
         self.directory = directory
-        self.now_ms = now_ms
-        self.routes = _routes(HANDLERS, settings)
+        self.files = surroundings.files
+        self.now_ms = surroundings.now_ms
+        self.elapsed_ms = surroundings.elapsed_ms
+        self.routes = _routes(HANDLERS, settings, surroundings.faulted)
         self.controller_routes = _controller_routes(settings)
         self.listening = Listening(loop, self.new_connection)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)
-        self.quotas = ClientQuotas(settings, clock.monotonic_s)
+        self.quotas = ClientQuotas(settings, surroundings.monotonic_s)
         self.quotas.configure(store.image.client_quotas)
         self.connections = Connections(
             loop, self.settings, self.connection_counts, self.quotas, self.listening
@@ -169,12 +188,12 @@ class Broker:
         settings, loop, directory = self.settings.current, self.loop, self.directory
         self.deletion_clock = DeletionClock(
             clock_state,
-            DiskFilesystem(),
+            self.files,
             directory.path,
             self.checkpointer,
             lambda: self.settings.current.clock_jump_wait_ms,
             wall_ms=self.now_ms,
-            elapsed_ms=clock.elapsed_ms,
+            elapsed_ms=self.elapsed_ms,
         )
         self.conversions = Conversions(
             self.converter,
@@ -183,7 +202,7 @@ class Broker:
             cache_max_bytes=settings.conversion_cache_max_bytes,
         )
         self.disk = DiskState(
-            loop, self.readers, DiskFilesystem(), directory.path, settings.disk_reserve_bytes
+            loop, self.readers, self.files, directory.path, settings.disk_reserve_bytes
         )
         self.appends = Appends(self.disk)
         self.turn = Turn(loop, self.appends)
@@ -228,7 +247,7 @@ class Broker:
         self.secure_listeners = SecureListeners(
             self.loop,
             self.settings,
-            DiskFilesystem(),
+            self.files,
             self.readers,
             logins=self.logins,
             served=self.routes.served,
@@ -526,12 +545,19 @@ def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
     return ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio)
 
 
-def _routes(handlers: dict[int, Handler], settings: BrokerSettings) -> Routes:
-    """The APIs of a table, with checks of access before them where access is checked."""
+def _routes(
+    handlers: dict[int, Handler],
+    settings: BrokerSettings,
+    faulted: Callable[[dict[int, Handler]], dict[int, Handler]] | None = None,
+) -> Routes:
+    """The APIs of a table, with checks of access before them where access is checked, and faults
+    before these where a test asks for some."""
     if settings.authorizer_class_name:
         from broker.handlers.access import guarded  # most brokers are open
 
         handlers = guarded(handlers)
+    if faulted is not None:
+        handlers = faulted(handlers)
     return Routes(served(handlers))
 
 
@@ -575,15 +601,16 @@ def serve(
     *,
     as_json: bool = False,
     credentials: Sequence[NewCredential] = (),
+    testing: FaultInjection | None = None,
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT. `credentials` are for users that have none. Raises
-    StartRefused."""
+    """Run a broker until SIGTERM or SIGINT. `credentials` are for users that have none, `testing`
+    has the faults that tests ask for. Raises StartRefused."""
     descriptors.raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(settings, loop, credentials, as_json=as_json))
+        loop.run_until_complete(_serve(settings, loop, credentials, testing, as_json=as_json))
     finally:
         loop.close()
 
@@ -592,11 +619,12 @@ async def _serve(
     settings: BrokerSettings,
     loop: asyncio.AbstractEventLoop,
     credentials: Sequence[NewCredential],
+    testing: FaultInjection | None,
     *,
     as_json: bool,
 ) -> None:
     gc.disable()
-    running = await start(settings, loop, credentials=credentials)
+    running = await start(settings, loop, credentials=credentials, testing=testing)
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
@@ -613,12 +641,15 @@ async def _serve(
 async def start(
     settings: BrokerSettings,
     loop: asyncio.AbstractEventLoop,
-    now_ms: Callable[[], int] = clock.now_ms,
+    surroundings: Surroundings = SURROUNDINGS,
     *,
     credentials: Sequence[NewCredential] = (),
+    testing: FaultInjection | None = None,
 ) -> Running:
     """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
-    files = DiskFilesystem()
+    if testing is not None:
+        surroundings = surroundings._replace(faulted=testing.faulted)
+    files, now_ms = surroundings.files, surroundings.now_ms
     path = settings.data_directory
     try:
         clock_state = read_clock_state(files, path)
@@ -632,7 +663,7 @@ async def start(
     except (DataDirectoryError, OSError) as error:
         raise StartRefused(_why(error, path)) from error
     files.remove(f"{path}/{RESERVE}")  # recovery may need the room
-    broker = None
+    broker = scrapes = None
     try:
         store, reports = open_metadata(
             files,
@@ -643,7 +674,7 @@ async def start(
                 settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
             ),
         )
-        broker = Broker(settings, loop, directory, store, clock_state, now_ms)
+        broker = Broker(settings, loop, directory, store, clock_state, surroundings)
         broker.dynamic_settings.apply()
         broker.controller.register()
         broker.add_credentials(credentials)
@@ -651,19 +682,22 @@ async def start(
         broker.groups.start(broker.controller.image.configs)
         broker.transactions.start()
         await _listen(broker)
-        scrapes = None
         if settings.metrics_port is not None:
             scrapes = await _listen_for_scrapes(broker, files)
+        if testing is not None:
+            await _open_control_port(testing, loop)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
         if broker is not None:
             broker.listening.close()
+        if scrapes is not None:
+            scrapes.close()
         directory.close()
         raise StartRefused(_why(error, path)) from error
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
     broker.groups.report_torn_commits(reports)
     broker.start_background()
-    return Running(broker, scrapes)
+    return Running(broker, scrapes, testing)
 
 
 def _why(error: Exception, path: str) -> str:
@@ -713,12 +747,25 @@ async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListe
         ) from error
 
 
+async def _open_control_port(testing: FaultInjection, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        await testing.open(loop)
+    except ValueError as error:
+        raise StartRefused(str(error)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StartRefused(f"can't open the control port (--testing): {reason}") from error
+
+
 class Running:
     """A started broker and how to stop it."""
 
-    def __init__(self, broker: Broker, scrapes: MetricsListener | None) -> None:
+    def __init__(
+        self, broker: Broker, scrapes: MetricsListener | None, testing: FaultInjection | None
+    ) -> None:
         """`scrapes` serves the metrics, if somebody wants them."""
         self.broker = broker
+        self.testing = testing
         self._scrapes = scrapes
         self.host, self.port = broker.listening.address
 
@@ -726,24 +773,26 @@ class Running:
         """Print the ready line, and tell the service manager."""
         started_ms = clock.process_age_ms()
         data = os.path.abspath(self.broker.settings.current.data_directory)  # noqa: PTH100 - start-up time
+        control = None if self.testing is None else self.testing.control
         if as_json:
             import json
 
-            line = json.dumps(
-                {
-                    "event": "ready",
-                    "version": VERSION,
-                    "host": self.host,
-                    "port": self.port,
-                    "data": data,
-                    "started_ms": started_ms,
-                }
-            )
+            facts = {
+                "event": "ready",
+                "version": VERSION,
+                "host": self.host,
+                "port": self.port,
+                "data": data,
+                "started_ms": started_ms,
+            }
+            line = json.dumps(facts if control is None else {**facts, "testing": control})
         else:
             line = (
                 f"triglot {VERSION} ready: listening on {self.host}:{self.port}, "
                 f"data in {data}, started in {started_ms} ms"
             )
+            if control is not None:
+                line += f"; TESTING IS ON, by the control port {control}"
         print(line, file=sys.stdout, flush=True)
         notify(READY="1", STATUS=f"listening on {self.host}:{self.port}, data in {data}")
 
@@ -758,6 +807,8 @@ class Running:
         broker.listening.close()
         if self._scrapes is not None:
             self._scrapes.close()
+        if self.testing is not None:
+            self.testing.close()
         await broker.cleaner.stop()
         await broker.connections.close(STOP_WITHIN_S)
         broker.transactions.stop()

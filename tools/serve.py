@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tools.arguments import refuse
 
 if TYPE_CHECKING:
+    from broker.faults.injection import FaultInjection
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
 
@@ -61,6 +62,17 @@ def add_commands(commands: Commands) -> None:
         "as for Kafka's storage tool, or @FILE with one on each line, which no list of processes "
         "shows; may be given several times",
     )
+    serve.add_argument(
+        "--testing",
+        metavar="HOST:PORT",
+        help="let tests break this broker: a control port for faults, on loopback "
+        "(docs/faults.md); port 0 picks a free one, which the ready line names",
+    )
+    serve.add_argument(
+        "--testing-anywhere",
+        action="store_true",
+        help="let the control port be where other machines reach it",
+    )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
@@ -83,8 +95,8 @@ def run_serve(arguments: argparse.Namespace) -> int:
     if arguments.data is not None:
         overrides["log.dirs"] = arguments.data
     if arguments.listen is not None:
-        host, separator, port = arguments.listen.rpartition(":")
-        if not separator or not port.isdigit():
+        host, port = _address(arguments.listen)
+        if not port.isdigit():
             return refuse(f"--listen wants HOST:PORT, found '{arguments.listen}'", code=2)
         overrides["listeners"] = f"PLAINTEXT://{host}:{port}"
     try:
@@ -101,12 +113,30 @@ def run_serve(arguments: argparse.Namespace) -> int:
             return refuse(f"--add-scram wants {error}", code=2)
         except OSError as error:
             return refuse(f"can't read {text[1:]}: {error.strerror}", code=2)
+    testing = None
+    if arguments.testing is not None:
+        host, port = _address(arguments.testing)
+        if not port.isdigit():
+            return refuse(f"--testing wants HOST:PORT, found '{arguments.testing}'", code=2)
+        testing = _testing(host, int(port), anywhere=arguments.testing_anywhere)
     _name_exposed_secrets(settings, arguments)
     try:
-        serve(settings, as_json=arguments.json, credentials=credentials)
+        serve(settings, as_json=arguments.json, credentials=credentials, testing=testing)
     except StartRefused as refusal:
         return refuse(str(refusal), code=1)
     return 0
+
+
+def _address(text: str) -> tuple[str, str]:
+    """Host and port; no port where there is no colon."""
+    host, separator, port = text.rpartition(":")
+    return (host, port) if separator else (text, "")
+
+
+def _testing(host: str, port: int, *, anywhere: bool) -> FaultInjection:
+    from broker.faults.injection import Address, FaultInjection  # nobody else pays for it
+
+    return FaultInjection(Address(host, port, anywhere))
 
 
 def _name_exposed_secrets(settings: BrokerSettings, arguments: argparse.Namespace) -> None:

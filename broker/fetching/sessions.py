@@ -157,6 +157,11 @@ class FetchSessions:
                 known.update(item)
         return Plan(session_id, session.wanted.values(), incremental=True)
 
+    def read_in(self, session_id: int) -> list[tuple[str | bytes, int]]:
+        """The partitions that a session reads, by topic name or id; none if it is not known."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.wanted)
+
     def end(self, session_id: int) -> None:
         """Forget a session that its client is not told of."""
         self._sessions.pop(session_id, None)

@@ -251,6 +251,15 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def mute(self, for_ms: int) -> None:
+        """Start no request during this time."""
+        until_s = self._loop.time() + for_ms / 1000
+        if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+
     def look(self, now_s: float, idle_max_s: float) -> None:
         """Close the connection if nothing has gone over it for so long, or if a request comes more
         slowly than anybody sends one; give back memory if it rests."""
@@ -405,7 +414,7 @@ class Connection(asyncio.BufferedProtocol):
 
         response, wait_ms = with_throttle_time(request, response, self._quotas, self._context)
         if wait_ms:
-            self._mute(wait_ms)
+            self.mute(wait_ms)
         return response
 
     def _charge(self, request: Request, buffered: int, began_s: float) -> bool:
@@ -421,17 +430,8 @@ class Connection(asyncio.BufferedProtocol):
             handled_s=clock.monotonic_s() - began_s,
         )
         if throttle_ms:
-            self._mute(throttle_ms)
+            self.mute(throttle_ms)
         return throttle_ms > 0
-
-    def _mute(self, for_ms: int) -> None:
-        """Start no request during this time."""
-        until_s = self._loop.time() + for_ms / 1000
-        if self._muted is not None:
-            if self._muted.when() >= until_s:
-                return
-            self._muted.cancel()
-        self._muted = self._loop.call_at(until_s, self._unmute)
 
     def _unmute(self) -> None:
         self._muted = None

@@ -105,21 +105,26 @@ def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
 
 
 def answer(request: Request, ctx: Context) -> Any:
-    """Call the handler; its result is an answer, or one of broker.pending.
+    """Call the handler; its result is an answer, or one of broker.pending."""
+    route = request.route
+    route.requests += 1
+    try:
+        return route.handler(request, ctx)
+    except Exception as error:
+        return told(error, route.handler, request, ctx)
+
+
+def told(error: Exception, handler: Handler, request: Request, ctx: Context) -> Any:
+    """The result of a handler that has raised this.
 
     A KafkaError becomes the answer in which everything asked for meets its code, any other
     exception one with UNKNOWN_SERVER_ERROR. A request that needs a state topic, or producer ids,
     which are not there yet, is handled again when they have been made.
     """
-    route = request.route
-    route.requests += 1
-    try:
-        return route.handler(request, ctx)
-    except NeededFirst as needed:
-        made = needed.need.met(lambda: route.handler(request, ctx))
+    if isinstance(error, NeededFirst):
+        made = error.need.met(lambda: handler(request, ctx))
         return ChangeWait(ctx.changes, made, ctx.peer_host)
-    except Exception as error:
-        if request.message is None:
-            name = route.api.name
-            raise CloseConnection(f"{name} of an unknown version could not be answered") from error
-        return error_answer(request, error, address=ctx.peer_host)
+    if request.message is None:
+        name = request.route.api.name
+        raise CloseConnection(f"{name} of an unknown version could not be answered") from error
+    return error_answer(request, error, address=ctx.peer_host)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker import metrics, metrics_listener
+from broker import http_exchange, metrics
 from broker.metrics_listener import Credentials, MetricsListener
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
@@ -213,7 +213,7 @@ def test_a_request_in_pieces_is_put_together(port: int) -> None:
 def test_a_request_that_is_too_long_is_cut_off(port: int) -> None:
     head = b"GET /metrics HTTP/1.1\r\nX-Filler: "
 
-    assert raw(port, head + b"x" * (2 * metrics_listener.REQUEST_BYTES_MAX)) == b""
+    assert raw(port, head + b"x" * (2 * http_exchange.HEAD_BYTES_MAX)) == b""
     assert raw(port, head + b"x" * 4_000 + b"\r\n\r\n").startswith(b"HTTP/1.0 200 OK")
 
 
@@ -227,7 +227,7 @@ async def test_a_request_that_does_not_come_to_an_end_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In this process, where the time it may take can be made short."""
-    monkeypatch.setattr(metrics_listener, "REQUEST_WITHIN_S", 0.1)
+    monkeypatch.setattr(http_exchange, "REQUEST_WITHIN_S", 0.1)
 
     async def scrape_slowly() -> tuple[bytes, float]:
         loop = asyncio.get_running_loop()

@@ -26,6 +26,7 @@ class BrokerProcess(ServerProcess):
     """`python -m tools serve` on a free loopback port, or on the settings' `listeners`."""
 
     READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
+    CONTROL = re.compile(r"by the control port (\S+)")
 
     def __init__(
         self,
@@ -55,6 +56,13 @@ class BrokerProcess(ServerProcess):
             environ=_without_settings(os.environ),
             ready_line=self.READY_LINE,
         )
+
+    @property
+    def control(self) -> str:
+        """host:port of the control port, of a broker with the argument `--testing`."""
+        found = self.CONTROL.search(self.output())
+        assert found is not None, "it was started without --testing"
+        return found[1]
 
     def _ready(self, line: re.Match[str]) -> None:
         self.port = int(line["port"])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from broker.faults.injection import FaultInjection
+
 
 class FakeTransport:
     """A transport that records what is done to it. Large slices go to a socket pair."""
@@ -122,8 +124,11 @@ class FakeClient:
 class InProcessBroker:
     """A started broker on an event loop that the test turns by hand."""
 
-    def __init__(self, data: Path, **settings: str) -> None:
+    def __init__(
+        self, data: Path, testing: FaultInjection | None = None, /, **settings: str
+    ) -> None:
         self.loop = asyncio.new_event_loop()
+        self._testing = testing
         overrides = {key.replace("_", "."): value for key, value in settings.items()}
         self._settings = load(
             overrides={
@@ -152,7 +157,9 @@ class InProcessBroker:
             self.loop.run_until_complete(asyncio.sleep(0.002))
 
     def __enter__(self) -> Self:
-        self.running = self.loop.run_until_complete(start(self._settings, self.loop))
+        self.running = self.loop.run_until_complete(
+            start(self._settings, self.loop, testing=self._testing)
+        )
         return self
 
     def __exit__(

@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from broker import clock
-from broker.server import new_event_loop, start
+from broker.server import Surroundings, new_event_loop, start
 from config import load
 from protocol.logdata.metadata import NoOpRecord
 from storage.steps import run_here
@@ -141,7 +141,7 @@ class RunningController:
     def __enter__(self) -> Self:
         self._thread.start()
         starting = asyncio.run_coroutine_threadsafe(
-            start(self._settings, self.loop, lambda: self._now_ms()), self.loop
+            start(self._settings, self.loop, Surroundings(now_ms=lambda: self._now_ms())), self.loop
         )
         try:
             self._running = starting.result(WITHIN_S)

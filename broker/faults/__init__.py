@@ -1,0 +1,13 @@
+"""Faults that a test asks for, on the real broker. Nothing of this is imported unless a start is
+told `--testing`.
+
+    engine         which request meets which fault: rules and counters, nothing else
+    places         topics and partitions of a request; an answer made of two
+    dispatch       handlers with the faults before and behind them
+    fetches        errors in answers to Fetch
+    held           a result on its way to an answer
+    conversations  the last requests as text
+    interface      what the control port serves: a path and JSON in, JSON out
+    port           the control port
+    injection      all of it, made together
+"""

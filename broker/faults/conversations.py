@@ -1,0 +1,96 @@
+"""What each client has sent lately, decoded, and as text to compare with in a test."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from protocol.schema import SECRET, ZERO_UUID, Struct
+
+if TYPE_CHECKING:
+    from broker.faults.places import NameOf
+
+REQUESTS_MAX = 2_000
+"""Requests that are remembered; the oldest go first."""
+TEXT_MAX = 4_000
+"""Characters of a request's text; the rest is cut off."""
+
+
+class Entry(NamedTuple):
+    """One request. `fault` says which fault it met, and is empty if it met none."""
+
+    number: int
+    time_ms: int
+    client: str
+    address: str
+    api: str
+    version: int
+    text: str
+    fault: str
+
+
+class Conversations:
+    """The last requests of all clients, in the order in which they were handled."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque(maxlen=REQUESTS_MAX)
+        self._count = 0
+
+    def add(
+        self, *, time_ms: int, client: str, address: str, api: str, version: int, text: str
+    ) -> None:
+        self._count += 1
+        self._entries.append(
+            Entry(self._count, time_ms, client, address, api, version, text, fault="")
+        )
+
+    def note_fault(self, fault: str) -> None:
+        """The request that was added last meets this fault."""
+        self._entries.append(self._entries.pop()._replace(fault=fault))
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def entries(
+        self, *, client: str | None = None, api: str | None = None, after: int = 0
+    ) -> list[Entry]:
+        """Those of a client and of an API, with numbers above `after`."""
+        return [
+            entry
+            for entry in self._entries
+            if entry.number > after
+            and (client is None or entry.client == client)
+            and (api is None or entry.api == api)
+        ]
+
+
+def text_of(message: Any, version: int, name_of: NameOf) -> str:
+    """The fields that this version has, on one line: `{acks: -1, topic_data: [{name: orders}]}`.
+    Records are told by their size, ids of topics by the name, passwords not at all."""
+    text = _text(message, version, name_of)
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
+
+
+def _text(value: Any, version: int, name_of: NameOf) -> str:
+    if isinstance(value, Struct):
+        fields = (
+            f"{field.name}: {_field(field.name, getattr(value, field.name), version, name_of)}"
+            for field in type(value)._fields
+            if field.versions.holds(version)
+        )
+        return f"{{{', '.join(fields)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(item, version, name_of) for item in value)}]"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if value is None or isinstance(value, bool):
+        return str(value).lower() if value is not None else "null"
+    return str(value)
+
+
+def _field(name: str, value: Any, version: int, name_of: NameOf) -> str:
+    if name in SECRET:
+        return "..."
+    if name == "topic_id":
+        return name_of(value) if value != ZERO_UUID else "none"
+    return _text(value, version, name_of)

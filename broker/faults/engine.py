@@ -1,0 +1,292 @@
+"""Which request meets which fault. Pure: no I/O, no clock, and chance comes from a seed.
+
+A fault is described by a mapping, the one that the control port takes as JSON:
+
+    {"api": "Produce", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}
+
+Its *filter* (api, client, topic, partition) chooses calls, its *trigger* (on_call, times,
+probability) chooses among these, and its one *action* is what the call meets.
+"""
+
+from __future__ import annotations
+
+import random
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from config.errors import nearest_of
+from protocol.errors import ErrorCode
+from protocol.registry import APIS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Place = tuple[str, int | None]
+    """A topic's name and a partition of it; None where a request names the topic alone."""
+
+ALWAYS = "always"
+ANY = "*"
+FAULTS_MAX = 1_000
+"""Faults at a time; another one is refused."""
+DELAY_MAX_MS = 3_600_000
+
+NAMES = {api.name: key for key, api in APIS.items()}
+CODES = {code.name: code for code in ErrorCode}
+
+OLD_NAMES = {
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+}
+"""Errors that had other names in older releases, which no distance of letters finds."""
+
+FILTER_KEYS = ("api", "client", "topic", "partition")
+TRIGGER_KEYS = ("on_call", "times", "probability", "seed")
+ACTIONS = ("error", "delay_ms", "close", "never_answer", "throttle_ms")
+CLOSES = ("before", "after")
+KEYS = (*FILTER_KEYS, *TRIGGER_KEYS, *ACTIONS)
+
+
+class FaultError(ValueError):
+    """A description that makes no fault; the text is one line for the one who wrote it."""
+
+
+class Call(NamedTuple):
+    """One request, as far as faults look at it."""
+
+    api: str
+    client: str
+    """The client id; empty if it has none."""
+    places: Sequence[Place]
+
+
+class Hit(NamedTuple):
+    """A fault that acts on a call, and the places of the call that it is about."""
+
+    fault: Fault
+    places: Sequence[Place]
+
+
+class Fault:
+    """One fault with its counters. Raises FaultError for a description that makes none."""
+
+    def __init__(self, number: int, description: Mapping[str, Any], seed: int) -> None:
+        """`seed` is for a description that has a probability and no seed of its own."""
+        given = dict(description)
+        for key in given:
+            if key not in KEYS:
+                raise FaultError(f"a fault has no '{key}'{_hint(str(key), KEYS)}")
+        self.number = number
+        self.apis = _apis(given.get("api", ANY))
+        self.client = _pattern(given, "client")
+        self.topic = _pattern(given, "topic")
+        self.partition: int | None = None
+        if given.get("partition") is not None:
+            self.partition = _whole(given, "partition", at_least=0)
+        self.on_call = _whole(given, "on_call", at_least=1) if "on_call" in given else 1
+        self.probability = _probability(given.get("probability"))
+        self.times = _times(given, self.probability)
+        self.seed = _whole(given, "seed", at_least=0) if "seed" in given else seed
+        self._chance = random.Random(self.seed)
+        self.action, self.value = _action(given)
+        self.calls = 0
+        """Calls that its filter let through."""
+        self.fired = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether it has acted as often as it may."""
+        return self.times is not None and self.fired >= self.times
+
+    def takes(self, call: Call) -> Sequence[Place] | None:
+        """The places of the call that it acts on, None if it does not act; the call is counted."""
+        if self.spent or not self._is_about(call):
+            return None
+        places = call.places
+        if self.topic is not None or self.partition is not None:
+            places = [place for place in places if self._holds(place)]
+            if not places:
+                return None
+        self.calls += 1
+        if self.calls < self.on_call:
+            return None
+        if self.probability is not None and self._chance.random() >= self.probability:
+            return None
+        self.fired += 1
+        return places
+
+    def _is_about(self, call: Call) -> bool:
+        if self.apis is not None and call.api not in self.apis:
+            return False
+        return self.client is None or fnmatchcase(call.client, self.client)
+
+    def _holds(self, place: Place) -> bool:
+        topic, partition = place
+        if self.topic is not None and not fnmatchcase(topic, self.topic):
+            return False
+        return self.partition is None or partition in (None, self.partition)
+
+    def shown(self) -> dict[str, Any]:
+        """The fault as JSON has it, with its counters."""
+        shown: dict[str, Any] = {"id": self.number, "api": _listed(self.apis)}
+        for key in ("client", "topic", "partition", "probability"):
+            if getattr(self, key) is not None:
+                shown[key] = getattr(self, key)
+        if self.probability is not None:
+            shown["seed"] = self.seed
+        shown |= {"on_call": self.on_call, "times": ALWAYS if self.times is None else self.times}
+        value = self.value.name if isinstance(self.value, ErrorCode) else self.value
+        return {**shown, self.action: value, "calls": self.calls, "fired": self.fired}
+
+    def __str__(self) -> str:
+        shown = self.shown()
+        parts = [f"{key}={shown[key]}" for key in KEYS if key in shown and key != "api"]
+        api = shown["api"]
+        return f"{api if isinstance(api, str) else ','.join(api)} {' '.join(parts)}"
+
+
+class Engine:
+    """The faults that stand, in the order in which they were added. A call meets the first that
+    acts on it."""
+
+    def __init__(self, new_seed: Callable[[], int]) -> None:
+        """`new_seed` gives the seed of a fault that has a probability and names none."""
+        self._new_seed = new_seed
+        self._faults: dict[int, Fault] = {}
+        self._last = 0
+        self._removed_unfired: list[Fault] = []
+
+    def add(self, description: Mapping[str, Any]) -> Fault:
+        """Have this fault stand from now on. Raises FaultError."""
+        if len(self._faults) >= FAULTS_MAX:
+            raise FaultError(f"{FAULTS_MAX} faults stand, which is the most: remove some")
+        fault = Fault(self._last + 1, description, self._new_seed())
+        self._last = fault.number
+        self._faults[fault.number] = fault
+        return fault
+
+    def get(self, number: int) -> Fault | None:
+        """The fault that stands under this number."""
+        return self._faults.get(number)
+
+    def remove(self, number: int) -> None:
+        """Take this one away."""
+        fault = self._faults.pop(number)
+        if not fault.fired and len(self._removed_unfired) < FAULTS_MAX:
+            self._removed_unfired.append(fault)
+
+    def clear(self) -> None:
+        """Take all away, and forget which never acted."""
+        self._faults.clear()
+        self._removed_unfired.clear()
+
+    def standing(self) -> list[Fault]:
+        return list(self._faults.values())
+
+    def unfired(self) -> list[Fault]:
+        """Those that never acted, and stand or were removed since the last `clear`."""
+        waiting = [fault for fault in self._faults.values() if not fault.fired]
+        return sorted([*self._removed_unfired, *waiting], key=lambda fault: fault.number)
+
+    def meet(self, call: Call) -> Hit | None:
+        """The fault that this call meets, if any."""
+        for fault in self._faults.values():
+            places = fault.takes(call)
+            if places is not None:
+                return Hit(fault, places)
+        return None
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    nearest = nearest_of(name, known)
+    return f"; did you mean {nearest}?" if nearest else ""
+
+
+def _apis(given: Any) -> frozenset[str] | None:
+    """Kafka's names of APIs, None for all."""
+    if given == ANY:
+        return None
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not names:
+        raise FaultError(f"api is a name, a list of names or '{ANY}', not {given!r}")
+    for name in names:
+        if name not in NAMES:
+            raise FaultError(
+                f"there is no API '{name}'{_hint_of_api(str(name))} (docs/apis.md lists them)"
+            )
+    return frozenset(names)
+
+
+def _hint_of_api(name: str) -> str:
+    folded = {known.lower(): known for known in NAMES}
+    nearest = nearest_of(name.lower().replace("_", ""), folded)
+    return f"; did you mean {folded[nearest]}?" if nearest else ""
+
+
+def _listed(apis: frozenset[str] | None) -> str | list[str]:
+    if apis is None:
+        return ANY
+    return next(iter(apis)) if len(apis) == 1 else sorted(apis)
+
+
+def _pattern(given: Mapping[str, Any], key: str) -> str | None:
+    """A name, or a shell's pattern of names."""
+    value = given.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise FaultError(f"{key} is a name or a pattern such as 'orders-*', not {value!r}")
+
+
+def _whole(given: Mapping[str, Any], key: str, *, at_least: int, at_most: int = 2**63) -> int:
+    value = given[key]
+    if type(value) is int and at_least <= value <= at_most:
+        return value
+    bound = f"at least {at_least}" if at_most == 2**63 else f"from {at_least} to {at_most}"
+    raise FaultError(f"{key} is a whole number, {bound}, not {value!r}")
+
+
+def _probability(given: Any) -> float | None:
+    if given is None:
+        return None
+    if type(given) in (int, float) and 0 < given <= 1:
+        return float(given)
+    raise FaultError(f"probability is a number above 0 and at most 1, not {given!r}")
+
+
+def _times(given: Mapping[str, Any], probability: float | None) -> int | None:
+    """None is without an end, which is what chance has if nothing else is said."""
+    times = given.get("times", 1 if probability is None else ALWAYS)
+    if times == ALWAYS:
+        return None
+    if type(times) is int and times >= 1:
+        return times
+    raise FaultError(f"times is a whole number, at least 1, or '{ALWAYS}', not {times!r}")
+
+
+def _action(given: Mapping[str, Any]) -> tuple[str, Any]:
+    found = [key for key in ACTIONS if given.get(key) not in (None, False)]
+    if len(found) != 1:
+        wanted = ", ".join(ACTIONS)
+        raise FaultError(f"a fault has one of {wanted}; found {', '.join(found) or 'none'}")
+    key = found[0]
+    if key == "error":
+        return key, _error(given[key])
+    if key == "close":
+        if given[key] not in CLOSES:
+            raise FaultError(f"close is 'before' or 'after', not {given[key]!r}")
+        return key, given[key]
+    if key == "never_answer":
+        if given[key] is not True:
+            raise FaultError(f"never_answer is true, not {given[key]!r}")
+        return key, True
+    return key, _whole(given, key, at_least=1, at_most=DELAY_MAX_MS)
+
+
+def _error(name: Any) -> ErrorCode:
+    """Kafka's name of an error; NONE is none."""
+    if name in CODES and CODES[name] is not ErrorCode.NONE:
+        return CODES[name]
+    nearest = OLD_NAMES.get(str(name).upper()) or nearest_of(str(name).upper(), CODES)
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise FaultError(f"there is no error '{name}'{hint}")

@@ -1,0 +1,147 @@
+"""The interface of the control port (docs/faults.md): paths and JSON in, a status and JSON out.
+
+The table of paths is `Interface.PATHS`. Whoever runs a broker in the own process calls
+`Interface.call` without the port.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, unquote
+
+from broker import logs
+from broker.faults.engine import FaultError
+from config.errors import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.faults.conversations import Conversations
+    from broker.faults.engine import Engine, Fault
+
+    Answer = tuple[int, Any]
+    Query = dict[str, str]
+    Call = Callable[[list[str], Query, Any], Any]
+
+OK, CREATED, BAD_REQUEST, NOT_FOUND, NOT_ALLOWED = 200, 201, 400, 404, 405
+
+
+class Refused(ValueError):
+    """A request that cannot be served; the text is one line."""
+
+    def __init__(self, why: str, status: int = BAD_REQUEST) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Interface:
+    """The faults, the clock and what was asked, as paths. Belongs to the loop."""
+
+    PATHS: ClassVar[dict[str, str]] = {
+        "GET /faults": "the faults that stand, with calls (what the filter let through) and fired",
+        "POST /faults": "add one",
+        "DELETE /faults": "remove all, and forget which never acted",
+        "GET /faults/{id}": "one of them",
+        "DELETE /faults/{id}": "remove one; the answer tells how often it acted",
+        "GET /unfired": "faults that never acted, also those that were removed since",
+        "GET /requests": "the last requests of clients, as text: ?client=, ?api=, ?after=NUMBER",
+        "DELETE /requests": "forget these",
+    }
+
+    def __init__(self, engine: Engine, conversations: Conversations) -> None:
+        self._engine = engine
+        self._conversations = conversations
+        self._calls: Mapping[str, Call] = {
+            "GET /": lambda parts, query, body: {"paths": self.PATHS},
+            "GET /faults": lambda parts, query, body: self._standing(),
+            "POST /faults": lambda parts, query, body: self._add(body),
+            "DELETE /faults": lambda parts, query, body: self._clear(),
+            "GET /faults/{id}": lambda parts, query, body: self._found(parts[1]).shown(),
+            "DELETE /faults/{id}": lambda parts, query, body: self._remove(parts[1]),
+            "GET /unfired": lambda parts, query, body: self._unfired(),
+            "GET /requests": lambda parts, query, body: self._requests(query),
+            "DELETE /requests": lambda parts, query, body: self._forget(),
+        }
+
+    def call(self, method: str, target: str, body: bytes = b"") -> Answer:
+        """`target` is a path with its query; `body` JSON, or empty. The status is that of HTTP, and
+        an error's object has one line in `error`."""
+        path, _, query = target.partition("?")
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        try:
+            call = self._calls[self._pattern(method, parts)]
+            asked = {key: values[-1] for key, values in parse_qs(query).items()}
+            answer = call(parts, asked, _decoded(body))
+        except (FaultError, Refused) as error:
+            return getattr(error, "status", BAD_REQUEST), {"error": str(error)}
+        return (CREATED if method == "POST" else OK), answer
+
+    def _pattern(self, method: str, parts: list[str]) -> str:
+        """The entry of the table that is meant. Raises Refused."""
+        methods = []
+        for known in self._calls:
+            wanted, _, path = known.partition(" ")
+            pattern = path.strip("/").split("/")
+            if len(pattern) == len(parts) and all(
+                one == part or one.startswith("{") for one, part in zip(pattern, parts, strict=True)
+            ):
+                if wanted == method:
+                    return known
+                methods.append(wanted)
+        path = "/" + "/".join(parts)
+        if methods:
+            raise Refused(f"{path} takes {' and '.join(methods)}, not {method}", NOT_ALLOWED)
+        nearest = nearest_of(path, {known.partition(" ")[2] for known in self._calls})
+        hint = f"; did you mean {nearest}?" if nearest else "; GET / lists the paths"
+        raise Refused(f"there is no {path}{hint}", NOT_FOUND)
+
+    def _standing(self) -> Any:
+        return {"faults": [fault.shown() for fault in self._engine.standing()]}
+
+    def _add(self, body: Any) -> Any:
+        if not isinstance(body, dict):
+            raise Refused("a fault is a JSON object, as in docs/faults.md")
+        fault = self._engine.add(body)
+        logs.info("a fault was added", fault=f"{fault.number}: {fault}")
+        return fault.shown()
+
+    def _found(self, text: str) -> Fault:
+        fault = self._engine.get(int(text)) if text.isdigit() else None
+        if fault is None:
+            raise Refused(f"there is no fault {text}", NOT_FOUND)
+        return fault
+
+    def _remove(self, text: str) -> Any:
+        fault = self._found(text)
+        self._engine.remove(fault.number)
+        return fault.shown()
+
+    def _clear(self) -> Any:
+        self._engine.clear()
+        return {"faults": []}
+
+    def _unfired(self) -> Any:
+        return {"faults": [fault.shown() for fault in self._engine.unfired()]}
+
+    def _requests(self, query: Query) -> Any:
+        after = query.get("after", "0")
+        if not after.isdigit():
+            raise Refused(f"after is the number of a request, not '{after}'")
+        found = self._conversations.entries(
+            client=query.get("client"), api=query.get("api"), after=int(after)
+        )
+        return {"requests": [entry._asdict() for entry in found]}
+
+    def _forget(self) -> Any:
+        self._conversations.clear()
+        return {"requests": []}
+
+
+def _decoded(body: bytes) -> Any:
+    if not body:
+        return None
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Refused(f"the body is not JSON: {error}") from error

@@ -1,0 +1,174 @@
+"""Faults of a broker under test, declared in Python (docs/faults.md).
+
+    with broker.faults.fail("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2) as fault:
+        producer.send("orders", b"one").get(timeout=10)
+    assert fault.fired == 2
+
+Every method of `Faults` that adds a fault takes the same filter and the same trigger:
+
+client, topic    a name, or a pattern such as "orders-*"
+partition        of the topic; a request about others too is answered for them as ever
+times            how often it acts: 1 unless said otherwise, "always", or a number
+on_call          the first call, of those that the filter lets through, that it may act on
+probability      chance of acting on a call, from `seed`; `times` is "always" then
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self, TypedDict, Unpack
+
+    from testing.control import Control
+
+    Api = str | Sequence[str]
+    """Kafka's name of an API, several, or "*" for all."""
+
+    class When(TypedDict, total=False):
+        """Filter and trigger of a fault."""
+
+        client: str
+        topic: str
+        partition: int
+        times: int | str
+        on_call: int
+        probability: float
+        seed: int
+
+
+class Fault:
+    """One fault of a broker, from the time it was made until `remove`, or the end of `with`."""
+
+    def __init__(self, control: Control, shown: dict[str, Any]) -> None:
+        self._control = control
+        self._shown = shown
+        self._removed = False
+
+    @property
+    def number(self) -> int:
+        return int(self._shown["id"])
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of its chance; None without a probability."""
+        return self._shown.get("seed")
+
+    @property
+    def calls(self) -> int:
+        """Calls so far that its filter let through."""
+        return int(self._now()["calls"])
+
+    @property
+    def fired(self) -> int:
+        """How often it has acted so far."""
+        return int(self._now()["fired"])
+
+    def remove(self) -> None:
+        """Take it away; nothing happens the second time. Raises ControlError."""
+        if not self._removed:
+            self._shown = self._control.delete(f"/faults/{self.number}")
+            self._removed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def __str__(self) -> str:
+        left_out = ("calls", "fired")
+        return ", ".join(f"{key}={self._shown[key]}" for key in self._shown if key not in left_out)
+
+    def _now(self) -> dict[str, Any]:
+        if not self._removed:
+            self._shown = self._control.get(f"/faults/{self.number}")
+        return self._shown
+
+
+class Faults:
+    """The faults of one broker. Every method raises ControlError."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def fail(self, api: Api, *, error: str, **when: Unpack[When]) -> Fault:
+        """Answer with this error, by Kafka's name of it, where the API has it: for each partition,
+        each topic, or the whole. The request takes no effect."""
+        return self._add(api, when, error=error)
+
+    def delay(self, api: Api, *, ms: int, **when: Unpack[When]) -> Fault:
+        """Let the request take effect, and hold its answer for so long."""
+        return self._add(api, when, delay_ms=ms)
+
+    def drop_answer(self, api: Api, **when: Unpack[When]) -> Fault:
+        """Let the request take effect, and close the connection instead of answering: what the
+        client sends again is there already."""
+        return self._add(api, when, close="after")
+
+    def close(self, api: Api, **when: Unpack[When]) -> Fault:
+        """Close the connection before the request takes effect."""
+        return self._add(api, when, close="before")
+
+    def never_answer(self, api: Api, **when: Unpack[When]) -> Fault:
+        """Let the request take effect, and leave the connection open without a word, for good."""
+        return self._add(api, when, never_answer=True)
+
+    def throttle(self, api: Api, *, ms: int, **when: Unpack[When]) -> Fault:
+        """Answer with this throttle time, and start none of the connection's requests for so long
+        (KIP-219)."""
+        return self._add(api, when, throttle_ms=ms)
+
+    def standing(self) -> list[Fault]:
+        """The faults that act, or would."""
+        return self._faults("/faults")
+
+    def unfired(self) -> list[Fault]:
+        """Those that never acted since the last `clear`, also such as were removed."""
+        return self._faults("/unfired")
+
+    def clear(self) -> None:
+        """Remove all, and forget which never acted."""
+        self._control.delete("/faults")
+
+    def _add(self, api: Api, when: When, **action: Any) -> Fault:
+        described = {"api": api if isinstance(api, str) else list(api), **when, **action}
+        return Fault(self._control, self._control.post("/faults", described))
+
+    def _faults(self, path: str) -> list[Fault]:
+        return [Fault(self._control, shown) for shown in self._control.get(path)["faults"]]
+
+
+class Sent(NamedTuple):
+    """A request that a client has sent. `text` has its fields; `fault` tells which one it met, and
+    is empty for none; `time_ms` is the broker's clock."""
+
+    number: int
+    time_ms: int
+    client: str
+    address: str
+    api: str
+    version: int
+    text: str
+    fault: str
+
+    def __str__(self) -> str:
+        met = f" (fault {self.fault})" if self.fault else ""
+        return f"{self.client}: {self.api} v{self.version} {self.text}{met}"
+
+
+def conversations(
+    control: Control, *, client: str | None = None, api: str | None = None, after: int = 0
+) -> list[Sent]:
+    """The last requests, oldest first: of a client, of an API, with numbers above `after`."""
+    asked = {"client": client, "api": api, "after": after or None}
+    query = urlencode({key: value for key, value in asked.items() if value is not None})
+    return [Sent(**sent) for sent in control.get(f"/requests?{query}")["requests"]]

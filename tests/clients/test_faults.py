@@ -1,0 +1,263 @@
+"""Faults as real clients meet them: what docs/faults.md says that they do.
+
+Each client keeps its own settings for retries; the broker is one that `--testing` started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testing.control import Control
+from testing.faults import Faults, conversations
+from tests.clients.available import every_client_but
+from tests.clients.records import FIRST_TIMESTAMP_MS, Record
+from tests.support.broker_process import BrokerProcess
+from tests.support.caller import Caller, batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.clients.drivers.driver import Driver
+
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its own files by a function that Python calls outdated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+
+pytestmark = pytest.mark.clients
+
+FOUR = every_client_but("java-3.9", "kafkajs")
+EACH = pytest.mark.parametrize("client", FOUR, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("faulty") / "data"
+    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    arguments = ("--testing", "127.0.0.1:0")
+    with BrokerProcess(data, settings=settings, arguments=arguments) as broker:
+        yield broker
+
+
+@pytest.fixture
+def control(faulty: BrokerProcess) -> Control:
+    return Control.at(faulty.control)
+
+
+@pytest.fixture
+def faults(control: Control) -> Iterator[Faults]:
+    found = Faults(control)
+    yield found
+    found.clear()
+
+
+@pytest.fixture
+def new_topic(faulty: BrokerProcess, topic: str) -> str:
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.create_topic(topic, 1, **{"retention.ms": "-1"})
+    return topic
+
+
+def record(value: bytes) -> Record:
+    return Record(0, FIRST_TIMESTAMP_MS, None, value)
+
+
+def values(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    """What is stored, as a client of our own reads it."""
+    with Caller(broker.host, broker.port) as caller:
+        return caller.values(topic)
+
+
+@EACH
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_producer_sends_again_what_another_leader_was_to_take(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str, idempotent: bool
+) -> None:
+    with faults.fail("Produce", topic=new_topic, error="NOT_LEADER_OR_FOLLOWER", times=2) as fault:
+        client.produce(
+            faulty.bootstrap, new_topic, [record(b"a")], codec="none", idempotent=idempotent
+        )
+
+    assert (fault.calls, fault.fired) == (2, 2)
+    assert values(faulty, new_topic) == [b"a"]
+
+
+@EACH
+def test_a_producer_that_may_not_write_tells_its_caller(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    told: Exception | None = None
+    with faults.fail(
+        "Produce", topic=new_topic, error="TOPIC_AUTHORIZATION_FAILED", times="always"
+    ) as fault:
+        try:
+            client.produce(
+                faulty.bootstrap, new_topic, [record(b"a")], codec="none", idempotent=False
+            )
+        except Exception as error:
+            told = error
+
+    assert told is not None
+    assert fault.fired == 1, "it was not sent again"
+    assert values(faulty, new_topic) == []
+
+
+@EACH
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_lost_answer_makes_a_duplicate_unless_the_producer_is_idempotent(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str, idempotent: bool
+) -> None:
+    with faults.drop_answer("Produce", topic=new_topic) as fault:
+        client.produce(
+            faulty.bootstrap, new_topic, [record(b"a")], codec="none", idempotent=idempotent
+        )
+
+    assert fault.fired == 1
+    assert values(faulty, new_topic) == ([b"a"] if idempotent else [b"a", b"a"])
+
+
+@EACH
+def test_a_consumer_reads_on_when_its_fetches_meet_errors(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    sent = [record(b"%d" % number) for number in range(20)]
+    client.produce(faulty.bootstrap, new_topic, sent, codec="none", idempotent=True)
+
+    with faults.fail("Fetch", topic=new_topic, error="NOT_LEADER_OR_FOLLOWER", times=2) as fault:
+        stored = client.consume(faulty.bootstrap, new_topic)
+
+    assert fault.fired == 2
+    assert [one.value for _, one in stored[0]] == [one.value for one in sent]
+
+
+def commit_by_kafka_python(bootstrap: str, topic: str, group: str) -> None:
+    consumer = kafka.KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
+    )
+    try:
+        next(consumer)
+        consumer.commit()
+    finally:
+        consumer.close(autocommit=False)
+
+
+def commit_by_confluent_kafka(bootstrap: str, topic: str, group: str) -> None:
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def commit_by_aiokafka(bootstrap: str, topic: str, group: str) -> None:
+    import aiokafka
+
+    async def commit() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        try:
+            await consumer.getone()
+            await consumer.commit()
+        finally:
+            await consumer.stop()
+
+    asyncio.run(commit())
+
+
+@pytest.mark.parametrize("commit", [commit_by_kafka_python, commit_by_aiokafka])
+def test_a_commit_looks_for_the_coordinator_that_has_moved(
+    commit: Any, faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
+) -> None:
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.produce(new_topic, batch(b"a"))
+
+    with faults.fail("OffsetCommit", error="NOT_COORDINATOR") as fault:
+        commit(faulty.bootstrap, new_topic, f"group-of-{new_topic}")
+
+    assert fault.fired == 1
+    commits = [
+        sent
+        for sent in conversations(control, api="OffsetCommit")
+        if f"group_id: group-of-{new_topic}," in sent.text
+    ]
+    assert commits[0].fault
+    assert [sent for sent in commits if not sent.fault], "it committed again"
+    between = conversations(control, api="FindCoordinator", after=commits[0].number)
+    assert any(f"group-of-{new_topic}" in sent.text for sent in between)
+
+
+@pytest.mark.parametrize("commit", [commit_by_kafka_python, commit_by_confluent_kafka])
+def test_a_commit_of_a_member_that_is_not_known_is_refused(
+    commit: Any, faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.produce(new_topic, batch(b"a"))
+
+    with (
+        faults.fail("OffsetCommit", error="UNKNOWN_MEMBER_ID", times="always"),
+        pytest.raises(Exception, match=r"(?i)member|rebalance|commit"),
+    ):
+        commit(faulty.bootstrap, new_topic, f"group-of-{new_topic}")
+
+
+def test_a_throttled_producer_hears_of_it(
+    faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    import confluent_kafka
+
+    heard: list[float] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": faulty.bootstrap,
+            "throttle_cb": lambda event: heard.append(event.throttle_time),
+        }
+    )
+    with faults.throttle("Produce", ms=700, topic=new_topic):
+        producer.produce(new_topic, b"a")
+        assert producer.flush(60) == 0
+    while not heard:
+        producer.poll(0.1)
+
+    assert heard[0] == pytest.approx(0.7)
+
+
+def test_a_request_that_is_never_answered_is_given_up_by_the_client(
+    faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    import confluent_kafka
+
+    told: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": faulty.bootstrap, "message.timeout.ms": 2000}
+    )
+    with faults.never_answer("Produce", topic=new_topic, times="always") as fault:
+        producer.produce(new_topic, b"a", on_delivery=lambda error, _: told.append(error))
+        while not told:
+            producer.poll(0.1)
+
+    assert told[0].code() == confluent_kafka.KafkaError._MSG_TIMED_OUT
+    assert fault.fired == 1
+    assert values(faulty, new_topic) == [b"a"], "which the producer does not know"

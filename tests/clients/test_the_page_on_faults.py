@@ -1,0 +1,115 @@
+"""docs/faults.md: every command and every program of it is typed, at a broker that it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker.faults.engine import ACTIONS, FILTER_KEYS, TRIGGER_KEYS
+from broker.faults.interface import Interface
+from testing.control import Control
+from tests.clients.available import end_of_test
+from tests.support.broker_process import CHECKOUT, BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGE = (CHECKOUT / "docs" / "faults.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
+PORT = "127.0.0.1:9099"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """The control port of a broker that the page's first command starts."""
+    (command,) = [text for kind, text in BLOCKS if kind == "" and "triglot serve" in text]
+    words = command.split()
+    assert words == ["triglot", "serve", "--testing", PORT]
+    with BrokerProcess(tmp_path / "data", arguments=("--testing", "127.0.0.1:0")) as broker:
+        yield broker.control
+
+
+@pytest.fixture
+def control(address: str) -> Control:
+    return Control.at(address)
+
+
+def typed(kind: str, address: str) -> list[str]:
+    """The blocks of a kind, for the port that there is."""
+    return [text.replace(PORT, address) for found, text in BLOCKS if found == kind]
+
+
+def printed(*command: str, folder: Path | None = None) -> str:
+    run = subprocess.run(
+        command, cwd=folder or CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_commands_can_be_typed(control: Control, address: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    commands = [
+        command
+        for block in typed("bash", address)
+        for command in re.findall(r"^curl .*?(?:'\{.*?\}'$|$)", block, re.MULTILINE | re.DOTALL)
+    ]
+    answers = [json.loads(printed("/bin/sh", "-c", command)) for command in commands]
+
+    added, shown, unfired, cleared, sent = answers
+    assert added == shown == unfired["faults"][0]
+    assert (added["api"], added["times"], added["fired"]) == ("Produce", 2, 0)
+    assert cleared == {"faults": []}
+    assert sent == {"requests": []}
+    assert control.get("/faults") == {"faults": []}
+
+
+def test_the_program_in_python_runs(address: str, tmp_path: Path) -> None:
+    (program,) = typed("python", address)
+    program = program.replace("from triglot.", "from ")  # which it has when it is installed
+    assert printed(sys.executable, "-c", program) == "0 0\n"
+
+
+@pytest.mark.node
+def test_the_program_in_javascript_runs(address: str, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        end_of_test("node", "there is no node")
+    (program,) = typed("javascript", address)
+    (tmp_path / "fault.mjs").write_text(program)
+    assert "waits for the second fetch" in printed(node, str(tmp_path / "fault.mjs"))
+
+
+@pytest.mark.go
+@pytest.mark.long
+def test_the_program_in_go_runs(control: Control, address: str, tmp_path: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        end_of_test("go", "there is no go")
+    (program,) = typed("go", address)
+    (tmp_path / "fault.go").write_text(program)
+    assert printed(go, "run", str(tmp_path / "fault.go")).startswith("201 ")
+    assert [one["api"] for one in control.get("/faults")["faults"]] == ["OffsetCommit"]
+
+
+@pytest.mark.parametrize("key", [*FILTER_KEYS, *TRIGGER_KEYS])
+def test_every_key_is_on_the_page(key: str) -> None:
+    assert f"| `{key}` |" in PAGE
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_is_on_the_page(action: str) -> None:
+    assert f'| `"{action}": ' in PAGE
+
+
+def test_every_path_is_on_the_page_with_its_words() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| (.*) \|$", PAGE, re.MULTILINE))
+    assert {path: words.replace("`", "") for path, words in rows.items()} == Interface.PATHS
