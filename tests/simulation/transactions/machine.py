@@ -241,11 +241,9 @@ class Machine:
         """The world as it is for the broker; nothing else may be done with it."""
         with ExitStack() as stack:
             for module, name, stand_in in (
-                (server, "DiskFilesystem", lambda: self.files),
                 (server, "Worker", SimulatedWorker),
                 (server, "SideBySide", OneByOne),
                 (server, "_random_uuid", lambda: self._chance.randbytes(16)),
-                (clock, "elapsed_ms", lambda: int(self.loop.time() * 1000)),
                 (clock, "monotonic_s", lambda: self.loop.time()),
                 (features, "transaction_version", lambda _: self.transaction_version),
                 (loads, "Worker", SimulatedWorker),
@@ -276,7 +274,13 @@ class Machine:
         )
         self.loop = SimulatedLoop()
         loop: Any = self.loop
-        self.broker = server.Broker(settings, loop, directory, store, None, lambda: self.now_ms)
+        surroundings = server.Surroundings(
+            files,
+            lambda: self.now_ms,
+            monotonic_s=lambda: self.loop.time(),
+            elapsed_ms=lambda: int(self.loop.time() * 1000),
+        )
+        self.broker = server.Broker(settings, loop, directory, store, None, surroundings)
         self.broker.dynamic_settings.apply()
         self.broker.controller.register()
         self.reports += self.broker.topics.load(now_ms=self.now_ms)
