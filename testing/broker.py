@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from client.cluster import Cluster
+    from testing.control import Control
+    from testing.faults import Fault
 
 START_WITHIN_S = 60.0
 """Time for a start; a machine on which many tests run at once may need seconds."""
@@ -169,6 +171,19 @@ class Broker(Contents):
         if self._cluster is None:
             self._cluster = new_cluster(self.bootstrap)
         return self._cluster
+
+    @property
+    def control(self) -> Control:
+        """The interface of its faults (docs/faults.md); no port is open."""
+        from testing.control import Control
+
+        return Control(lambda *call: self._running().call(*call))
+
+    def unfired(self) -> list[Fault]:
+        """The faults of this run of its process that never acted; none if it has ended."""
+        if self._process is None or not self._process.was_called or self._process.has_ended():
+            return []
+        return self.faults.unfired()
 
     def _home(self) -> Path:
         if self._folder is None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from client.cluster import Cluster
+    from testing.control import Control
+    from testing.faults import Faults, Sent
     from testing.groups import Group
     from testing.topics import Record, Topic
 
@@ -38,6 +40,30 @@ class Contents:
     def cluster(self) -> Cluster:
         """A client of the broker; connects when it is first asked something."""
         raise NotImplementedError
+
+    @property
+    def control(self) -> Control:
+        """The interface of the broker's faults (docs/faults.md), without a port."""
+        raise NotImplementedError
+
+    @property
+    def faults(self) -> Faults:
+        """What has the broker do wrong; a new start of its process forgets all faults."""
+        from testing.faults import Faults
+
+        return Faults(self.control)
+
+    def conversations(
+        self, *, client: str | None = None, api: str | None = None, after: int = 0
+    ) -> list[Sent]:
+        """The last requests, oldest first: of a client id, of an API, with numbers above `after`.
+
+        Those that answer the questions of this class are left out unless their client is named.
+        """
+        from testing.faults import conversations
+
+        sent = conversations(self.control, client=client, api=api, after=after)
+        return [one for one in sent if client is not None or one.client != CLIENT_ID.decode()]
 
     def name(self, name: str) -> str:
         """The name of a topic, a group or a transactional id as clients are to use it."""

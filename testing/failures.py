@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from client.errors import Failure
+from testing.control import ControlError
 from testing.errors import BrokerFailed
 from testing.namespace import Namespace
 
@@ -14,16 +15,21 @@ if TYPE_CHECKING:
     from testing.broker import Broker
 
 LINES_MAX = 50
-"""Partitions, or groups, that a report names."""
+"""Of a section; the log has a number of its own."""
+REQUESTS_OF_EACH = 5
+"""Requests of a client."""
+CHARACTERS_MAX = 300
+"""Of a request's line."""
 
 
 def sections(subject: Broker | Namespace, *, log_lines: int) -> list[tuple[str, str]]:
-    """Title and text of each section: topics, groups, the end of the log."""
+    """Title and text of each section: topics, groups, requests, the end of the log."""
     broker = subject.broker if isinstance(subject, Namespace) else subject
     log = _said(lambda: broker.log.splitlines())
     return [
         (f"topics of {broker!r}", _text(lambda: _topics(subject))),
         (f"groups of {broker!r}", _text(lambda: _groups(subject))),
+        (f"last requests to {broker!r}", _text(lambda: _requests(subject))),
         (f"log of {broker!r}", "\n".join(log[-log_lines:] if log_lines > 0 else [])),
     ]
 
@@ -50,6 +56,19 @@ def _groups(subject: Broker | Namespace) -> list[str]:
     return lines
 
 
+def _requests(subject: Broker | Namespace) -> list[str]:
+    """The last ones of each client; on a shared broker those that name what is of this test."""
+    by_client: dict[str, list[str]] = {}
+    for sent in subject.conversations():
+        if subject.prefix in sent.text:
+            by_client.setdefault(sent.client, []).append(_cut(str(sent)))
+    return [line for lines in by_client.values() for line in lines[-REQUESTS_OF_EACH:]]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= CHARACTERS_MAX else f"{line[:CHARACTERS_MAX]}..."
+
+
 def _text(ask: Callable[[], list[str]]) -> str:
     lines = _said(ask)
     if len(lines) > LINES_MAX:
@@ -61,5 +80,5 @@ def _said(ask: Callable[[], list[str]]) -> list[str]:
     """The lines, or the one that says why there are none: the broker may be gone."""
     try:
         return ask()
-    except (Failure, BrokerFailed) as error:
+    except (Failure, BrokerFailed, ControlError) as error:
         return [str(error)]

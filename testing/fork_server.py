@@ -10,8 +10,10 @@ It is told what to do on its standard input, a socket, one JSON object a line:
     {"do": "wait", "pid": N}                           answered {"exit_code": M} when it has ended
 
 Each broker writes lines to its socket: {"event": "forked", "pid": N}, then {"event": "ready", ...}
-as `triglot serve --json` does, or {"event": "refused", "why": TEXT}. At the end of either socket,
-which comes with the end of the test run however that ended, whoever reads it ends too.
+as `triglot serve --json` does, or {"event": "refused", "why": TEXT}. Calls of the interface of its
+faults come there, {"method": ..., "target": ..., "body": TEXT}, each answered by {"event":
+"answer", "status": N, "answer": ...}. At the end of either socket, which comes with the end of the
+test run however that ended, whoever reads it ends too.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from broker import logs
+from broker.faults.injection import FaultInjection
 from broker.server import StartRefused, new_event_loop, serve, start
 from config import ConfigError, load
 
@@ -167,14 +170,15 @@ def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, place in ((nothing, 0), (told, 1), (lines, 2)):
             os.dup2(descriptor, place)
-        print(json.dumps({"event": "forked", "pid": os.getpid()}), flush=True)
-        threading.Thread(target=_end_with, args=(told,), daemon=True).start()
+        _tell(event="forked", pid=os.getpid())
+        faults = FaultsBySocket(told)
+        threading.Thread(target=faults.read_calls, daemon=True).start()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         logs.configure()
-        serve(load(overrides=settings), as_json=True)
+        serve(load(overrides=settings), as_json=True, testing=faults)
         code = 0
     except (ConfigError, StartRefused) as error:
-        print(json.dumps({"event": "refused", "why": str(error)}), flush=True)
+        _tell(event="refused", why=str(error))
     except BaseException:
         import traceback
 
@@ -184,11 +188,36 @@ def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:
         os._exit(code)
 
 
-def _end_with(told: int) -> None:
-    """End when nobody listens to this broker any more."""
-    while os.read(told, READ_BYTES):
-        pass
-    os._exit(1)
+class FaultsBySocket(FaultInjection):
+    """Faults on which nobody has a say but the test run: there is no port."""
+
+    def __init__(self, told: int) -> None:
+        super().__init__()
+        self._told = told
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take calls from now on."""
+        await super().open(loop)
+        self._loop = loop
+
+    def read_calls(self) -> None:
+        """Hand the calls to the loop, in a thread of their own; at their end the process ends, also
+        one whose loop is busy."""
+        with open(self._told, "rb", closefd=False) as calls:
+            for line in calls:
+                assert self._loop is not None, "a call before the broker is ready"
+                self._loop.call_soon_threadsafe(self._answer, line)
+        os._exit(1)
+
+    def _answer(self, line: bytes) -> None:
+        call = json.loads(line)
+        status, answer = self.interface.call(call["method"], call["target"], call["body"].encode())
+        _tell(event="answer", status=status, answer=answer)
+
+
+def _tell(**told: object) -> None:
+    print(json.dumps(told), flush=True)
 
 
 def main() -> None:

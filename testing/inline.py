@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.faults.injection import FaultInjection
 from broker.server import StartRefused
 from broker.server import start as start_broker
 from config import ConfigError, load
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from broker.server import Running
     from client.cluster import Cluster
+    from testing.control import Control
 
 
 class AsyncBroker(Contents):
@@ -53,6 +55,7 @@ class AsyncBroker(Contents):
         self._memory = memory
         self._folder: str | None = None
         self._running: Running | None = None
+        self._injection: FaultInjection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
 
@@ -72,7 +75,10 @@ class AsyncBroker(Contents):
         settings = of_broker(self.settings, Path(self._folder, "data"), self.bootstrap)
         self._loop = asyncio.get_running_loop()
         try:
-            self._running = await start_broker(load(overrides=settings), self._loop)
+            self._injection = FaultInjection()
+            self._running = await start_broker(
+                load(overrides=settings), self._loop, testing=self._injection
+            )
         except (ConfigError, StartRefused) as error:
             raise BrokerFailed(f"the broker can't start: {error}") from None
         self.port = self._running.port
@@ -82,6 +88,7 @@ class AsyncBroker(Contents):
         if self._running is None:
             raise BrokerFailed("the broker does not run: start() starts it")
         running, self._running = self._running, None
+        self._injection = None
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -100,6 +107,15 @@ class AsyncBroker(Contents):
         if self._cluster is None:
             self._cluster = new_cluster(self.bootstrap)
         return self._cluster
+
+    @property
+    def control(self) -> Control:
+        """The interface of its faults (docs/faults.md), for the thread of the loop."""
+        from testing.control import Control
+
+        if self._injection is None:
+            raise BrokerFailed("the broker does not run: start() starts it")
+        return Control(self._injection.interface.call)
 
     async def __aenter__(self) -> Self:
         try:

@@ -11,6 +11,7 @@ from testing.contents import Contents
 if TYPE_CHECKING:
     from client.cluster import Cluster
     from testing.broker import Broker
+    from testing.control import Control
 
 NAME_CHARACTERS_MAX = 60
 """Of a test's name in the names of its topics, which have 249 in Kafka."""
@@ -37,3 +38,8 @@ class Namespace(Contents):
     def cluster(self) -> Cluster:
         """The client of the shared broker."""
         return self.broker.cluster
+
+    @property
+    def control(self) -> Control:
+        """That of the shared broker, and so of all tests that share it."""
+        return self.broker.control

@@ -81,6 +81,7 @@ def triglot(
     broker = triglot_warm.take(triglot_settings, another=request.node.stash.get(FOLLOWED, False))
     request.node.stash[SUBJECT] = broker
     yield broker
+    _warn_of_unfired(broker)
     broker.discard()
 
 
@@ -126,6 +127,16 @@ def pytest_runtest_makereport(
             subject, log_lines=int(lines or item.config.getini("triglot_log_lines"))
         )
     return report
+
+
+def _warn_of_unfired(broker: Broker) -> None:
+    """A test whose fault never acted has not shown what it was to show."""
+    import warnings
+
+    for fault in broker.unfired():
+        warnings.warn(
+            pytest.PytestWarning(f"a fault of triglot never acted: {fault}"), stacklevel=1
+        )
 
 
 def _fixtures(item: pytest.Item | None) -> Sequence[str]:

@@ -7,6 +7,7 @@ run, also when that is killed: each holds one end of a socket whose other end cl
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -133,6 +134,9 @@ class BrokerProcess:
         self._socket = told
         self._log = log
         self._unread = b""
+        self._calling = threading.Lock()
+        self.was_called = False
+        """Whether its faults have been spoken of."""
         self._pid = 0
 
     def wait_until_ready(self, timeout_s: float) -> int:
@@ -161,7 +165,7 @@ class BrokerProcess:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
                 received = self._socket.recv(READ_BYTES)
-            except TimeoutError:
+            except OSError:  # its time is over, or it has died with something unread
                 return None
             if not received:
                 return None
@@ -169,6 +173,20 @@ class BrokerProcess:
         line, _, self._unread = self._unread.partition(b"\n")
         told: dict[str, Any] = json.loads(line)
         return told
+
+    def call(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
+        """Call the interface of its faults: the status of HTTP and the answer. Raises
+        BrokerFailed."""
+        line = json.dumps({"method": method, "target": target, "body": body.decode()})
+        with self._calling:
+            self.was_called = True
+            self._socket.settimeout(ANSWER_WITHIN_S)
+            with contextlib.suppress(OSError):  # what follows tells that it is gone
+                self._socket.sendall(line.encode() + b"\n")
+            told = self._told(time.monotonic() + ANSWER_WITHIN_S)
+        if told is None:
+            raise self._failed("does not answer, or has ended")
+        return told["status"], told["answer"]
 
     @property
     def pid(self) -> int:

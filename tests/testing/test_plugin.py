@@ -121,6 +121,8 @@ def test_that_fails(triglot):
     place = TopicPartition("orders", 1)
     triglot.cluster.produce(place, [build_batch([(1, None, b"one", ()), (2, None, b"two", ())])])
     triglot.cluster.commit_offsets("billing", {place: 1})
+    with Cluster(triglot.bootstrap, client_id=b"a-client") as cluster:
+        cluster.topics()
     triglot.topic("orders").wait_for(count=3, timeout_s=0)
 
 def test_that_fails_with_a_part(triglot_session):
@@ -142,6 +144,8 @@ def test_the_report_of_a_failed_test_says_what_was_in_its_broker(tests: TestRun)
     assert ".payments-0  offsets 0..0\n" in told or "\npayments-0  offsets 0..0\n" in told
     assert "the broker does not run: start() starts it" in told
     assert "log of <triglot.testing.Broker" in told
+    assert "last requests to <triglot.testing.Broker" in told
+    assert "a-client: Metadata v" in told
     assert "3 failed" in told
 
 
@@ -185,3 +189,20 @@ def test_a_setting_without_a_value_is_told_in_one_line(tests: TestRun) -> None:
     tests.write("def test_it(triglot): pass\n")
     told = tests.run("--triglot-set", "num.partitions")
     assert "a setting of triglot is KEY=VALUE, found 'num.partitions'" in told
+
+
+UNFIRED = """
+def test_whose_fault_acts(triglot):
+    with triglot.faults.fail("Metadata", error="UNKNOWN_SERVER_ERROR", topic="orders"):
+        triglot.topic("orders").create()
+
+def test_whose_fault_never_acts(triglot):
+    triglot.faults.fail("Produce", error="MESSAGE_TOO_LARGE", topic="orders")
+"""
+
+
+def test_a_fault_that_never_acted_is_told_at_the_end_of_the_test(tests: TestRun) -> None:
+    tests.write(UNFIRED)
+    told = tests.run()
+    assert "2 passed, 1 warning" in told
+    assert "a fault of triglot never acted: id=1, api=Produce" in told
