@@ -192,6 +192,14 @@ class Cluster:
         found = self._router.patiently(lambda: self._router.leader(partition)[1])
         return None if found == ZERO_UUID else found
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """The ids that these topics have now, of those that are there and have one."""
+        names = sorted(set(topics))
+        found = self._router.patiently(lambda: self._router.learn(names))
+        return {
+            name: topic.topic_id for name, topic in found.items() if topic.topic_id != ZERO_UUID
+        }
+
     # Reading.
 
     def expect(self, topic: str, topic_id: bytes) -> None:

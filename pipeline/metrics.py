@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import NotInstalled, Refused, WrongUse
+from pipeline.reading.plan import offsets_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -186,11 +187,9 @@ def _listener(registry: Any) -> Any:
 def lag_of(source: Any) -> int:
     """Of a source's progress: offsets from where it is to the logs' ends; 0 where it tells none."""
     try:
-        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
-        return sum(
-            max(0, offset - end.get(topic, {}).get(partition, offset))
-            for topic, partitions in latest.items()
-            for partition, offset in partitions.items()
+        latest, end = (
+            offsets_from_json(json.loads(told)) for told in (source.latestOffset, source.endOffset)
         )
+        return sum(max(0, offset - end.get(place, offset)) for place, offset in latest.items())
     except (TypeError, ValueError, AttributeError):
         return 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, OffsetsGone, WrongUse
@@ -31,6 +31,8 @@ Offsets = dict[TopicPartition, int]
 """The next offset to read, or not to read any more, of each partition."""
 
 OFFSET_MAX = 2**63 - 1
+TOPIC_IDS = "@topic-ids"
+"""Beside the topics in an offset of a stream, and no topic's name: {"orders": "5f0c..."}."""
 NAMED_MAX = 5
 """So many topics or partitions are named in a message; of the others it gives the number."""
 
@@ -333,6 +335,14 @@ def deleted(partition: TopicPartition, first: int, following: int) -> OffsetsGon
     )
 
 
+def made_again(topics: list[str]) -> OffsetsGone:
+    """The failure that topics are not those any more that were read until now."""
+    return OffsetsGone(
+        f"topic {_listed(topics)} was deleted, and made again, since it was read: what was left of "
+        "it is gone; go on with the new one from its start with onGap=skip (--on-gap skip)"
+    )
+
+
 def beyond(partition: TopicPartition, log_end: int, wanted: int) -> OffsetsGone:
     """The failure that a log ends at `log_end`, before an offset that was there or asked for."""
     return OffsetsGone(
@@ -342,9 +352,13 @@ def beyond(partition: TopicPartition, log_end: int, wanted: int) -> OffsetsGone:
 
 
 def _named(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(str(partition) for partition in partitions[:NAMED_MAX])
-    more = len(partitions) - NAMED_MAX
-    return f"{names} and {more} more" if more > 0 else names
+    return _listed([str(partition) for partition in partitions])
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    listed = ", ".join(names[:NAMED_MAX])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -355,9 +369,11 @@ def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     return found
 
 
-def offsets_from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
+def offsets_from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
+    """Without the ids of topics, which may be beside them."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()
+        if topic != TOPIC_IDS
         for partition, offset in partitions.items()
     }

@@ -17,9 +17,11 @@ from client.cluster import Cluster, TopicPartition
 from pipeline import errors
 from pipeline.dataframes.range_reader import ranges_of
 from pipeline.reading.options import SourceOptions
+from pipeline.reading.plan import TOPIC_IDS
 from pipeline.source import TriglotSource
 from tests.clients.drivers.confluent_driver import ConfluentDriver
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
+from tests.support.caller import Caller
 from tests.support.fake_source import FakeSource
 
 if TYPE_CHECKING:
@@ -44,6 +46,12 @@ class Topic:
         self.name = next(topics)
         self._written = 0
         CLIENT.create_topic(self.bootstrap, self.name, partitions=partitions, configs={})
+
+    def make_again(self) -> None:
+        host, _, port = self.bootstrap.rpartition(":")
+        with Caller(host, int(port)) as caller:
+            caller.delete_topic(self.name)
+            caller.create_topic(self.name, 2)
 
     def write(self, count: int, *, partition: int = 0) -> None:
         values = range(self._written, self._written + count)
@@ -72,6 +80,12 @@ def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> 
     ]
 
 
+def plain(offset: dict[str, Any] | None) -> dict[str, Any]:
+    """Without the ids of topics."""
+    assert offset is not None
+    return {name: value for name, value in offset.items() if name != TOPIC_IDS}
+
+
 # Without Spark
 
 
@@ -82,7 +96,7 @@ def test_a_stream_goes_from_its_first_offsets_to_the_ends(broker: BrokerProcess)
     reader = topic.reader()
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
-    assert (start, end) == (topic.at(0, 0), topic.at(5, 3))
+    assert (plain(start), plain(end)) == (topic.at(0, 0), topic.at(5, 3))
     assert ranges(reader, start, end) == [(0, 0, 5), (1, 0, 3)]
     assert reader.latestOffset(end, ALL) == end
     assert ranges(reader, end, end) == []
@@ -99,10 +113,10 @@ def test_a_limit_counts_offsets_and_is_shared_out_and_the_lag_is_reported(
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(30)
     assert reader.reportLatestOffset() is None
-    assert reader.latestOffset(topic.at(0, 0), limit) == topic.at(20, 10)
-    assert reader.reportLatestOffset() == topic.at(60, 30)
+    assert plain(reader.latestOffset(topic.at(0, 0), limit)) == topic.at(20, 10)
+    assert plain(reader.reportLatestOffset()) == topic.at(60, 30)
     # Spark may ask for everything whatever the limit of the options is.
-    assert reader.latestOffset(topic.at(0, 0), ALL) == topic.at(60, 30)
+    assert plain(reader.latestOffset(topic.at(0, 0), ALL)) == topic.at(60, 30)
 
 
 def test_what_came_after_the_start_is_not_read_once(broker: BrokerProcess) -> None:
@@ -113,7 +127,7 @@ def test_what_came_after_the_start_is_not_read_once(broker: BrokerProcess) -> No
     topic.write(5)
     CLIENT.create_partitions(topic.bootstrap, topic.name, 2)
     topic.write(5, partition=1)
-    assert reader.latestOffset(topic.at(0), ALL) == topic.at(5)
+    assert plain(reader.latestOffset(topic.at(0), ALL)) == topic.at(5)
     # A checkpoint may be beyond what was there at the start: nothing is read a second time.
     assert reader.latestOffset(topic.at(8), ALL) == topic.at(8)
     assert reader.latestOffset(topic.at(5, 3), ALL) == topic.at(5, 3)
@@ -126,7 +140,7 @@ def test_a_partition_that_appears_is_written_down_before_it_is_read(broker: Brok
     CLIENT.create_partitions(topic.bootstrap, topic.name, 2)
     topic.write(4, partition=1)
     seen = reader.latestOffset(topic.at(5), ALL)
-    assert seen == topic.at(5, 0)
+    assert plain(seen) == topic.at(5, 0)
     assert ranges(reader, topic.at(5), seen) == []
     end = reader.latestOffset(seen, ALL)
     assert ranges(reader, seen, end) == [(1, 0, 4)]
@@ -141,8 +155,51 @@ def test_a_topic_that_was_made_again_is_a_gap_or_is_read_on_from_its_end(
         topic.reader().latestOffset(topic.at(50, 0), ALL)
     skips = topic.reader(failOnDataLoss="false")
     end = skips.latestOffset(topic.at(50, 0), ALL)
-    assert (end, ranges(skips, topic.at(50, 0), end)) == (topic.at(5, 0), [])
+    assert (plain(end), ranges(skips, topic.at(50, 0), end)) == (topic.at(5, 0), [])
     assert skips.latestOffset(end, ALL) == end
+
+
+def test_an_offset_has_the_ids_of_its_topics_and_one_without_gets_them_with_what_is_new(
+    broker: BrokerProcess,
+) -> None:
+    topic = Topic(broker)
+    topic.write(5)
+    reader = topic.reader()
+    with Cluster(broker.bootstrap) as cluster:
+        ids = {name: one.hex() for name, one in cluster.topic_ids([topic.name]).items()}
+    assert reader.initialOffset()[TOPIC_IDS] == ids
+    # As a checkpoint of a version before has it.
+    assert reader.latestOffset(topic.at(5, 0), ALL) == topic.at(5, 0)
+    assert reader.latestOffset(topic.at(3, 0), ALL) == {**topic.at(5, 0), TOPIC_IDS: ids}
+    assert reader.reportLatestOffset() == {**topic.at(5, 0), TOPIC_IDS: ids}
+
+
+def test_a_topic_made_again_between_two_micro_batches_is_noticed_although_it_has_more_offsets(
+    broker: BrokerProcess,
+) -> None:
+    topic = Topic(broker)
+    topic.write(5)
+    fails, skips = topic.reader(), topic.reader(failOnDataLoss="false")
+    end = fails.latestOffset(fails.initialOffset(), ALL)
+    planned = fails.partitions(topic.at(0, 0), end)
+    topic.make_again()
+    topic.write(8)
+
+    # Nothing of the new one is read in its place, be it planned before ...
+    with pytest.raises(errors.OffsetsGone, match=f"{topic.name}-0 was deleted before offsets"):
+        list(fails.read(planned[0]))
+    # ... or after, by a reader that knew it, or by one that only knows the checkpoint.
+    for reader in (fails, topic.reader()):
+        with pytest.raises(
+            errors.OffsetsGone, match=f"topic {topic.name} was deleted, and made again"
+        ):
+            reader.latestOffset(end, ALL)
+
+    again = skips.latestOffset(end, ALL)
+    assert (plain(again), ranges(skips, end, again)) == (topic.at(0, 0), [])
+    assert again[TOPIC_IDS] != end[TOPIC_IDS]
+    last = skips.latestOffset(again, ALL)
+    assert (plain(last), ranges(skips, again, last)) == (topic.at(8, 0), [(0, 0, 8)])
 
 
 def test_the_group_is_told_how_far_the_stream_came(broker: BrokerProcess) -> None:
@@ -279,6 +336,24 @@ def test_a_stream_goes_on_where_it_stopped_and_repeats_what_failed(
     assert sink.batches[0] == (failed, values)
     assert sink.values == Counter(range(140))
     assert progress.sources[0].endOffset == progress.sources[0].latestOffset
+
+
+@pytest.mark.long
+def test_a_query_notices_between_two_runs_that_its_topic_was_made_again(
+    broker: BrokerProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, sink = Topic(broker), Sink()
+    topic.write(5)
+    run(spark, topic.options(), tmp_path / "state", sink)
+    topic.make_again()
+    topic.write(8)
+    with pytest.raises(Exception, match="OffsetsGone") as raised:
+        run(spark, topic.options(), tmp_path / "state", sink)
+    failure = errors.find(str(raised.value))
+    assert isinstance(failure, errors.OffsetsGone)
+    assert str(failure).startswith(f"topic {topic.name} was deleted, and made again, since it was")
+    run(spark, topic.options(failOnDataLoss="false"), tmp_path / "state", sink)
+    assert sink.values == Counter(range(13))
 
 
 def test_records_that_retention_took_stop_a_stream_unless_it_may_lose_them(
