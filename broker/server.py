@@ -648,7 +648,7 @@ async def start(
 ) -> Running:
     """Open the data directory and listen. Raises StartRefused; nothing is left open then."""
     if testing is not None:
-        surroundings = surroundings._replace(faulted=testing.faulted)
+        surroundings, loop = _under_test(testing, surroundings, loop)
     files, now_ms = surroundings.files, surroundings.now_ms
     path = settings.data_directory
     try:
@@ -685,7 +685,7 @@ async def start(
         if settings.metrics_port is not None:
             scrapes = await _listen_for_scrapes(broker, files)
         if testing is not None:
-            await _open_control_port(testing, loop)
+            await _open_control_port(testing, broker)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
         if broker is not None:
             broker.listening.close()
@@ -747,9 +747,28 @@ async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListe
         ) from error
 
 
-async def _open_control_port(testing: FaultInjection, loop: asyncio.AbstractEventLoop) -> None:
+def _under_test(
+    testing: FaultInjection, surroundings: Surroundings, loop: asyncio.AbstractEventLoop
+) -> tuple[Surroundings, asyncio.AbstractEventLoop]:
+    """What the broker gets in place of these."""
+    loop = testing.begin(
+        loop,
+        now_ms=surroundings.now_ms,
+        monotonic_s=surroundings.monotonic_s,
+        elapsed_ms=surroundings.elapsed_ms,
+    )
+    changed = surroundings._replace(
+        now_ms=testing.clock.now_ms,
+        monotonic_s=testing.clock.monotonic_s,
+        elapsed_ms=testing.clock.elapsed_ms,
+        faulted=testing.faulted,
+    )
+    return changed, loop
+
+
+async def _open_control_port(testing: FaultInjection, broker: Broker) -> None:
     try:
-        await testing.open(loop)
+        await testing.open(broker.connections)
     except ValueError as error:
         raise StartRefused(str(error)) from error
     except OSError as error:

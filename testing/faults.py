@@ -15,6 +15,7 @@ probability      chance of acting on a call, from `seed`; `times` is "always" th
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -145,6 +146,33 @@ class Faults:
 
     def _faults(self, path: str) -> list[Fault]:
         return [Fault(self._control, shown) for shown in self._control.get(path)["faults"]]
+
+
+class Clock:
+    """The clocks and timers of one broker, which go on from where they were moved to."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def now_ms(self) -> int:
+        """The broker's time, in ms since 1970. Raises ControlError, as the others do."""
+        return int(self._control.get("/clock")["now_ms"])
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Let so much time have passed: what fell due meanwhile is begun before this returns, each
+        timer once, in the order of their times."""
+        self._move("advance_ms", timedelta(days, seconds, 0, 0, minutes, hours))
+
+    def jump(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Set the wall clock, forward or back. No time passes by it, which the broker notices."""
+        self._move("jump_ms", timedelta(days, seconds, 0, 0, minutes, hours))
+
+    def _move(self, key: str, by: timedelta) -> None:
+        self._control.post("/clock", {key: round(by.total_seconds() * 1000)})
 
 
 class Sent(NamedTuple):

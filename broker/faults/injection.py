@@ -7,8 +7,9 @@ process, who needs no port.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from broker.faults.clock import MovableClock
 from broker.faults.conversations import Conversations
 from broker.faults.dispatch import faulted
 from broker.faults.engine import Engine
@@ -17,7 +18,9 @@ from broker.faults.port import ControlPort
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
+    from broker.network.connections import Connections
     from broker.network.dispatch import Handler
 
 
@@ -37,18 +40,38 @@ class FaultInjection:
         """Without an address there is no port."""
         self.engine = Engine(lambda: int.from_bytes(os.urandom(4), "big"))
         self.conversations = Conversations()
-        self.interface = Interface(self.engine, self.conversations)
+        self.clock: MovableClock
+        self.interface: Interface
         self._address = address
         self._port: ControlPort | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    def begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        elapsed_ms: Callable[[], int],
+    ) -> asyncio.AbstractEventLoop:
+        """Take the clocks and the loop of the broker that starts; the loop that it is to use."""
+        self._loop = loop  # the port's own timers are not to be moved
+        self.clock = MovableClock(
+            loop, now_ms=now_ms, monotonic_s=monotonic_s, elapsed_ms=elapsed_ms
+        )
+        self.interface = Interface(self.engine, self.conversations, self.clock)
+        return cast("asyncio.AbstractEventLoop", self.clock.loop)
 
     def faulted(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """A table of handlers with the faults before them."""
         return faulted(handlers, self.engine, self.conversations)
 
-    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the control port, if there is to be one. Raises NotOnLoopback, OSError."""
+    async def open(self, connections: Connections) -> None:
+        """The broker has these connections. Open the control port, if there is to be one. Raises
+        NotOnLoopback, OSError."""
+        self.clock.excuse = connections.excuse
         if self._address is not None:
-            port = ControlPort(loop, self.interface)
+            port = ControlPort(self._loop, self.interface)
             host, number, anywhere = self._address
             await port.open(host, number, anywhere=anywhere)
             self._port = port

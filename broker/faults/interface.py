@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, unquote
 
 from broker import logs
+from broker.faults.clock import AHEAD_MAX_MS
 from broker.faults.engine import FaultError
 from config.errors import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from broker.faults.clock import MovableClock
     from broker.faults.conversations import Conversations
     from broker.faults.engine import Engine, Fault
 
@@ -47,9 +49,12 @@ class Interface:
         "GET /unfired": "faults that never acted, also those that were removed since",
         "GET /requests": "the last requests of clients, as text: ?client=, ?api=, ?after=NUMBER",
         "DELETE /requests": "forget these",
+        "GET /clock": "the broker's time, and how far it was moved",
+        "POST /clock": "let time pass: advance_ms; or set the wall clock: jump_ms",
     }
 
-    def __init__(self, engine: Engine, conversations: Conversations) -> None:
+    def __init__(self, engine: Engine, conversations: Conversations, clock: MovableClock) -> None:
+        self._clock = clock
         self._engine = engine
         self._conversations = conversations
         self._calls: Mapping[str, Call] = {
@@ -62,6 +67,8 @@ class Interface:
             "GET /unfired": lambda parts, query, body: self._unfired(),
             "GET /requests": lambda parts, query, body: self._requests(query),
             "DELETE /requests": lambda parts, query, body: self._forget(),
+            "GET /clock": lambda parts, query, body: self._time(),
+            "POST /clock": lambda parts, query, body: self._move(body),
         }
 
     def call(self, method: str, target: str, body: bytes = b"") -> Answer:
@@ -136,6 +143,30 @@ class Interface:
     def _forget(self) -> Any:
         self._conversations.clear()
         return {"requests": []}
+
+    def _time(self) -> dict[str, Any]:
+        clock = self._clock
+        return {
+            "now_ms": clock.now_ms(),
+            "advanced_ms": clock.ahead_ms,
+            "jumped_ms": clock.jumped_ms,
+        }
+
+    def _move(self, body: Any) -> Any:
+        clock = self._clock
+        if not isinstance(body, dict) or set(body) not in ({"advance_ms"}, {"jump_ms"}):
+            raise Refused('a move is {"advance_ms": N}, or {"jump_ms": N}')
+        ((key, ms),) = body.items()
+        if type(ms) is not int or (ms < 0 and key == "advance_ms"):
+            raise Refused(f"advance_ms is a whole number, at least 0, and jump_ms any: {ms!r}")
+        if abs(clock.ahead_ms + clock.jumped_ms + ms) > AHEAD_MAX_MS:
+            raise Refused(f"all moves together may be {AHEAD_MAX_MS} ms, which are ten years")
+        if key == "jump_ms":
+            clock.jump(ms)
+            return self._time()
+        calls = clock.advance(ms)
+        logs.info("the clock was moved", ms=ms, timers=calls)
+        return {**self._time(), "timers": calls}
 
 
 def _decoded(body: bytes) -> Any:

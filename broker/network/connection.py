@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._held_back = False
         self._unsent_bytes = 0
-        self._whole_s = 0.0
+        self.whole_s = 0.0
         self.last_active_s = 0.0
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
             peer=transport.get_extra_info("peername"),
             local=transport.get_extra_info("sockname"),
         )
-        self.last_active_s = self._whole_s = self._loop.time()
+        self.last_active_s = self.whole_s = self._loop.time()
         if not self._admit(self):
             transport.close()
 
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._loop.time()
         if self._received(nbytes):
-            self._whole_s = self.last_active_s
+            self.whole_s = self.last_active_s
             self._handle()
 
     def eof_received(self) -> bool:
@@ -268,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent_bytes = unsent_bytes
             self.last_active_s = now_s  # the peer takes what it is sent
         if self._held_back or not self._wire.buffered:
-            self._whole_s = now_s
+            self.whole_s = now_s
         if self._muted is not None:
             self.last_active_s = now_s
         silent_s = now_s - self.last_active_s
@@ -278,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             self.cut_off("it does not read its answers")
         elif silent_s > idle_max_s:
             self.close()
-        elif now_s - self._whole_s > idle_max_s + self._wire.buffered / SLOWEST_BYTES_PER_S:
+        elif now_s - self.whole_s > idle_max_s + self._wire.buffered / SLOWEST_BYTES_PER_S:
             self.cut_off(f"a request came at less than {SLOWEST_BYTES_PER_S} bytes per second")
 
     def shrink(self) -> None:

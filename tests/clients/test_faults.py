@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from testing.control import Control
-from testing.faults import Faults, conversations
+from testing.faults import Clock, Faults, conversations
 from tests.clients.available import every_client_but
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
 from tests.support.broker_process import BrokerProcess
@@ -221,6 +221,50 @@ def test_a_commit_of_a_member_that_is_not_known_is_refused(
         pytest.raises(Exception, match=r"(?i)member|rebalance|commit"),
     ):
         commit(faulty.bootstrap, new_topic, f"group-of-{new_topic}")
+
+
+def test_a_consumer_that_lost_its_session_joins_again_and_reads_on(
+    faulty: BrokerProcess, control: Control, new_topic: str
+) -> None:
+    consumer = kafka.KafkaConsumer(
+        new_topic,
+        bootstrap_servers=faulty.bootstrap,
+        group_id=f"group-of-{new_topic}",
+        auto_offset_reset="earliest",
+        client_id=new_topic,
+    )
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.produce(new_topic, batch(b"a"))
+        assert next(consumer).value == b"a"
+        joined = conversations(control, client=new_topic, api="JoinGroup")
+
+        Clock(control).advance(minutes=5)
+
+        caller.produce(new_topic, batch(b"b"))
+        assert next(consumer).value == b"b"
+        while len(conversations(control, client=new_topic, api="JoinGroup")) == len(joined):
+            consumer.poll(100)
+    consumer.close()
+
+
+def test_records_that_have_aged_are_gone_for_a_client(
+    faulty: BrokerProcess, control: Control, topic: str
+) -> None:
+    import confluent_kafka
+
+    client = confluent_kafka.Consumer({"bootstrap.servers": faulty.bootstrap, "group.id": "none"})
+    partition = confluent_kafka.TopicPartition(topic, 0)
+    clock = Clock(control)
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.create_topic(topic, retention_ms="3600000")
+        caller.produce(topic, batch(b"a", timestamp_ms=clock.now_ms()))
+        assert client.get_watermark_offsets(partition, timeout=30) == (0, 1)
+
+        clock.advance(hours=2)
+
+        while client.get_watermark_offsets(partition, timeout=30) != (1, 1):
+            clock.advance(minutes=1)
+    client.close()
 
 
 def test_a_throttled_producer_hears_of_it(

@@ -64,18 +64,22 @@ def test_the_commands_can_be_typed(control: Control, address: str) -> None:
     ]
     answers = [json.loads(printed("/bin/sh", "-c", command)) for command in commands]
 
-    added, shown, unfired, cleared, sent = answers
+    added, shown, unfired, cleared, moved, sent = answers
     assert added == shown == unfired["faults"][0]
     assert (added["api"], added["times"], added["fired"]) == ("Produce", 2, 0)
     assert cleared == {"faults": []}
+    assert moved["advanced_ms"] == 25 * 3_600_000
     assert sent == {"requests": []}
     assert control.get("/faults") == {"faults": []}
 
 
-def test_the_program_in_python_runs(address: str, tmp_path: Path) -> None:
-    (program,) = typed("python", address)
-    program = program.replace("from triglot.", "from ")  # which it has when it is installed
-    assert printed(sys.executable, "-c", program) == "0 0\n"
+def test_the_programs_in_python_run(address: str, tmp_path: Path) -> None:
+    printed_by = [
+        # The name that the packages have when they are installed.
+        printed(sys.executable, "-c", program.replace("from triglot.", "from "))
+        for program in typed("python", address)
+    ]
+    assert printed_by == ["0 0\n", ""]
 
 
 @pytest.mark.node
