@@ -758,6 +758,7 @@ def _under_test(
         elapsed_ms=surroundings.elapsed_ms,
     )
     changed = surroundings._replace(
+        files=testing.faulty(surroundings.files),
         now_ms=testing.clock.now_ms,
         monotonic_s=testing.clock.monotonic_s,
         elapsed_ms=testing.clock.elapsed_ms,

@@ -40,6 +40,16 @@ if TYPE_CHECKING:
         probability: float
         seed: int
 
+    class OfDisk(TypedDict, total=False):
+        """Filter and trigger of a fault of the disk; the topic is the one whose files are meant."""
+
+        topic: str
+        partition: int
+        times: int | str
+        on_call: int
+        probability: float
+        seed: int
+
 
 class Fault:
     """One fault of a broker, from the time it was made until `remove`, or the end of `with`."""
@@ -128,6 +138,23 @@ class Faults:
         (KIP-219)."""
         return self._add(api, when, throttle_ms=ms)
 
+    def full_disk(self, **when: Unpack[OfDisk]) -> Fault:
+        """Have the disk take no byte more, until the fault is removed."""
+        return self._of_disk(when, disk="full")
+
+    def failed_write(self, **when: Unpack[OfDisk]) -> Fault:
+        """Have a write fail (EIO), after which its partition takes no more records until the broker
+        is started again."""
+        return self._of_disk(when, disk="failed_write")
+
+    def failed_sync(self, **when: Unpack[OfDisk]) -> Fault:
+        """Have a sync fail (EIO), with the same effect: nobody knows what is on the disk."""
+        return self._of_disk(when, disk="failed_sync")
+
+    def slow_disk(self, *, ms: int, **when: Unpack[OfDisk]) -> Fault:
+        """Have every sync take so much longer, until the fault is removed."""
+        return self._of_disk(when, disk="slow", delay_ms=ms)
+
     def standing(self) -> list[Fault]:
         """The faults that act, or would."""
         return self._faults("/faults")
@@ -143,6 +170,9 @@ class Faults:
     def _add(self, api: Api, when: When, **action: Any) -> Fault:
         described = {"api": api if isinstance(api, str) else list(api), **when, **action}
         return Fault(self._control, self._control.post("/faults", described))
+
+    def _of_disk(self, when: OfDisk, **action: Any) -> Fault:
+        return Fault(self._control, self._control.post("/faults", {**when, **action}))
 
     def _faults(self, path: str) -> list[Fault]:
         return [Fault(self._control, shown) for shown in self._control.get(path)["faults"]]

@@ -4,6 +4,8 @@ A fault is described by a mapping, the one that the control port takes as JSON:
 
     {"api": "Produce", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}
 
+or, for what the broker asks of the disk, `{"disk": "failed_sync", "topic": "orders"}`.
+
 Its *filter* (api, client, topic, partition) chooses calls, its *trigger* (on_call, times,
 probability) chooses among these, and its one *action* is what the call meets.
 """
@@ -41,11 +43,19 @@ OLD_NAMES = {
 }
 """Errors that had other names in older releases, which no distance of letters finds."""
 
+WRITE, SYNC = "write to disk", "sync to disk"
+"""What stands in place of an API's name for calls of the disk."""
+FULL, FAILED_WRITE, FAILED_SYNC, SLOW = "full", "failed_write", "failed_sync", "slow"
+DISKS = {FULL: WRITE, FAILED_WRITE: WRITE, FAILED_SYNC: SYNC, SLOW: SYNC}
+"""The faults of the disk, and the calls that they are about."""
+LASTING = (FULL, SLOW)
+"""Those of them that act always unless they are told otherwise."""
+
 FILTER_KEYS = ("api", "client", "topic", "partition")
 TRIGGER_KEYS = ("on_call", "times", "probability", "seed")
 ACTIONS = ("error", "delay_ms", "close", "never_answer", "throttle_ms")
 CLOSES = ("before", "after")
-KEYS = (*FILTER_KEYS, *TRIGGER_KEYS, *ACTIONS)
+KEYS = ("disk", *FILTER_KEYS, *TRIGGER_KEYS, *ACTIONS)
 
 
 class FaultError(ValueError):
@@ -78,7 +88,10 @@ class Fault:
             if key not in KEYS:
                 raise FaultError(f"a fault has no '{key}'{_hint(str(key), KEYS)}")
         self.number = number
+        self.disk: str | None = _disk(given)
         self.apis = _apis(given.get("api", ANY))
+        if self.disk is not None:
+            self.apis = frozenset({DISKS[self.disk]})
         self.client = _pattern(given, "client")
         self.topic = _pattern(given, "topic")
         self.partition: int | None = None
@@ -86,10 +99,14 @@ class Fault:
             self.partition = _whole(given, "partition", at_least=0)
         self.on_call = _whole(given, "on_call", at_least=1) if "on_call" in given else 1
         self.probability = _probability(given.get("probability"))
-        self.times = _times(given, self.probability)
+        lasting = self.disk in LASTING or self.probability is not None
+        self.times = _times(given, lasting=lasting)
         self.seed = _whole(given, "seed", at_least=0) if "seed" in given else seed
         self._chance = random.Random(self.seed)
-        self.action, self.value = _action(given)
+        if self.disk is None:
+            self.action, self.value = _action(given)
+        else:
+            self.action, self.value = _action_of_disk(self.disk, given)
         self.calls = 0
         """Calls that its filter let through."""
         self.fired = 0
@@ -117,7 +134,10 @@ class Fault:
         return places
 
     def _is_about(self, call: Call) -> bool:
-        if self.apis is not None and call.api not in self.apis:
+        if self.apis is None:
+            if call.api in (WRITE, SYNC):
+                return False
+        elif call.api not in self.apis:
             return False
         return self.client is None or fnmatchcase(call.client, self.client)
 
@@ -129,7 +149,11 @@ class Fault:
 
     def shown(self) -> dict[str, Any]:
         """The fault as JSON has it, with its counters."""
-        shown: dict[str, Any] = {"id": self.number, "api": _listed(self.apis)}
+        shown: dict[str, Any] = {"id": self.number}
+        if self.disk is None:
+            shown["api"] = _listed(self.apis)
+        else:
+            shown["disk"] = self.disk
         for key in ("client", "topic", "partition", "probability"):
             if getattr(self, key) is not None:
                 shown[key] = getattr(self, key)
@@ -142,8 +166,8 @@ class Fault:
     def __str__(self) -> str:
         shown = self.shown()
         parts = [f"{key}={shown[key]}" for key in KEYS if key in shown and key != "api"]
-        api = shown["api"]
-        return f"{api if isinstance(api, str) else ','.join(api)} {' '.join(parts)}"
+        api = shown.get("api", [])
+        return " ".join([api if isinstance(api, str) else ",".join(api), *parts]).lstrip()
 
 
 class Engine:
@@ -189,9 +213,13 @@ class Engine:
         waiting = [fault for fault in self._faults.values() if not fault.fired]
         return sorted([*self._removed_unfired, *waiting], key=lambda fault: fault.number)
 
+    def stands(self, disk: str) -> bool:
+        """Whether there is such a fault of the disk that goes on acting."""
+        return any(one.disk == disk and not one.spent for one in list(self._faults.values()))
+
     def meet(self, call: Call) -> Hit | None:
         """The fault that this call meets, if any."""
-        for fault in self._faults.values():
+        for fault in list(self._faults.values()):  # which another thread may add to
             places = fault.takes(call)
             if places is not None:
                 return Hit(fault, places)
@@ -254,9 +282,9 @@ def _probability(given: Any) -> float | None:
     raise FaultError(f"probability is a number above 0 and at most 1, not {given!r}")
 
 
-def _times(given: Mapping[str, Any], probability: float | None) -> int | None:
+def _times(given: Mapping[str, Any], *, lasting: bool) -> int | None:
     """None is without an end, which is what chance has if nothing else is said."""
-    times = given.get("times", 1 if probability is None else ALWAYS)
+    times = given.get("times", ALWAYS if lasting else 1)
     if times == ALWAYS:
         return None
     if type(times) is int and times >= 1:
@@ -281,6 +309,32 @@ def _action(given: Mapping[str, Any]) -> tuple[str, Any]:
             raise FaultError(f"never_answer is true, not {given[key]!r}")
         return key, True
     return key, _whole(given, key, at_least=1, at_most=DELAY_MAX_MS)
+
+
+def _disk(given: Mapping[str, Any]) -> str | None:
+    """The fault of the disk that is meant, if it is one."""
+    disk = given.get("disk")
+    if disk is None:
+        return None
+    if disk not in DISKS:
+        raise FaultError(
+            f"disk is one of {', '.join(DISKS)}, not {disk!r}{_hint(str(disk), DISKS)}"
+        )
+    for key in ("api", "client"):
+        if key in given:
+            raise FaultError(f"a fault of the disk has no {key}")
+    return str(disk)
+
+
+def _action_of_disk(disk: str, given: Mapping[str, Any]) -> tuple[str, Any]:
+    wanted = ("delay_ms",) if disk == SLOW else ()
+    found = tuple(key for key in ACTIONS if given.get(key) not in (None, False))
+    if found != wanted:
+        what = "delay_ms and no other action" if wanted else "no action of requests"
+        raise FaultError(f"a disk that is '{disk}' has {what}; found {', '.join(found) or 'none'}")
+    if disk == SLOW:
+        return "delay_ms", _whole(given, "delay_ms", at_least=1, at_most=DELAY_MAX_MS)
+    return "disk", disk
 
 
 def _error(name: Any) -> ErrorCode:

@@ -13,6 +13,7 @@ from broker.faults.clock import MovableClock
 from broker.faults.conversations import Conversations
 from broker.faults.dispatch import faulted
 from broker.faults.engine import Engine
+from broker.faults.files import FaultyFilesystem
 from broker.faults.interface import Interface
 from broker.faults.port import ControlPort
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from broker.network.connections import Connections
     from broker.network.dispatch import Handler
+    from storage.filesystem import Filesystem
 
 
 class Address(NamedTuple):
@@ -65,6 +67,10 @@ class FaultInjection:
     def faulted(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """A table of handlers with the faults before them."""
         return faulted(handlers, self.engine, self.conversations)
+
+    def faulty(self, files: Filesystem) -> Filesystem:
+        """A file system with the faults of the disk before it."""
+        return cast("Filesystem", FaultyFilesystem(files, self.engine))
 
     async def open(self, connections: Connections) -> None:
         """The broker has these connections. Open the control port, if there is to be one. Raises

@@ -267,6 +267,28 @@ def test_records_that_have_aged_are_gone_for_a_client(
     client.close()
 
 
+def test_a_producer_waits_until_a_full_disk_has_room_again(
+    faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
+) -> None:
+    import confluent_kafka
+
+    told: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": faulty.bootstrap, "client.id": new_topic}
+    )
+    with faults.full_disk() as fault:
+        producer.produce(new_topic, b"a", on_delivery=lambda error, _: told.append(error))
+        while len(conversations(control, client=new_topic, api="Produce")) < 2:
+            producer.poll(0.1)
+        assert fault.fired >= 1
+        assert told == []
+    while not told:
+        producer.poll(0.1)
+
+    assert told == [None]
+    assert values(faulty, new_topic) == [b"a"]
+
+
 def test_a_throttled_producer_hears_of_it(
     faulty: BrokerProcess, faults: Faults, new_topic: str
 ) -> None:

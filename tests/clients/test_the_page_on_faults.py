@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.faults.engine import ACTIONS, FILTER_KEYS, TRIGGER_KEYS
+from broker.faults.engine import ACTIONS, DISKS, FILTER_KEYS, TRIGGER_KEYS
 from broker.faults.interface import Interface
 from testing.control import Control
 from tests.clients.available import end_of_test
@@ -64,13 +64,14 @@ def test_the_commands_can_be_typed(control: Control, address: str) -> None:
     ]
     answers = [json.loads(printed("/bin/sh", "-c", command)) for command in commands]
 
-    added, shown, unfired, cleared, moved, sent = answers
+    added, shown, unfired, cleared, of_disk, moved, sent = answers
     assert added == shown == unfired["faults"][0]
     assert (added["api"], added["times"], added["fired"]) == ("Produce", 2, 0)
     assert cleared == {"faults": []}
+    assert (of_disk["disk"], of_disk["times"]) == ("failed_sync", 1)
     assert moved["advanced_ms"] == 25 * 3_600_000
     assert sent == {"requests": []}
-    assert control.get("/faults") == {"faults": []}
+    assert control.get("/faults") == {"faults": [of_disk]}
 
 
 def test_the_programs_in_python_run(address: str, tmp_path: Path) -> None:
@@ -107,6 +108,11 @@ def test_the_program_in_go_runs(control: Control, address: str, tmp_path: Path) 
 @pytest.mark.parametrize("key", [*FILTER_KEYS, *TRIGGER_KEYS])
 def test_every_key_is_on_the_page(key: str) -> None:
     assert f"| `{key}` |" in PAGE
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_every_fault_of_the_disk_is_on_the_page(disk: str) -> None:
+    assert f'| `"disk": "{disk}"' in PAGE
 
 
 @pytest.mark.parametrize("action", ACTIONS)

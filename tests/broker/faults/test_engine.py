@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.faults.engine import FAULTS_MAX, Call, Engine, FaultError
+from broker.faults.engine import FAULTS_MAX, SYNC, WRITE, Call, Engine, FaultError
 
 ERROR = "NOT_LEADER_OR_FOLLOWER"
 PRODUCE = Call("Produce", "billing-1", [("orders", 0), ("orders", 1), ("bills", 0)])
@@ -107,9 +107,29 @@ def test_faults_that_never_acted_are_told_also_when_they_were_removed() -> None:
     assert made.unfired() == []
 
 
+def test_faults_of_the_disk_are_not_about_requests() -> None:
+    made = engine({"api": "*", "times": "always"})
+    made.add({"disk": "full", "topic": "orders"})
+
+    write = made.meet(Call(WRITE, "", [("orders", 0)]))
+    request = made.meet(PRODUCE)
+
+    assert write is not None
+    assert request is not None
+    assert (write.fault.number, request.fault.number) == (2, 1)
+    assert made.meet(Call(WRITE, "", [("bills", 0)])) is None
+    assert made.meet(Call(SYNC, "", [("orders", 0)])) is None
+    assert str(write.fault) == "disk=full topic=orders on_call=1 times=always"
+    assert made.stands("full")
+
+
 @pytest.mark.parametrize(
     ("description", "told"),
     [
+        ({"error": None, "disk": "ful"}, "disk is one of full, failed_write, failed_sync, slow"),
+        ({"disk": "full"}, "a disk that is 'full' has no action of requests; found error"),
+        ({"error": None, "disk": "slow"}, "has delay_ms and no other action; found none"),
+        ({"error": None, "disk": "full", "api": "Fetch"}, "a fault of the disk has no api"),
         ({"api": "Prodcue"}, "there is no API 'Prodcue'; did you mean Produce?"),
         ({"api": "offset_commit"}, "did you mean OffsetCommit?"),
         ({"error": "NOT_LEADER_FOR_PARTITION"}, "did you mean NOT_LEADER_OR_FOLLOWER?"),
