@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker import clock, logs
 from broker._version import VERSION
@@ -77,7 +77,7 @@ from storage.steps import run_here
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from broker import metrics
     from broker.background.housekeeping import Task
@@ -598,6 +598,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def serve(
     settings: BrokerSettings,
+    surroundings: Surroundings = SURROUNDINGS,
     *,
     as_json: bool = False,
     credentials: Sequence[NewCredential] = (),
@@ -610,21 +611,17 @@ def serve(
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(settings, loop, credentials, testing, as_json=as_json))
+        starting = start(settings, loop, surroundings, credentials=credentials, testing=testing)
+        loop.run_until_complete(_serve(starting, loop, as_json=as_json))
     finally:
         loop.close()
 
 
 async def _serve(
-    settings: BrokerSettings,
-    loop: asyncio.AbstractEventLoop,
-    credentials: Sequence[NewCredential],
-    testing: FaultInjection | None,
-    *,
-    as_json: bool,
+    starting: Coroutine[Any, Any, Running], loop: asyncio.AbstractEventLoop, *, as_json: bool
 ) -> None:
     gc.disable()
-    running = await start(settings, loop, credentials=credentials, testing=testing)
+    running = await starting
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)

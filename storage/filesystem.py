@@ -295,8 +295,13 @@ class DiskFile:
     def fileno(self) -> int:
         return self._descriptor
 
-    def close(self) -> None:
+    def detach(self) -> int:
+        """Give up the descriptor, which is the caller's to close from now on."""
         descriptor, self._descriptor = self._descriptor, -1
+        return descriptor
+
+    def close(self) -> None:
+        descriptor = self.detach()
         if descriptor >= 0:
             os.close(descriptor)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
-from testing.folders import copy_data, place_of, remove
+from testing.folders import bytes_max, copy_data, place_of, remove
 from testing.processes import BrokerProcess, fork_server, log_of
 from testing.settings import OF_TESTS, of_broker, texts
 
@@ -46,13 +46,14 @@ class Broker(Contents):
         settings: Mapping[str, object] | None = None,
         *,
         directory: str | PathLike[str] | None = None,
-        memory: bool = False,
+        memory: bool | int = False,
     ) -> None:
         """`settings` have Kafka's names, as in `{"auto.create.topics.enable": False}`.
 
         `directory` is a data directory to begin with, triglot's or Apache Kafka's; it is copied.
         With `memory` the data is in a file system in memory (/dev/shm), else in the folder for
-        temporary files.
+        temporary files. A number is the most bytes that it takes there, `True` 256 MiB: with more
+        the disk is full.
         """
         self.settings = OF_TESTS | texts(settings)
         self.port = 0
@@ -93,11 +94,13 @@ class Broker(Contents):
         """Start it without waiting; `wait_until_ready` is to follow."""
         assert self._process is None, "it is running"
         if self._folder is None:
-            self._folder = fork_server().folder(place_of(memory=self._memory))
+            self._folder = fork_server().folder(place_of(self._memory))
             if self._directory is not None:
                 copy_data(self._directory, self.data)
         settings = of_broker(self.settings, self.data, self.bootstrap)
-        self._process = fork_server().start(settings, self._folder / "log")
+        self._process = fork_server().start(
+            settings, self._folder / "log", bytes_max=bytes_max(self._memory)
+        )
 
     def wait_until_ready(self) -> None:
         """Wait for what `begin` began. Raises BrokerFailed."""
@@ -143,7 +146,7 @@ class Broker(Contents):
         The broker does nothing while its files are copied. What it has acknowledged is in them.
         """
         process = self._running()
-        folder = fork_server().folder(place_of(memory=self._memory))
+        folder = fork_server().folder(place_of(self._memory))
         process.pause()
         try:
             copy_data(self.data, folder / "data")

@@ -9,10 +9,12 @@ from pathlib import Path
 from testing.errors import BrokerFailed
 
 MEMORY_FOLDER = "/dev/shm"
+MEMORY_BYTES_MAX = 256 << 20
+"""Of a broker that is not given another number. A page of memory is taken when it is written to."""
 NOT_COPIED = shutil.ignore_patterns(".lock", ".triglot-reserve")
 
 
-def place_of(*, memory: bool) -> str:
+def place_of(memory: bool | int) -> str:
     """The folder for the data of all brokers, of a disk or in memory. Raises BrokerFailed."""
     if not memory:
         return tempfile.gettempdir()
@@ -22,6 +24,13 @@ def place_of(*, memory: bool) -> str:
             "leave it out, and the data is in the folder for temporary files"
         )
     return MEMORY_FOLDER
+
+
+def bytes_max(memory: bool | int) -> int | None:
+    """The most bytes of data of a broker that is in memory; None for what a disk takes."""
+    if memory is True:
+        return MEMORY_BYTES_MAX
+    return memory or None
 
 
 def new_folder(prefix: str, within: str) -> str:

@@ -2,7 +2,8 @@
 
 It is told what to do on its standard input, a socket, one JSON object a line:
 
-    {"do": "start", "settings": {...}, "log": FILE}    and a socket with it; answered by the broker
+    {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null}
+                                                       and a socket with it; answered by the broker
     {"do": "own", "folder": FOLDER}                    to be removed at the end; no answer
     {"do": "discard", "pid": N, "folder": FOLDER}      kill it, remove its data; no answer
     {"do": "signal", "pid": N, "signal": M}            answered {} once the signal is sent
@@ -32,6 +33,7 @@ from broker import logs
 from broker.faults.injection import FaultInjection
 from broker.server import StartRefused, new_event_loop, serve, start
 from config import ConfigError, load
+from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +79,7 @@ class ForkServer:
     def _answer(self, **answer: object) -> None:
         self._requests.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _start(self, settings: dict[str, str], log: str) -> None:
+    def _start(self, settings: dict[str, str], log: str, bytes_max: int | None) -> None:
         if self._started == 1:
             # There will be more: what a first start compiles is then there for all of them.
             warm_up()
@@ -86,7 +88,7 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             self._requests.close()
-            _run(settings, log, told)
+            _run(settings, log, told, bytes_max)
         os.close(told)
         self._pids.add(pid)
 
@@ -162,7 +164,7 @@ async def _ask(
     await loop.shutdown_default_executor()  # a process with threads is not to be forked
 
 
-def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:
+def _run(settings: dict[str, str], log: str, told: int, bytes_max: int | None) -> NoReturn:
     """The forked process: a broker until a signal, or the end of who wanted it."""
     code = 1
     try:
@@ -175,7 +177,8 @@ def _run(settings: dict[str, str], log: str, told: int) -> NoReturn:
         threading.Thread(target=faults.read_calls, daemon=True).start()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         logs.configure()
-        serve(load(overrides=settings), as_json=True, testing=faults)
+        around = surroundings(settings["log.dirs"], bytes_max)
+        serve(load(overrides=settings), around, as_json=True, testing=faults)
         code = 0
     except (ConfigError, StartRefused) as error:
         _tell(event="refused", why=str(error))
@@ -196,10 +199,10 @@ class FaultsBySocket(FaultInjection):
         self._told = told
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def open(self, *given: Any) -> None:
         """Take calls from now on."""
-        await super().open(loop)
-        self._loop = loop
+        await super().open(*given)
+        self._loop = asyncio.get_running_loop()
 
     def read_calls(self) -> None:
         """Hand the calls to the loop, in a thread of their own; at their end the process ends, also

@@ -14,8 +14,9 @@ from broker.server import start as start_broker
 from config import ConfigError, load
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
-from testing.folders import copy_data, new_folder, place_of
+from testing.folders import bytes_max, copy_data, new_folder, place_of
 from testing.settings import OF_TESTS, of_broker, texts
+from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ class AsyncBroker(Contents):
         settings: Mapping[str, object] | None = None,
         *,
         directory: str | PathLike[str] | None = None,
-        memory: bool = False,
+        memory: bool | int = False,
     ) -> None:
         """As of `Broker`."""
         self.settings = OF_TESTS | texts(settings)
@@ -68,7 +69,7 @@ class AsyncBroker(Contents):
         """Start it in the running loop. Raises BrokerFailed with the reason."""
         assert self._running is None, "it is running"
         if self._folder is None:
-            self._folder = new_folder("triglot-", place_of(memory=self._memory))
+            self._folder = new_folder("triglot-", place_of(self._memory))
             if self._directory is not None:
                 copy_data(self._directory, Path(self._folder, "data"))
         logs.configure(level="warning")  # to standard error, which is the test's
@@ -76,8 +77,9 @@ class AsyncBroker(Contents):
         self._loop = asyncio.get_running_loop()
         try:
             self._injection = FaultInjection()
+            around = surroundings(settings["log.dirs"], bytes_max(self._memory))
             self._running = await start_broker(
-                load(overrides=settings), self._loop, testing=self._injection
+                load(overrides=settings), self._loop, around, testing=self._injection
             )
         except (ConfigError, StartRefused) as error:
             raise BrokerFailed(f"the broker can't start: {error}") from None

@@ -65,12 +65,15 @@ class ForkServer:
                 self._send({"do": "own", "folder": self._folders[within]})
             return Path(new_folder("broker-", self._folders[within]))
 
-    def start(self, settings: Mapping[str, str], log: Path) -> BrokerProcess:
-        """Have a broker forked, and do not wait for it."""
+    def start(
+        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None
+    ) -> BrokerProcess:
+        """Have a broker forked, and do not wait for it. Its data directory takes `bytes_max`, None
+        for what the disk does."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            request = {"do": "start", "settings": dict(settings), "log": str(log)}
-            self._send(request, theirs)
+            request = {"settings": dict(settings), "log": str(log), "bytes_max": bytes_max}
+            self._send({"do": "start", **request}, theirs)
         return BrokerProcess(self, ours, log)
 
     def discard(self, pid: int, folder: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class WarmBrokers:
     """At most one broker waits here, empty and never used."""
 
-    def __init__(self, *, memory: bool) -> None:
+    def __init__(self, *, memory: bool | int) -> None:
         self._memory = memory
         self._next: tuple[dict[str, str], Broker] | None = None
 

@@ -20,6 +20,7 @@ from tests.support.caller import Caller, batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+KAFKA_STORAGE_ERROR = 56
 GONE_WITHIN_MS = 60_000
 
 
@@ -132,6 +133,21 @@ def test_in_memory_its_data_is_in_no_folder_of_a_disk() -> None:
     with Broker(memory=True) as broker:
         store_in_new_topic(broker)
         assert broker.data.is_relative_to("/dev/shm")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system in memory")
+def test_in_memory_it_has_a_bound_and_is_then_a_broker_with_a_full_disk() -> None:
+    with (
+        Broker(memory=4 << 20) as broker,
+        Caller(broker.host, broker.port) as caller,
+    ):
+        caller.create_topic("orders")
+        codes = [caller.produce("orders", batch(bytes(900_000))).error_code for _ in range(6)]
+        assert codes == sorted(codes)
+        assert codes[0] == 0
+        assert codes[-1] == KAFKA_STORAGE_ERROR
+        assert len(broker.topic("orders").records()) == codes.count(0)
+        assert "disk is full" in broker.log
 
 
 def store_in_new_topic(broker: Broker) -> None:
