@@ -4,7 +4,8 @@
 which is not part of this project) in which `./configure && make libs && make -C tests build` has
 been run. Its tests that need no broker are left out, and those of what is not served here: share
 groups (KIP-932), followers to fetch from, failures of sockets that it makes itself, and 0098, which
-compiles a Java program in a checkout of Kafka.
+compiles a Java program in a checkout of Kafka. Of 0126 (OIDC) the parts for share groups are left
+out.
 """
 
 from __future__ import annotations
@@ -18,13 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
 
+from tests.support import token_server
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_release import KAFKA_4
 from tests.support.secured import USERS, SecuredBroker
+from tests.support.token_server import TokenServer
+from tests.support.tokens import jwk, key_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SUITE = os.environ.get("TEST_LIBRDKAFKA", "")
 REQUIRED = bool(os.environ.get("TEST_REQUIRE_LIBRDKAFKA"))
@@ -48,6 +59,9 @@ TESTS = (
 )
 WITHOUT_AUTO_CREATION = ("0045", "0107", "0111")
 """Those of its scenario `noautocreate`."""
+OIDC_PARTS = ("do_test_produce_consumer_with_OIDC", "do_test_OIDC_aws_iam")
+"""The parts of 0126 that need no share groups, by the beginnings of their names."""
+PASSPHRASE = "the passphrase of a key"
 
 
 class Door(NamedTuple):
@@ -63,13 +77,23 @@ DOORS = (
     Door("scram", "SASL_SSL", "SCRAM-SHA-512"),
     Door("plain", "SASL_SSL", "PLAIN"),
 )
+TOKENS = Door("tokens", "SASL_SSL", "OAUTHBEARER")
 
 
 class Suite:
-    """The suite at one broker."""
+    """The suite at one broker. `settings` are more of librdkafka's, `environ` of the suite."""
 
-    def __init__(self, folder: Path, broker: SecuredBroker, door: Door) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: SecuredBroker,
+        door: Door,
+        *,
+        settings: Mapping[str, str],
+        environ: Mapping[str, str],
+    ) -> None:
         self._folder = folder
+        self._environ = environ
         self._bootstrap = broker.bootstrap_of(door.protocol)
         self._java_properties: list[str] = []
         lines = {
@@ -85,6 +109,7 @@ class Suite:
                 "sasl.username": "alice",
                 "sasl.password": USERS["alice"],
             }
+        lines |= settings
         self._conf = folder / "test.conf"
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         self._kafka = folder / "kafka"
@@ -99,10 +124,15 @@ class Suite:
             script.write_text(f'#!/bin/sh\nexec {java} {tool} "$@"\n')
             script.chmod(0o755)
 
-    def run(self, test: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, test: str, *options: str, part: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """All quick parts of a test, or those whose names begin with `part`, quick or not."""
         checkout = Path(SUITE).resolve()
         environ = {
             **os.environ,
+            **self._environ,
+            **({"SUBTESTS": part} if part else {}),
             "LD_LIBRARY_PATH": f"{checkout}/src:{checkout}/src-cpp",
             "RDKAFKA_TEST_CONF": str(self._conf),
             "TESTS": test,
@@ -110,7 +140,9 @@ class Suite:
             "KAFKA_PATH": str(self._kafka),
             "BROKERS": self._bootstrap,
         }
-        command = ["./test-runner", "-p1", "-L", "-K", "-E", "-Q", *options]
+        command = ["./test-runner", "-p1", "-L", "-K", "-E", *options]
+        if part is None:
+            command.append("-Q")
         return subprocess.run(
             command,
             cwd=checkout / "tests",
@@ -126,7 +158,15 @@ class Suite:
 
 
 @contextmanager
-def suite_at(folder: Path, door: Door, **settings: str) -> Iterator[Suite]:
+def suite_at(
+    folder: Path,
+    door: Door,
+    settings: Mapping[str, str] | None = None,
+    *,
+    of_client: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Suite]:
+    """The suite at a broker with more `settings`; `of_client` are librdkafka's."""
     if not SUITE:
         assert not REQUIRED, "TEST_LIBRDKAFKA=/path/to/librdkafka make librdkafka-suite"
         pytest.skip("TEST_LIBRDKAFKA does not name a built checkout")
@@ -137,12 +177,12 @@ def suite_at(folder: Path, door: Door, **settings: str) -> Iterator[Suite]:
         "replication.factor.clamp": "true",
         "num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
-        **settings,
+        **(settings or {}),
     }
     with SecuredBroker(folder, given) as broker:
         broker.add_scram_users()
         try:
-            yield Suite(folder, broker, door)
+            yield Suite(folder, broker, door, settings=of_client or {}, environ=environ or {})
         except NotAvailable as reason:
             pytest.skip(str(reason))
         assert "Traceback" not in broker.output()
@@ -161,31 +201,73 @@ def without_auto_creation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Suite]:
     settings = {"auto.create.topics.enable": "false"}
-    with suite_at(tmp_path_factory.mktemp("suite"), request.param, **settings) as suite:
+    with suite_at(tmp_path_factory.mktemp("suite"), request.param, settings) as suite:
         yield suite
 
 
 @pytest.fixture(params=DOORS[1:], ids=lambda door: door.name)
 def with_sessions_that_end(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Suite]:
     settings = {"connections.max.reauth.ms": "10000"}
-    with suite_at(tmp_path, request.param, **settings) as suite:
+    with suite_at(tmp_path, request.param, settings) as suite:
         yield suite
 
 
-def judge(ended: subprocess.CompletedProcess[str]) -> None:
+def _write_key(path: Path, encryption: KeySerializationEncryption) -> str:
+    """The key of assertions, as PEM; its path."""
+    key = token_server.assertion_key()
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    return str(path)
+
+
+@pytest.fixture
+def with_tokens(tmp_path: Path) -> Iterator[Suite]:
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set([jwk("RS256", "one")]))
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.expected.issuer": "us",
+    }
+    encrypted = BestAvailableEncryption(PASSPHRASE.encode())
+    with TokenServer() as issuer:
+        of_client = {
+            "sasl.oauthbearer.method": "OIDC",
+            "sasl.oauthbearer.client.id": token_server.CLIENT_ID,
+            "sasl.oauthbearer.client.secret": token_server.CLIENT_SECRET,
+            "sasl.oauthbearer.scope": token_server.SCOPE,
+            "sasl.oauthbearer.token.endpoint.url": issuer.url(),
+        }
+        environ = {
+            "VALID_OIDC_URL": issuer.url(),
+            "INVALID_OIDC_URL": issuer.url("malformed"),
+            "EXPIRED_TOKEN_OIDC_URL": issuer.url("expired"),
+            "OAUTHBEARER_CLIENT_PRIVATE_KEY": _write_key(tmp_path / "key.pem", NoEncryption()),
+            "OAUTHBEARER_CLIENT_PRIVATE_KEY_ENCRYPTED": _write_key(
+                tmp_path / "encrypted.pem", encrypted
+            ),
+            "OAUTHBEARER_CLIENT_PRIVATE_KEY_PASSWORD": PASSPHRASE,
+        }
+        with suite_at(tmp_path, TOKENS, settings, of_client=of_client, environ=environ) as suite:
+            yield suite
+
+
+def judge(test: str, ended: subprocess.CompletedProcess[str]) -> None:
     """Fail, or skip where the suite did, with its reason."""
-    passed = len(re.findall(r"\bPASSED\b", ended.stdout))
-    skipped = re.findall(r"SKIPPING TEST: (.*)", ended.stdout)
+    # A number may be that of several tests. `<MAIN>` stands in the table too, and always passes.
+    outcomes = set(re.findall(rf"\b{test}_\w+ +\| +([A-Z]+)", ended.stdout))
     assert ended.returncode == 0, ended.stdout[-6000:]
-    if skipped and not passed:
-        pytest.skip(skipped[0])
-    assert passed, ended.stdout[-3000:]
+    if outcomes == {"SKIPPED"}:
+        reasons = re.findall(r"SKIPPING TEST: (.*)", ended.stdout)
+        pytest.skip(reasons[0] if reasons else "the suite does not say why")
+    assert "PASSED" in outcomes, ended.stdout[-3000:]
+    assert outcomes <= {"PASSED", "SKIPPED"}, ended.stdout[-3000:]
 
 
 @pytest.mark.timeout(TEST_S + 60)
 @pytest.mark.parametrize("test", TESTS)
 def test_a_test_of_librdkafka_is_passed(suite: Suite, test: str) -> None:
-    judge(suite.run(test))
+    judge(test, suite.run(test))
 
 
 @pytest.mark.timeout(TEST_S + 60)
@@ -193,11 +275,21 @@ def test_a_test_of_librdkafka_is_passed(suite: Suite, test: str) -> None:
 def test_a_test_of_librdkafka_is_passed_where_topics_are_not_made_by_themselves(
     without_auto_creation: Suite, test: str
 ) -> None:
-    judge(without_auto_creation.run(test, "-s", "noautocreate"))
+    judge(test, without_auto_creation.run(test, "-s", "noautocreate"))
 
 
 @pytest.mark.timeout(TEST_S + 60)
 def test_the_test_of_librdkafka_that_authenticates_again_is_passed(
     with_sessions_that_end: Suite,
 ) -> None:
-    judge(with_sessions_that_end.run("0142"))
+    judge("0142", with_sessions_that_end.run("0142"))
+
+
+@pytest.mark.timeout(TEST_S + 60)
+@pytest.mark.parametrize("part", OIDC_PARTS)
+def test_the_test_of_librdkafka_that_gets_its_tokens_of_an_issuer_is_passed(
+    with_tokens: Suite, part: str
+) -> None:
+    ended = with_tokens.run("0126", part=part)
+    judge("0126", ended)
+    assert f"[ {part}" in ended.stdout, ended.stdout[-3000:]
