@@ -1,9 +1,10 @@
-"""Clients of Go and Node over SASL_SSL, with every mechanism that they have of ours."""
+"""Clients of Go and Node over SASL_SSL, with every mechanism that they have but Kerberos."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support import fetched
 from tests.support.caller import Caller
 from tests.support.fetched import NotAvailable
 from tests.support.secured import USERS, SecuredBroker
+from tests.support.tokens import jwk, key_set, token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,11 +23,20 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.timeout(180)]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+BEARER = "OAUTHBEARER"
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    with SecuredBroker(tmp_path_factory.mktemp("secured")) as broker:
+    folder = tmp_path_factory.mktemp("secured")
+    keys = folder / "keys.json"
+    keys.write_bytes(key_set([jwk("RS256", "one")]))
+    given = {
+        "sasl.enabled.mechanisms": ",".join((*MECHANISMS, BEARER)),
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+    with SecuredBroker(folder, given) as broker:
         broker.add_scram_users()
         yield broker
         assert "Traceback" not in broker.output()
@@ -69,6 +80,10 @@ def _node() -> list[str]:
         end_of_test("node", str(reason))
 
 
+def fresh_token() -> str:
+    return token(now_s=int(time.time()))
+
+
 @pytest.mark.go
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("library", ["franz-go", "kafka-go", "sarama"])
@@ -91,3 +106,18 @@ def test_a_wrong_password_is_told_to_clients_of_go(secured: SecuredBroker, libra
     ended = read_back(secured, _go(library), "SCRAM-SHA-512", f"{library}-wrong", "wrong")
     assert ended.returncode == 1
     assert "uthentication" in ended.stderr or "credentials" in ended.stderr
+
+
+@pytest.mark.go
+@pytest.mark.parametrize("library", ["franz-go", "sarama"])  # kafka-go has no OAUTHBEARER
+def test_clients_of_go_log_in_with_the_token_of_an_issuer(
+    secured: SecuredBroker, library: str
+) -> None:
+    ended = read_back(secured, _go(library), BEARER, f"{library}-{BEARER}", fresh_token())
+    assert ended.stdout == "over TLS\n", ended.stderr
+
+
+@pytest.mark.node
+def test_kafkajs_logs_in_with_the_token_of_an_issuer(secured: SecuredBroker) -> None:
+    ended = read_back(secured, _node(), BEARER, f"kafkajs-{BEARER}", fresh_token())
+    assert ended.stdout == "over TLS\n", ended.stderr

@@ -4,7 +4,7 @@
 //
 //   kafkajs_secured.js BOOTSTRAP MECHANISM CA USER PASSWORD TOPIC
 //
-// Prints the value that it has read.
+// PASSWORD is the token of OAUTHBEARER. Prints the value that it has read.
 
 const { readFileSync } = require('fs')
 const { Kafka, logLevel } = require('kafkajs')
@@ -15,7 +15,12 @@ async function main([bootstrap, mechanism, ca, username, password, topic]) {
   const kafka = new Kafka({
     brokers: [bootstrap],
     ssl: { ca: [readFileSync(ca)] },
-    sasl: { mechanism: mechanism.toLowerCase(), username, password },
+    sasl: {
+      mechanism: mechanism.toLowerCase(),
+      username,
+      password,
+      oauthBearerProvider: async () => ({ value: password }),
+    },
     logLevel: logLevel.NOTHING,
   })
   const producer = kafka.producer()

@@ -2,7 +2,8 @@
 //
 //	secured LIBRARY BOOTSTRAP MECHANISM CA USER PASSWORD TOPIC
 //
-// over TLS, with a mechanism of SASL. It prints the value that it has read.
+// over TLS, with a mechanism of SASL. PASSWORD is the token of OAUTHBEARER. It prints the value that it
+// has read.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	kafkaplain "github.com/segmentio/kafka-go/sasl/plain"
 	kafkascram "github.com/segmentio/kafka-go/sasl/scram"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	xdgscram "github.com/xdg-go/scram"
@@ -66,6 +68,8 @@ func withFranzGo(ctx context.Context, who login) (string, error) {
 		mechanism = salted.AsSha256Mechanism()
 	case "SCRAM-SHA-512":
 		mechanism = salted.AsSha512Mechanism()
+	case "OAUTHBEARER":
+		mechanism = oauth.Auth{Token: who.password}.AsMechanism()
 	}
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(who.bootstrap), kgo.DialTLSConfig(who.tls), kgo.SASL(mechanism),
@@ -131,6 +135,13 @@ func (client *scramClient) Begin(user, password, authorizationID string) error {
 	return nil
 }
 
+// bearerToken gives sarama the same token whenever it asks.
+type bearerToken string
+
+func (token bearerToken) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(token)}, nil
+}
+
 func withSarama(ctx context.Context, who login) (string, error) {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
@@ -138,6 +149,7 @@ func withSarama(ctx context.Context, who login) (string, error) {
 	config.Net.SASL.Enable, config.Net.SASL.User, config.Net.SASL.Password =
 		true, who.user, who.password
 	config.Net.SASL.Mechanism = sarama.SASLMechanism(who.mechanism)
+	config.Net.SASL.TokenProvider = bearerToken(who.password)
 	hashes := map[string]xdgscram.HashGeneratorFcn{
 		"SCRAM-SHA-256": xdgscram.SHA256, "SCRAM-SHA-512": xdgscram.SHA512,
 	}
