@@ -124,6 +124,19 @@ def test_produces_under_way_at_a_deny_are_stored_and_told_or_neither(
     assert administrator.values(topic) == stored
 
 
+def test_a_produce_that_begins_before_a_deny_and_ends_after_it_is_refused(
+    administrator: Caller, user: Caller, topic: str
+) -> None:
+    administrator.create_topic(topic)
+    rule(administrator, topic, Operation.WRITE)
+    frame = user.frame(produce_request((topic, 0, batch(b"v"))), 12, 7)
+    user.send_raw(frame[:-1])
+    rule(administrator, topic, Operation.WRITE, permission=Permission.DENY)
+    user.send_raw(frame[-1:])
+    assert _code(user, 7) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert administrator.values(topic) == []
+
+
 def _code(client: Caller, correlation: int) -> int:
     answer = client.receive(APIS[0], 12, correlation)
     code: int = answer.responses[0].partition_responses[0].error_code
