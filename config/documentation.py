@@ -72,7 +72,7 @@ Docker make for a service named `triglot` (`TRIGLOT_SERVICE_HOST`, `TRIGLOT_PORT
 are not looked at. Keys that contain a name of yours have no variable, because an underscore
 could be part of that name; give them in the file or with `--set`. These are the keys of one
 listener (`listener.name.NAME.KEY`, with an effect for those of TLS and SASL and for
-`max.connection.creation.rate`) and of remote storage plug-ins
+`max.connections` and `max.connection.creation.rate`) and of remote storage plug-ins
 (`rsm.config.*`, `rlmm.config.*`).
 
 Times and sizes are plain numbers in the unit the key's name ends with, as in Kafka.
