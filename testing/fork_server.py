@@ -197,20 +197,14 @@ class FaultsBySocket(FaultInjection):
     def __init__(self, told: int) -> None:
         super().__init__()
         self._told = told
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def open(self, *given: Any) -> None:
-        """Take calls from now on."""
-        await super().open(*given)
-        self._loop = asyncio.get_running_loop()
 
     def read_calls(self) -> None:
         """Hand the calls to the loop, in a thread of their own; at their end the process ends, also
         one whose loop is busy."""
         with open(self._told, "rb", closefd=False) as calls:
             for line in calls:
-                assert self._loop is not None, "a call before the broker is ready"
-                self._loop.call_soon_threadsafe(self._answer, line)
+                assert self.loop is not None, "a call before the broker is ready"
+                self.loop.call_soon_threadsafe(self._answer, line)
         os._exit(1)
 
     def _answer(self, line: bytes) -> None:

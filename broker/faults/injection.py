@@ -46,7 +46,8 @@ class FaultInjection:
         self.interface: Interface
         self._address = address
         self._port: ControlPort | None = None
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the broker that has begun, which is not moved."""
 
     def begin(
         self,
@@ -57,7 +58,7 @@ class FaultInjection:
         elapsed_ms: Callable[[], int],
     ) -> asyncio.AbstractEventLoop:
         """Take the clocks and the loop of the broker that starts; the loop that it is to use."""
-        self._loop = loop  # the port's own timers are not to be moved
+        self.loop = loop
         self.clock = MovableClock(
             loop, now_ms=now_ms, monotonic_s=monotonic_s, elapsed_ms=elapsed_ms
         )
@@ -77,7 +78,8 @@ class FaultInjection:
         NotOnLoopback, OSError."""
         self.clock.excuse = connections.excuse
         if self._address is not None:
-            port = ControlPort(self._loop, self.interface)
+            assert self.loop is not None
+            port = ControlPort(self.loop, self.interface)
             host, number, anywhere = self._address
             await port.open(host, number, anywhere=anywhere)
             self._port = port
