@@ -39,6 +39,9 @@ CHECKPOINT = "checkpoint"
 PLANS = "offsets"
 COMMITS = "commits"
 IDENTITY = "job"
+FORMAT_KEY, FORMAT = "format", 1
+"""Of a state, where job.json has it: format 1 is not written down. A version that notes what this
+one would misread has to say another."""
 LOCK = "lock"
 SUFFIX = ".json"
 
@@ -72,7 +75,17 @@ class State:
                     "one with --state"
                 )
             return
-        for key in (*identity, *found):
+        if not isinstance(found, dict):
+            raise ForeignState(
+                f"{state.location.under(IDENTITY + SUFFIX).path} does not tell whose state it is: "
+                "name an empty folder or a new one with --state"
+            )
+        if found.get(FORMAT_KEY, FORMAT) != FORMAT:
+            raise ForeignState(
+                f"the state in {path} is of format {found[FORMAT_KEY]}, and this version knows "
+                f"format {FORMAT}: go on with the version that made it, or use another --state"
+            )
+        for key in (*identity, *(found.keys() - {FORMAT_KEY})):
             if found.get(key) != identity.get(key):
                 raise ForeignState(
                     f"the state in {path} is of {key} {found.get(key)!r}, not of "

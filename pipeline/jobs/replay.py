@@ -210,10 +210,16 @@ class Replay:
         self, state: State, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
     ) -> dict[TopicPartition, Reached]:
         """Make the topics that are not there, and see where each partition goes on."""
-        reached = {
-            TopicPartition(topic, partition): Reached(offset, landing)
-            for topic, partition, offset, landing in state.read(NOTE) or ()
-        }
+        try:
+            reached = {
+                TopicPartition(topic, partition): Reached(offset, landing)
+                for topic, partition, offset, landing in state.read(NOTE) or ()
+            }
+        except (TypeError, ValueError):
+            raise ForeignState(
+                f"{state.location.under(NOTE).path}.json does not tell how far a replay came, as "
+                "this version notes it: go on with the version that made it, or begin --again"
+            ) from None
         self._make_topics(cluster, files)
         new = {
             partition: TopicPartition(renamed(self.rename, partition.topic), partition.partition)

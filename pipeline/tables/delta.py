@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections import Counter
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -116,8 +117,11 @@ class Delta:
         with self._refusing("cannot be maintained"):
             table.update_incremental()
             if upkeep.dry_run:
-                sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
-                together = sum(size < upkeep.file_bytes for size in sizes)
+                found = pa.table(table.get_add_actions()).to_pylist()
+                small = [one for one in found if one["size_bytes"] < upkeep.file_bytes]
+                # Files of several partitions stay apart, and one alone stays as it is.
+                several = Counter(str(one.get("partition")) for one in small).values()
+                together = sum(count for count in several if count > 1)
             else:
                 told = table.optimize.compact(target_size=upkeep.file_bytes)
                 together = told["numFilesRemoved"]

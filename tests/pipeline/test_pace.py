@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -240,6 +241,25 @@ def test_a_table_is_replayed_at_a_pace_also_after_a_kill(
     without_spark(monkeypatch)
     job.run(None, clock=Time().clock)  # type: ignore[arg-type]
     same(broker, topic, f"{topic}-copy")
+
+
+def test_a_note_of_another_version_is_one_line_and_nothing_is_written(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "paced-other-version"
+    fill(broker.bootstrap, topic)
+    ran = without_spark(monkeypatch)
+    folder = archive(broker.bootstrap, topic, tmp_path / "lake", shape="records")
+    state = tmp_path / "state"
+    job = Replay(folder, broker.bootstrap, rename="{topic}-copy", state=str(state))
+    job.run(None)  # type: ignore[arg-type]
+    ran.clear()
+    for noted in ({"orders": 5}, [["orders", 0, 5]], 7):
+        (state / "written.json").write_text(json.dumps(noted))
+        with pytest.raises(ForeignState, match="does not tell how far a replay came") as told:
+            job.run(None)  # type: ignore[arg-type]
+        assert "\n" not in str(told.value)
+    assert ran == []
 
 
 def test_too_many_partitions_for_one_pace_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

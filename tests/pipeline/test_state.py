@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,29 @@ def test_a_state_of_another_topic_is_refused_before_and_while_it_is_opened(tmp_p
             attempt(path, {**ORDERS, "topics": "payments"})
     with pytest.raises(ForeignState, match=r"is of topics 'orders', not of None"):
         State.check(path, {"job": "archive", "cluster": "abc"})
+
+
+def test_a_state_of_another_job_or_of_a_newer_version_is_refused_and_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "state"
+    State.open(str(path), ORDERS).close()
+    with pytest.raises(ForeignState, match=r"is of job 'archive', not of 'mirror'"):
+        State.open(str(path), {**ORDERS, "job": "mirror"})
+    note = path / "job.json"
+    for text, line in (
+        (json.dumps({**ORDERS, "format": 2}), "is of format 2, and this version knows format 1"),
+        ('["archive"]', "job.json does not tell whose state it is"),
+        ("{", "job.json is damaged"),
+    ):
+        note.write_text(text)
+        for attempt in (State.check, State.open):
+            with pytest.raises(ForeignState, match=line) as told:
+                attempt(str(path), ORDERS)
+            assert "\n" not in str(told.value)
+        assert note.read_text() == text
+    note.write_text(json.dumps({**ORDERS, "format": 1}))
+    State.open(str(path), ORDERS).close()
 
 
 def test_a_folder_of_other_files_is_no_state(tmp_path: Path) -> None:

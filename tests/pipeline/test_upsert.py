@@ -14,6 +14,7 @@ from pipeline.archiving.reading import contents
 from pipeline.errors import CorruptData, ForeignState, Refused, WrongUse
 from pipeline.filesystem import locate
 from pipeline.jobs.archive import Archive, archive
+from pipeline.jobs.maintain import maintain
 from pipeline.jobs.table_audit import TableAudit
 from pipeline.left_out import LeftOut
 from pipeline.reading.plan import Range
@@ -175,6 +176,37 @@ def test_maintenance_of_the_table_does_not_change_what_is_merged_next(
     runs.micro_batch(3, Range(topic.name, 0, end, then))
     wanted = {(0, b"a"): b"new", (0, b"key 1"): b"x", (0, b"key 2"): b"x"}
     assert rows(runs.folder) == wanted
+
+
+def test_maintain_puts_the_files_of_merges_together_and_what_is_merged_next_is_right(
+    broker: BrokerProcess, topic: Topic, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    runs = Runs(upsert_of(broker, tmp_path / "users", topic))
+    end = 0
+    for number in range(4):
+        then = write(topic, (b"key %d" % number, b"x"))
+        runs.micro_batch(number, Range(topic.name, 0, end, then))
+        end = then
+    before = rows(runs.folder)
+    files = len(DeltaTable(str(runs.folder)).file_uris())
+    told = maintain(str(runs.folder), keep_s=0, dry_run=True)
+    assert (told.details["files put together"], rows(runs.folder)) == (files, before)
+
+    done = maintain(str(runs.folder), keep_s=0)
+    assert done.details["files put together"] == files == 4
+    assert len(DeltaTable(str(runs.folder)).file_uris()) == 1
+    told = maintain(str(runs.folder), keep_s=0, dry_run=True)
+    assert told.details["files put together"] == 0
+    assert rows(runs.folder) == before
+
+    # What was done is known still, and a key that is deleted now does not come back.
+    runs.start().commit(3, runs.work(runs.start(), 3, [Range(topic.name, 0, 0, end)]))
+    then = write(topic, (b"key 0", None))
+    runs.micro_batch(4, Range(topic.name, 0, end, then))
+    before.pop((0, b"key 0"))
+    assert rows(runs.folder) == before
 
 
 def test_folders_of_another_mode_are_refused_in_a_line(
