@@ -141,6 +141,7 @@ def test_a_failure_around_the_commit_costs_no_record_and_doubles_none(
     assert_each_once(spark, tmp_path / "lake", partitions=2, each=2000)
 
 
+@pytest.mark.long
 def test_many_small_partitions_share_tasks_and_have_a_file_each(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ with session(master="local[2]") as spark:
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_driver_that_is_killed_costs_no_record_and_doubles_none(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path

