@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from client.cluster import Cluster
     from testing.control import Control
-    from testing.faults import Faults, Sent
+    from testing.faults import Clock, Faults, Sent
     from testing.groups import Group
     from testing.topics import Record, Topic
 
@@ -52,6 +52,13 @@ class Contents:
         from testing.faults import Faults
 
         return Faults(self.control)
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks and timers of the broker; a new start of its process has the machine's."""
+        from testing.faults import Clock
+
+        return Clock(self.control)
 
     def conversations(
         self, *, client: str | None = None, api: str | None = None, after: int = 0

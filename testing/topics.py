@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.errors import NoSuchTopic
-from client.fetching import EARLIEST, LATEST
+from client.fetching import EARLIEST, LATEST, OffsetOutOfRange
 from protocol.partitions import TopicPartition as TopicPartition
 from protocol.records.batch import Batch
 from protocol.records.legacy import read_messages
@@ -109,11 +109,24 @@ class Topic:
                 raise AssertionError(self._too_few(found, count, timeout_s))
             time.sleep(LOOK_EVERY_S)
 
+    def wait_until_empty(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until retention, or who deletes records, has left none. AssertionError says what was
+        left when the time was over."""
+        deadline = time.monotonic() + timeout_s
+        while found := self.records():
+            if time.monotonic() > deadline:
+                wanted = f"wanted none within {timeout_s:g} s"
+                raise AssertionError(self._told(found, wanted))
+            time.sleep(LOOK_EVERY_S)
+
     def _too_few(self, found: list[Record] | None, count: int, timeout_s: float) -> str:
         wanted = f"wanted {count} within {timeout_s:g} s"
         if found is None:
             there = ", ".join(sorted(self._cluster.topics())) or "none"
             return f"topic '{self.name}' does not exist, {wanted}; the topics are: {there}"
+        return self._told(found, wanted)
+
+    def _told(self, found: list[Record], wanted: str) -> str:
         ends = ", ".join(f"{self.name}-{index} {ends}" for index, ends in self.ends().items())
         lines = [f"topic '{self.name}' has {len(found)} records, {wanted}", f"  offsets: {ends}"]
         uncommitted = len(self.records(committed_only=False)) - len(found)
@@ -127,9 +140,16 @@ class Topic:
     ) -> Iterator[Record]:
         offset = start
         while offset < end:
-            fetched = self._cluster.fetch(
-                place, offset, max_wait_ms=0, min_bytes=0, committed_only=committed_only
-            )
+            try:
+                fetched = self._cluster.fetch(
+                    place, offset, max_wait_ms=0, min_bytes=0, committed_only=committed_only
+                )
+            except OffsetOutOfRange:
+                start = self._cluster.offsets([place], EARLIEST)[place]
+                if start <= offset:
+                    raise
+                offset = start  # what was before it was deleted meanwhile
+                continue
             following = offset
             for entry, magic in _visible(fetched):
                 read = read_messages(entry) if magic < 2 else Batch(entry).records()

@@ -75,6 +75,19 @@ def test_a_new_process_has_no_faults_and_one_that_is_gone_is_told() -> None:
         assert broker.unfired() == []
 
 
+def test_time_passes_when_the_test_says_so() -> None:
+    with Broker({"log.retention.check.interval.ms": 1_000}) as broker:
+        orders = broker.topic("orders").create(settings={"retention.ms": 3_600_000})
+        now_ms = broker.clock.now_ms()
+        with Caller(broker.host, broker.port) as caller:
+            caller.produce("orders", batch(b"one", timestamp_ms=now_ms))
+        with pytest.raises(AssertionError, match="has 1 records, wanted none within 0 s"):
+            orders.wait_until_empty(timeout_s=0)
+        broker.clock.advance(hours=25)
+        assert broker.clock.now_ms() >= now_ms + 25 * 3_600_000
+        orders.wait_until_empty(timeout_s=100)
+
+
 async def test_an_inline_broker_has_them_too() -> None:
     async with AsyncBroker() as broker:
         fault = broker.faults.fail("CreateTopics", error="POLICY_VIOLATION")

@@ -32,7 +32,7 @@ def test_every_example_of_the_page_passes(tmp_path: Path) -> None:
         (tmp_path / f"test_example_{number}.py").write_text(text)
     run.write("", "asyncio_mode = auto\n")
     told = run.run()
-    assert tests == len(examples) == 9
+    assert tests == len(examples) == 10
     assert f"{tests + 1} passed" in told, told  # one of them has two values
 
 
