@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from testing.errors import BrokerFailed as BrokerFailed
     from testing.groups import Group as Group
     from testing.inline import AsyncBroker as AsyncBroker
+    from testing.namespace import Namespace as Namespace
     from testing.topics import Record as Record
     from testing.topics import Topic as Topic
     from testing.topics import TopicPartition as TopicPartition
@@ -32,6 +33,7 @@ __all__ = [
     "Broker",
     "BrokerFailed",
     "Group",
+    "Namespace",
     "Record",
     "Snapshot",
     "Topic",
@@ -43,6 +45,7 @@ _MODULES = {
     "Broker": ".broker",
     "BrokerFailed": ".errors",
     "Group": ".groups",
+    "Namespace": ".namespace",
     "Record": ".topics",
     "Snapshot": ".broker",
     "Topic": ".topics",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
-from testing.folders import bytes_max, copy_data, place_of, remove
+from testing.folders import bytes_max, copy_data, place_of
 from testing.processes import BrokerProcess, fork_server, log_of
 from testing.settings import OF_TESTS, of_broker, texts
 
@@ -60,6 +60,7 @@ class Broker(Contents):
         self._directory = None if directory is None else Path(directory)
         self._memory = memory
         self._folder: Path | None = None
+        self._restored = 0
         self._process: BrokerProcess | None = None
         self._cluster: Cluster | None = None
 
@@ -78,7 +79,7 @@ class Broker(Contents):
     @property
     def data(self) -> Path:
         """The folder of its data."""
-        return self._home() / "data"
+        return self._home() / f"data-{self._restored}"
 
     @property
     def log(self) -> str:
@@ -133,10 +134,10 @@ class Broker(Contents):
         process, folder = self._process, self._folder
         self._forget_process()
         self._folder = None
-        if process is not None and folder is not None:
-            process.discard(folder)
-        elif folder is not None:
-            remove(folder)
+        if process is not None:
+            process.discard()
+        if folder is not None:
+            fork_server().do("remove", folder=str(folder))
 
     # What was in it.
 
@@ -160,10 +161,14 @@ class Broker(Contents):
         A broker of this or of another test may be restored to a mark, again and again. What a start
         after a crash finds is what is there: members of groups have to join again.
         """
-        self.kill()
-        remove(self.data)
+        process, before = self._running(), self.data
+        self._restored += 1
         copy_data(mark.directory, self.data)
-        self.start()
+        self._forget_process()
+        process.discard()
+        self.begin()
+        fork_server().do("remove", folder=str(before))
+        self.wait_until_ready()
 
     # What is in it.
 

@@ -50,8 +50,3 @@ def copy_data(directory: Path, into: Path) -> None:
         shutil.copytree(directory, into, ignore=NOT_COPIED)
     except (shutil.Error, OSError) as error:
         raise BrokerFailed(f"the data directory {directory} can't be copied: {error}") from None
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)

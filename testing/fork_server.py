@@ -5,7 +5,8 @@ It is told what to do on its standard input, a socket, one JSON object a line:
     {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null}
                                                        and a socket with it; answered by the broker
     {"do": "own", "folder": FOLDER}                    to be removed at the end; no answer
-    {"do": "discard", "pid": N, "folder": FOLDER}      kill it, remove its data; no answer
+    {"do": "kill", "pid": N}                           kill it; no answer
+    {"do": "remove", "folder": FOLDER}                 remove it; no answer
     {"do": "signal", "pid": N, "signal": M}            answered {} once the signal is sent
     {"do": "pause", "pid": N}                          answered {} when it does nothing any more
     {"do": "wait", "pid": N}                           answered {"exit_code": M} when it has ended
@@ -63,7 +64,7 @@ class ForkServer:
         for pid in list(self._pids):
             self._kill(pid)
         for folder in self._folders:
-            _remove(folder)
+            remove(folder)
 
     def _next(self) -> Request | None:
         while b"\n" not in self._unread:
@@ -95,9 +96,8 @@ class ForkServer:
     def _own(self, folder: str) -> None:
         self._folders.append(folder)
 
-    def _discard(self, pid: int, folder: str) -> None:
-        self._kill(pid)
-        _remove(folder)
+    def _remove(self, folder: str) -> None:
+        remove(folder)
 
     def _signal(self, pid: int, signal: int) -> None:
         if pid in self._pids:
@@ -128,7 +128,8 @@ class ForkServer:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _remove(folder: str) -> None:
+def remove(folder: str) -> None:
+    """Remove a folder, if it is there."""
     import shutil  # of no use before the first broker is gone
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -76,10 +76,10 @@ class ForkServer:
             self._send({"do": "start", **request}, theirs)
         return BrokerProcess(self, ours, log)
 
-    def discard(self, pid: int, folder: Path) -> None:
-        """Have a broker killed and its folder removed, and do not wait for it."""
+    def do(self, what: str, **more: object) -> None:
+        """Have something done that has no answer, before what is asked for next."""
         with self._lock:
-            self._send({"do": "discard", "pid": pid, "folder": str(folder)})
+            self._send({"do": what, **more})
 
     def ask(self, do: str, **more: object) -> dict[str, Any]:
         """The answer to a request that has one."""
@@ -229,12 +229,12 @@ class BrokerProcess:
         self._server.ask("wait", pid=self._pid)
         self._socket.close()
 
-    def discard(self, folder: Path) -> None:
-        """Have it killed and its folder removed, and do not wait for it."""
+    def discard(self) -> None:
+        """Have it killed, and do not wait for it; the next broker is started after its end."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         while not self._pid and (told := self._told(deadline)) is not None:
             self._pid = told["pid"]  # the first line of one that was begun and not waited for
-        self._server.discard(self._pid, folder)
+        self._server.do("kill", pid=self._pid)
         self._socket.close()
 
     def pause(self) -> None:
