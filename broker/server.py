@@ -765,8 +765,11 @@ def _under_test(
 
 
 async def _open_control_port(testing: FaultInjection, broker: Broker) -> None:
+    from broker.faults.events import Events
+
+    events = Events(broker.groups, broker.topics, broker.controller, broker.changes)
     try:
-        await testing.open(broker.connections)
+        await testing.open(broker.connections, events)
     except ValueError as error:
         raise StartRefused(str(error)) from error
     except OSError as error:

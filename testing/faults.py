@@ -15,9 +15,10 @@ probability      chance of acting on a call, from `seed`; `times` is "always" th
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,6 +155,18 @@ class Faults:
     def slow_disk(self, *, ms: int, **when: Unpack[OfDisk]) -> Fault:
         """Have every sync take so much longer, until the fault is removed."""
         return self._of_disk(when, disk="slow", delay_ms=ms)
+
+    def rebalance(self, group: str) -> None:
+        """Have all members of a classic group join again."""
+        self._control.post(f"/groups/{quote(group, safe='')}/rebalance")
+
+    def new_leader_epoch(self, topic: str) -> None:
+        """Have the partitions of a topic led in a new epoch, as after an election. A client that
+        names the old one is told FENCED_LEADER_EPOCH, and asks for Metadata."""
+        path = f"/topics/{quote(topic, safe='')}"
+        before = self._control.post(f"{path}/leader-epoch")
+        while self._control.get(path) == before:
+            time.sleep(0.005)
 
     def standing(self) -> list[Fault]:
         """The faults that act, or would."""

@@ -8,6 +8,7 @@ told `--testing`.
     held           a result on its way to an answer
     conversations  the last requests as text
     clock          clocks and timers that a test moves ahead
+    events         rebalances and elections on demand
     files          a disk with faults
     interface      what the control port serves: a path and JSON in, JSON out
     port           the control port

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from broker.faults.events import Events
     from broker.network.connections import Connections
     from broker.network.dispatch import Handler
     from storage.filesystem import Filesystem
@@ -73,10 +74,11 @@ class FaultInjection:
         """A file system with the faults of the disk before it."""
         return cast("Filesystem", FaultyFilesystem(files, self.engine))
 
-    async def open(self, connections: Connections) -> None:
-        """The broker has these connections. Open the control port, if there is to be one. Raises
+    async def open(self, connections: Connections, events: Events) -> None:
+        """The broker has these. Open the control port, if there is to be one. Raises
         NotOnLoopback, OSError."""
         self.clock.excuse = connections.excuse
+        self.interface.events = events
         if self._address is not None:
             assert self.loop is not None
             port = ControlPort(self.loop, self.interface)

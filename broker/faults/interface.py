@@ -13,7 +13,9 @@ from urllib.parse import parse_qs, unquote
 from broker import logs
 from broker.faults.clock import AHEAD_MAX_MS
 from broker.faults.engine import FaultError
+from broker.faults.events import EventRefused
 from config.errors import nearest_of
+from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from broker.faults.clock import MovableClock
     from broker.faults.conversations import Conversations
     from broker.faults.engine import Engine, Fault
+    from broker.faults.events import Events
 
     Answer = tuple[int, Any]
     Query = dict[str, str]
@@ -49,6 +52,9 @@ class Interface:
         "GET /unfired": "faults that never acted, also those that were removed since",
         "GET /requests": "the last requests of clients, as text: ?client=, ?api=, ?after=NUMBER",
         "DELETE /requests": "forget these",
+        "POST /groups/{id}/rebalance": "have the members of a classic group join again",
+        "POST /topics/{name}/leader-epoch": "lead its partitions in a new epoch",
+        "GET /topics/{name}": "each partition with its epoch, start and end",
         "GET /clock": "the broker's time, and how far it was moved",
         "POST /clock": "let time pass: advance_ms; or set the wall clock: jump_ms",
     }
@@ -56,6 +62,8 @@ class Interface:
     def __init__(self, engine: Engine, conversations: Conversations, clock: MovableClock) -> None:
         self._clock = clock
         self._engine = engine
+        self.events: Events
+        """To be assigned when the broker is made."""
         self._conversations = conversations
         self._calls: Mapping[str, Call] = {
             "GET /": lambda parts, query, body: {"paths": self.PATHS},
@@ -67,6 +75,9 @@ class Interface:
             "GET /unfired": lambda parts, query, body: self._unfired(),
             "GET /requests": lambda parts, query, body: self._requests(query),
             "DELETE /requests": lambda parts, query, body: self._forget(),
+            "POST /groups/{id}/rebalance": lambda parts, query, body: self._rebalance(parts[1]),
+            "POST /topics/{name}/leader-epoch": lambda parts, query, body: self._elect(parts[1]),
+            "GET /topics/{name}": lambda parts, query, body: self._topic(parts[1]),
             "GET /clock": lambda parts, query, body: self._time(),
             "POST /clock": lambda parts, query, body: self._move(body),
         }
@@ -80,7 +91,7 @@ class Interface:
             call = self._calls[self._pattern(method, parts)]
             asked = {key: values[-1] for key, values in parse_qs(query).items()}
             answer = call(parts, asked, _decoded(body))
-        except (FaultError, Refused) as error:
+        except (EventRefused, FaultError, KafkaError, Refused) as error:
             return getattr(error, "status", BAD_REQUEST), {"error": str(error)}
         return (CREATED if method == "POST" else OK), answer
 
@@ -143,6 +154,18 @@ class Interface:
     def _forget(self) -> Any:
         self._conversations.clear()
         return {"requests": []}
+
+    def _rebalance(self, group_id: str) -> Any:
+        self.events.rebalance(group_id)
+        return {"group": group_id}
+
+    def _elect(self, name: str) -> Any:
+        before = self._topic(name)
+        self.events.elect(name)
+        return before
+
+    def _topic(self, name: str) -> Any:
+        return {"topic": name, "partitions": self.events.state(name)}
 
     def _time(self) -> dict[str, Any]:
         clock = self._clock

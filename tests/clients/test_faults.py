@@ -247,6 +247,60 @@ def test_a_consumer_that_lost_its_session_joins_again_and_reads_on(
     consumer.close()
 
 
+def test_a_member_joins_again_when_its_group_rebalances(
+    faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
+) -> None:
+    group = f"group-of-{new_topic}"
+    consumer = kafka.KafkaConsumer(
+        new_topic,
+        bootstrap_servers=faulty.bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        client_id=new_topic,
+    )
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.produce(new_topic, batch(b"a"))
+        assert next(consumer).value == b"a"
+        joined = conversations(control, client=new_topic, api="JoinGroup")
+
+        faults.rebalance(group)
+
+        while len(conversations(control, client=new_topic, api="JoinGroup")) == len(joined):
+            consumer.poll(100)
+        caller.produce(new_topic, batch(b"b"))
+        assert next(consumer).value == b"b"
+    consumer.close()
+
+
+def test_a_consumer_reads_on_in_a_new_leader_epoch(
+    faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
+) -> None:
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": faulty.bootstrap,
+            "group.id": f"group-of-{new_topic}",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([new_topic])
+    with Caller(faulty.host, faulty.port) as caller:
+        caller.produce(new_topic, batch(b"a"))
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.value() == b"a"
+        epoch = control.get(f"/topics/{new_topic}")["partitions"][0]["leader_epoch"]
+
+        faults.new_leader_epoch(new_topic)
+
+        caller.produce(new_topic, batch(b"b"))
+        message = consumer.poll(60)
+        assert message is not None
+        assert (message.value(), message.leader_epoch()) == (b"b", epoch + 1)
+    consumer.close()
+
+
 def test_records_that_have_aged_are_gone_for_a_client(
     faulty: BrokerProcess, control: Control, topic: str
 ) -> None:
