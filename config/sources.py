@@ -25,12 +25,14 @@ def load(
     properties_file: str | PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    overrides_from: str = "--set",
 ) -> BrokerSettings:
     """The settings a broker starts with: defaults < file < environment < overrides.
 
     `environ` is the process's environment; only variables named TRIGLOT_... are read from it.
-    `overrides` are the `--set key=value` of a command line. ConfigError carries everything
-    that is wrong, each with its source: file and line, variable, or "--set".
+    `overrides` are the `--set key=value` of a command line, or `overrides_from` elsewhere.
+    ConfigError carries everything that is wrong, each with its source: file and line, variable, or
+    that.
     """
     problems: list[Problem] = []
     given: dict[str, Given] = {}
@@ -48,7 +50,7 @@ def load(
             problems.append(Problem(variable, "", None, "no key has this variable", nearest))
         else:
             given[name] = Given(text, variable)
-    given |= {name: Given(text, "--set") for name, text in (overrides or {}).items()}
+    given |= {name: Given(text, overrides_from) for name, text in (overrides or {}).items()}
     try:
         settings = read(Layers(given, {}, {}))
     except ConfigError as error:

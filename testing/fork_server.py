@@ -34,6 +34,7 @@ from broker import logs
 from broker.faults.injection import FaultInjection
 from broker.server import StartRefused, new_event_loop, serve, start
 from config import ConfigError, load
+from testing.settings import SETTINGS
 from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -179,7 +180,9 @@ def _run(settings: dict[str, str], log: str, told: int, bytes_max: int | None) -
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         logs.configure()
         around = surroundings(settings["log.dirs"], bytes_max)
-        serve(load(overrides=settings), around, as_json=True, testing=faults)
+        serve(
+            load(overrides=settings, overrides_from=SETTINGS), around, as_json=True, testing=faults
+        )
         code = 0
     except (ConfigError, StartRefused) as error:
         _tell(event="refused", why=str(error))

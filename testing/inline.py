@@ -15,7 +15,7 @@ from config import ConfigError, load
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, new_folder, place_of
-from testing.settings import OF_TESTS, of_broker, texts
+from testing.settings import OF_TESTS, SETTINGS, of_broker, texts
 from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ class AsyncBroker(Contents):
             self._injection = FaultInjection()
             around = surroundings(settings["log.dirs"], bytes_max(self._memory))
             self._running = await start_broker(
-                load(overrides=settings), self._loop, around, testing=self._injection
+                load(overrides=settings, overrides_from=SETTINGS),
+                self._loop,
+                around,
+                testing=self._injection,
             )
         except (ConfigError, StartRefused) as error:
             raise BrokerFailed(f"the broker can't start: {error}") from None

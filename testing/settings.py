@@ -19,6 +19,10 @@ OF_TESTS = {
 nothing. Topics that a `directory` holds stay as they are."""
 
 
+SETTINGS = "settings"
+"""Where a wrong setting comes from, in the line that says so."""
+
+
 def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
     """Settings as a properties file has them: `False` is "false"."""
     return {

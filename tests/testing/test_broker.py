@@ -78,7 +78,10 @@ def test_settings_have_the_names_of_kafka() -> None:
 
 def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
     with (
-        pytest.raises(BrokerFailed, match=r"retention\.hourz.*did you mean log\.retention\.hours"),
+        pytest.raises(
+            BrokerFailed,
+            match=r"settings: log\.retention\.hourz: .*did you mean log\.retention\.hours",
+        ),
         Broker({"log.retention.hourz": 1}),
     ):
         pass
