@@ -200,6 +200,11 @@ class Engine:
         if not fault.fired and len(self._removed_unfired) < FAULTS_MAX:
             self._removed_unfired.append(fault)
 
+    def withdraw(self, numbers: Iterable[int]) -> None:
+        """Take these away as if they had never been added."""
+        for number in numbers:
+            self._faults.pop(number, None)
+
     def clear(self) -> None:
         """Take all away, and forget which never acted."""
         self._faults.clear()

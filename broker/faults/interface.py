@@ -45,7 +45,7 @@ class Interface:
 
     PATHS: ClassVar[dict[str, str]] = {
         "GET /faults": "the faults that stand, with calls (what the filter let through) and fired",
-        "POST /faults": "add one",
+        "POST /faults": "add one, or a list of them: all or none",
         "DELETE /faults": "remove all, and forget which never acted",
         "GET /faults/{id}": "one of them",
         "DELETE /faults/{id}": "remove one; the answer tells how often it acted",
@@ -118,11 +118,27 @@ class Interface:
         return {"faults": [fault.shown() for fault in self._engine.standing()]}
 
     def _add(self, body: Any) -> Any:
+        if isinstance(body, list):
+            return {"faults": self._add_all(body)}
         if not isinstance(body, dict):
             raise Refused("a fault is a JSON object, as in docs/faults.md")
         fault = self._engine.add(body)
         logs.info("a fault was added", fault=f"{fault.number}: {fault}")
         return fault.shown()
+
+    def _add_all(self, bodies: list[Any]) -> list[Any]:
+        """Add them in their order; none, if one of them makes no fault."""
+        added = []
+        try:
+            for number, body in enumerate(bodies, 1):
+                try:
+                    added.append(self._add(body if isinstance(body, dict) else None))
+                except ValueError as error:
+                    raise Refused(f"fault {number} of {len(bodies)}: {error}") from error
+        except Refused:
+            self._engine.withdraw(fault["id"] for fault in added)
+            raise
+        return added
 
     def _found(self, text: str) -> Fault:
         fault = self._engine.get(int(text)) if text.isdigit() else None

@@ -72,6 +72,18 @@ def test_a_fault_is_added_shown_and_removed(control: Control) -> None:
     assert control.get("/unfired") == {"faults": [added]}
 
 
+def test_a_list_adds_all_or_none(broker: BrokerProcess, control: Control) -> None:
+    good = [{"api": "Fetch", "delay_ms": 5, "client": "x"}, {"disk": "slow", "delay_ms": 1}]
+
+    added = control.post("/faults", good)["faults"]
+    assert control.get("/faults")["faults"] == added
+    status, answer = raw(broker, "POST", "/faults", json.dumps([*good, {"api": "Fatch"}]).encode())
+
+    assert (len(added), status) == (2, 400)
+    assert answer["error"].startswith("fault 3 of 3: there is no API 'Fatch'; did you mean Fetch?")
+    assert control.get("/faults")["faults"] == added
+
+
 def test_a_seed_that_the_broker_picks_is_told(control: Control) -> None:
     added = control.post("/faults", {"api": "*", "probability": 0.5, "delay_ms": 1, "client": "x"})
 
@@ -99,7 +111,7 @@ def test_requests_are_told_by_client_and_number(broker: BrokerProcess, control: 
         ("PUT", "/faults", b"", 405, "/faults takes GET and POST and DELETE, not PUT"),
         ("DELETE", "/faults/x", b"", 404, "there is no fault x"),
         ("POST", "/faults", b"{", 400, "the body is not JSON"),
-        ("POST", "/faults", b"[]", 400, "a fault is a JSON object"),
+        ("POST", "/faults", b"[1]", 400, "fault 1 of 1: a fault is a JSON object"),
         ("POST", "/faults", b"", 400, "a fault is a JSON object"),
         ("POST", "/faults", b'{"api": "Fetsch", "error": "X"}', 400, "did you mean Fetch?"),
         ("GET", "/requests?after=x", b"", 400, "after is the number of a request, not 'x'"),
