@@ -65,8 +65,9 @@ class Judged(Outcome):
         """A line for each rule and topic, its first examples, and one for all."""
         lines = []
         for one in self.breaches:
-            what = "gaps" if one.check == GAP else "records"
-            lines.append(f"{one.topic}: {one.count:,} {what} break rule '{one.rule}'")
+            what = "gap" if one.check == GAP else "record"
+            broken = f"1 {what} breaks" if one.count == 1 else f"{one.count:,} {what}s break"
+            lines.append(f"{one.topic}: {broken} rule '{one.rule}'")
             lines += [
                 f"  partition {example.partition} offset {example.offset:,}: {example.found}"
                 for example in one.examples

@@ -163,7 +163,7 @@ def test_what_breaks_a_rule_in_a_topic_is_counted_and_placed(
         ],
     }
     lines = judged.lines()
-    assert lines[0] == f"{topic.name}: 1 records break rule 'json'"
+    assert lines[0] == f"{topic.name}: 1 record breaks rule 'json'"
     assert lines[1] == "  partition 0 offset 1: the value is no JSON: 'nonsense'"
     assert lines[-1].startswith("8 rules: audit: 13 records, ")
 
