@@ -171,10 +171,11 @@ class Driver:
         """Until the topic has so many offsets, committed or not."""
         places = [TopicPartition(topic, number) for number in range(2)]
         with Cluster(servers) as cluster:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 200
             while sum(cluster.offsets(places, LATEST).values()) < offsets:
                 assert time.monotonic() < deadline, self._log.read_text()[-3000:]
                 assert self.process.poll() is None, self._log.read_text()[-3000:]
+                time.sleep(0.05)  # what is waited for needs the processor
 
 
 def _parents() -> dict[int, int]:
