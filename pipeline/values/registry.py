@@ -27,6 +27,9 @@ MOST_REFERENCES = 100
 MOST_CHARACTERS = 4 << 20
 """Of a schema and all that it refers to. Spark's plans have them as text."""
 NOT_FOUND = 404
+ABSENT = frozenset({40401, 40402, 40403})
+"""The registry's own codes for a subject, a version, or a schema that is not there. Any server says
+404 of what it does not know, in JSON too."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -140,7 +143,7 @@ class Registry:
             return request()
         except SchemaRegistryError as failure:
             status = failure.http_status_code
-            if status == NOT_FOUND and failure.error_code != -1:
+            if failure.error_code in ABSENT:
                 return None
             told = failure.error_message or f"HTTP {status}"
             if status in (401, 403):

@@ -57,6 +57,7 @@ def test_a_registry_that_is_down_is_asked_a_few_times_and_named() -> None:
         ((503, b'{"error_code": 50003, "message": "busy"}'), Unreachable, "busy, asked 4 times"),
         ((200, b"<html>a page</html>"), WrongUse, "is no schema registry"),
         ((404, b"<html>no such page</html>"), WrongUse, "is no schema registry"),
+        ((404, b'{"status": 404, "title": "no such path"}'), WrongUse, "is no schema registry"),
         ((401, b'{"error_code": 401, "message": "who?"}'), Refused, "basic.auth.user.info"),
     ],
 )

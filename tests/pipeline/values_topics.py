@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import fastavro
 import pyarrow.parquet as pq
@@ -63,6 +63,13 @@ RENAMED["fields"][5] = {
 }
 
 
+class Reachable(Protocol):
+    """A registry, ours or a released one."""
+
+    @property
+    def url(self) -> str: ...
+
+
 def order(number: int, **more: Any) -> dict[str, Any]:
     return {
         "id": number,
@@ -75,10 +82,11 @@ def order(number: int, **more: Any) -> dict[str, Any]:
 
 
 def serialize(
-    registry: SchemaRegistry, topic: str, schema: dict[str, Any], value: dict[str, Any]
+    registry: Reachable, topic: str, schema: dict[str, Any], value: dict[str, Any]
 ) -> bytes:
     """By Confluent's own serializer, which registers the schema."""
-    client = SchemaRegistryClient({"url": registry.url})
+    # Without a time-out it would wait for ever.
+    client = SchemaRegistryClient({"url": registry.url, "timeout": 30, "max.retries": 3})
     serializer = AvroSerializer(client, json.dumps(schema))
     data = serializer(value, SerializationContext(topic, MessageField.VALUE))
     assert isinstance(data, bytes)
@@ -105,7 +113,7 @@ def decoded(registry: SchemaRegistry, data: bytes) -> dict[str, Any]:
 
 
 def archive_of(
-    broker: BrokerProcess, registry: SchemaRegistry, topic: str, folder: Path, **more: Any
+    broker: BrokerProcess, registry: Reachable, topic: str, folder: Path, **more: Any
 ) -> Archive:
     """Of Avro values, with dead letters beside the folder."""
     given = {"registry": registry.url, "dead_letters": f"{folder}-dead", "value": Decoding("avro")}

@@ -66,6 +66,18 @@ def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
+def unpacked(pom: Path) -> Path:
+    """The folder with the content of every archive that `pom` asks for."""
+    with made_once("unpacked", [pom.read_bytes()]) as (folder, missing):
+        if missing:
+            command = [runtime("mvn"), "--batch-mode", "--quiet", "--file", str(pom.resolve())]
+            command += ["dependency:unpack-dependencies", "-DincludeScope=runtime"]
+            # What it has unpacked it would remember beside the pom.
+            command.append(f"-DmarkersDirectory={folder}/markers")
+            _fetch([*command, f"-DoutputDirectory={folder}"], cwd=pom.parent)
+    return folder
+
+
 def classes(*sources: Path, classpath: Path) -> Path:
     """The folder with the classes of every `.java` file under the folders `sources`."""
     files = [file for folder in sources for file in sorted(folder.rglob("*.java"))]
