@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql.functions import concat, lit
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.functions import concat, expr, lit
 
+from bench.pipeline.avro_topics import SCHEMA
 from bench.pipeline.processes import cpu_seconds
 from bench.pipeline.topics import stored
 from client.cluster import Cluster
 from pipeline.jobs.archive import Archive
 from pipeline.jobs.mirror import Mirror
+from pipeline.tables.table import Catalog
+from pipeline.values.wanted import Decoding, Values
+from pipeline.values.wire_format import HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,13 +42,21 @@ class Ways:
     """All of them read `topics` of `servers`; `other` is the cluster that is written to."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, servers: str, other: str, topics: tuple[str, ...]
+        self,
+        spark: SparkSession,
+        folder: Path,
+        servers: str,
+        other: str,
+        topics: tuple[str, ...],
+        registry: str = "",
     ) -> None:
         self.spark = spark
         self.folder = folder
         self.servers = servers
         self.other = other
         self.topics = topics
+        self.registry = registry
+        """The URL of one that has the schema of values."""
         self.rename = ""
         """The names of the last mirror's copies, as `Mirror` has it."""
         self._number = 0
@@ -118,6 +132,39 @@ class Ways:
         reader = reader.option("subscribe", ",".join(self.topics))
         rows = reader.option("startingOffsets", "earliest").load()
         writer = rows.select(*COLUMNS, "headers").writeStream.format("parquet")
+        writer = writer.option("compression", "zstd").option("path", str(folder / "rows"))
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        shutil.rmtree(folder)
+
+    # Values as columns
+
+    def values(self) -> None:
+        """Avro with the registry to the columns of an Iceberg table."""
+        folder = self.folder / self.new("values")
+        uri = f"sqlite:///{self.folder / self.new('catalog')}.db"
+        Archive(
+            str(folder),
+            servers=self.servers,
+            topics=self.topics,
+            table="iceberg",
+            catalog=Catalog("bench.orders", "bench", {"type": "sql", "uri": uri}),
+            values=Values(value=Decoding("avro"), registry=self.registry),
+        ).run(self.spark)
+        shutil.rmtree(folder)
+
+    def values_connector(self) -> None:
+        """The same columns as Parquet, with a schema that is known: without a registry's ids, and
+        without a table, whose jar there is none of for Spark 4.3."""
+        folder = self.folder / self.new("values")
+        reader = self.spark.readStream.format("kafka").option("includeHeaders", "true")
+        reader = reader.option("kafka.bootstrap.servers", self.servers)
+        reader = reader.option("subscribe", ",".join(self.topics))
+        rows = reader.option("startingOffsets", "earliest").load()
+        payload = expr(f"substring(value, {HEADER_SIZE + 1})")
+        decoded = rows.withColumn("decoded", from_avro(payload, json.dumps(SCHEMA)))
+        kept = [name for name in (*COLUMNS, "headers") if name != "value"]
+        writer = decoded.select(*kept, "decoded.*").writeStream.format("parquet")
         writer = writer.option("compression", "zstd").option("path", str(folder / "rows"))
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()

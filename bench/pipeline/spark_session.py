@@ -1,6 +1,6 @@
 """One Spark session that takes the loads in turn: a process of its own, whose family is measured.
 
-    python -m bench.pipeline.spark_session LOAD FROM TO TOPIC,... ROUNDS JARS FOLDER
+    python -m bench.pipeline.spark_session LOAD FROM TO TOPIC,... ROUNDS JARS FOLDER REGISTRY
 
 prints what it is at, and on the last line what each way took, as JSON. The JVM has its defaults:
 what is compared with it must not gain by a JVM that does not optimise.
@@ -54,6 +54,7 @@ def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
         },
         "mirror": {OURS: ways.mirror, CONNECTOR: ways.reproduce},
         "archive": {OURS: ways.archive, CONNECTOR: ways.archive_connector},
+        "values": {OURS: ways.values, CONNECTOR: ways.values_connector},
         "small": {
             f"archive {OURS}": ways.archive,
             f"archive {CONNECTOR}": ways.archive_connector,
@@ -66,11 +67,11 @@ def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
 
 
 def main() -> None:
-    load, servers, other, topics, rounds, jars, place = sys.argv[1:]
+    load, servers, other, topics, rounds, jars, place, registry = sys.argv[1:]
     folder = Path(place)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = session(jars, folder)
-    ways = Ways(spark, folder, servers, other, tuple(topics.split(",")))
+    ways = Ways(spark, folder, servers, other, tuple(topics.split(",")), registry)
     if load == "read":
         ways.parquet()
     found = medians(loads(ways)[load], int(rounds))

@@ -71,17 +71,17 @@ def _rows(first: int, end: int, key_count: int = CUSTOMERS) -> Iterator[pa.Recor
     for start in range(first, end, ROWS_AT_ONCE):
         numbers = np.arange(start, min(start + ROWS_AT_ONCE, end), dtype=np.int64)
         values = np.tile(np.frombuffer(VALUE, np.uint8), (len(numbers), 1))
-        _write_number(values, VALUE.index(b":0") + 1, 12, numbers)
+        write_number(values, VALUE.index(b":0") + 1, 12, numbers)
         customers = rng.integers(0, 1 << 62, len(numbers)) % key_count
         keys = np.zeros((len(numbers), KEY_BYTES), np.uint8)
-        _write_number(keys, 0, KEY_BYTES, customers * 2_654_435_761)
+        write_number(keys, 0, KEY_BYTES, customers * 2_654_435_761)
         at = VALUE.index(b'"0') + 1
         values[:, at : at + KEY_BYTES] = keys
-        _write_number(values, VALUE.rindex(b":") + 1, 6, rng.integers(0, 999_999, len(numbers)))
+        write_number(values, VALUE.rindex(b":") + 1, 6, rng.integers(0, 999_999, len(numbers)))
         yield pa.record_batch(
             {
-                "key": _binary(keys),
-                "value": _binary(values),
+                "key": binary_column(keys),
+                "value": binary_column(values),
                 "timestamp": pa.array(
                     (FIRST_MS + numbers // 100) * 1000, pa.timestamp("us", "UTC")
                 ),
@@ -89,14 +89,16 @@ def _rows(first: int, end: int, key_count: int = CUSTOMERS) -> Iterator[pa.Recor
         )
 
 
-def _write_number(cells: np.ndarray, at: int, width: int, numbers: np.ndarray) -> None:
+def write_number(cells: np.ndarray, at: int, width: int, numbers: np.ndarray) -> None:
+    """Write the last `width` decimal digits of each number into cells from the column `at` on."""
     rest = numbers.copy()
     for column in range(at + width - 1, at - 1, -1):
         cells[:, column] = _DIGITS[rest % 10]
         rest //= 10
 
 
-def _binary(cells: np.ndarray) -> pa.Array:
+def binary_column(cells: np.ndarray) -> pa.Array:
+    """A value of each row of bytes."""
     count, width = cells.shape
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     data = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(cells))]
