@@ -170,6 +170,7 @@ def test_json_becomes_columns_by_ddl_and_by_a_json_schema_and_keys_too(
         ]
         assert rows[0]["at"].isoformat() == "2026-11-25T10:00:00+00:00"
         assert [row["_tombstone"] for row in rows] == [False, False, True]
+        assert [row["_headers"] for row in rows] == [None, None, None]
         dead = topics.rows(tmp_path / f"lake-{name}-dead")
         assert [row["offset"] for row in dead] == [2, 3, 4, 5]
         assert all(row["reason"] for row in dead)
