@@ -82,6 +82,7 @@ class BuildPy(build_py):  # type: ignore[misc]
         for _package, _source, folder, names in self.data_files:
             for name in names:
                 nest(Path(folder, name))
+        Path(self.build_lib, NAME, "py.typed").touch()  # PEP 561: the annotations count
 
 
 # Without debugging symbols, which would hold the folder of the build.

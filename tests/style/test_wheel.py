@@ -59,9 +59,8 @@ def test_a_wheel_holds_every_module_of_the_floors_and_nothing_else(
     modules = {name for name in names_in(distribution.wheel) if name.startswith("triglot/")}
     modules = {name for name in modules if not name.startswith(COMPILED)}
     flat = set(python_files(*PACKAGES)) - {"tools/_launch.py"}
-    assert modules == {"triglot/__init__.py", "triglot/__main__.py"} | {
-        f"triglot/{path}" for path in flat
-    }
+    own = {f"triglot/{name}" for name in ("__init__.py", "__main__.py", "py.typed")}
+    assert modules == own | {f"triglot/{path}" for path in flat}
 
 
 def test_no_module_of_a_wheel_imports_a_flat_name(distribution: Distribution) -> None:
