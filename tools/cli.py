@@ -1,5 +1,5 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `groups`, `transactions`,
-`metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
+"""The command line: `triglot serve`, `version`, `config`, `health`, `faults`, `groups`,
+`transactions`, `metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MODULES = {
     "serve": ".serve",
     "health": ".health",
+    "faults": ".faults",
     "groups": ".groups.cli",
     "transactions": ".transactions.cli",
     "metadata": ".metadata.cli",

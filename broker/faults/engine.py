@@ -174,9 +174,11 @@ class Engine:
     """The faults that stand, in the order in which they were added. A call meets the first that
     acts on it."""
 
-    def __init__(self, new_seed: Callable[[], int]) -> None:
-        """`new_seed` gives the seed of a fault that has a probability and names none."""
+    def __init__(self, new_seed: Callable[[], int], *, has_disk: bool = True) -> None:
+        """`new_seed` gives the seed of a fault that has a probability and names none. A proxy has
+        no disk, so that it refuses faults of one."""
         self._new_seed = new_seed
+        self._has_disk = has_disk
         self._faults: dict[int, Fault] = {}
         self._last = 0
         self._removed_unfired: list[Fault] = []
@@ -186,6 +188,8 @@ class Engine:
         if len(self._faults) >= FAULTS_MAX:
             raise FaultError(f"{FAULTS_MAX} faults stand, which is the most: remove some")
         fault = Fault(self._last + 1, description, self._new_seed())
+        if fault.disk is not None and not self._has_disk:
+            raise FaultError(f"a proxy has no disk to be '{fault.disk}': only the broker has")
         self._last = fault.number
         self._faults[fault.number] = fault
         return fault

@@ -47,6 +47,26 @@ def refusal(message: FetchRequest, code: ErrorCode) -> FetchResponse:
     return response
 
 
+def keys_read_by(message: FetchRequest, remembered: Iterable[Key]) -> list[Key]:
+    """All that a fetch reads: what it names, and what its session remembers."""
+    keys: dict[Key, None] = {
+        (topic.topic or topic.topic_id, one.partition): None
+        for topic in message.topics
+        for one in topic.partitions
+    }
+    if message.session_epoch > 0:
+        keys |= dict.fromkeys(remembered)
+        for topic in message.forgotten_topics_data:
+            for index in topic.partitions:
+                keys.pop((topic.topic or topic.topic_id, index), None)
+    return list(keys)
+
+
+def places_of(keys: Iterable[Key], name_of: NameOf) -> list[Place]:
+    """These partitions by their topics' names."""
+    return [_place(topic, index, name_of) for topic, index in keys]
+
+
 def with_error(
     answer: Any, keys: Iterable[Key], hit: Sequence[Place], code: ErrorCode, name_of: NameOf
 ) -> Any:

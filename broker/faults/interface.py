@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Query = dict[str, str]
     Call = Callable[[list[str], Query, Any], Any]
 
+OF_A_BROKER = ("/groups", "/topics", "/clock")
+"""Where the paths begin that a proxy does not have."""
 OK, CREATED, BAD_REQUEST, NOT_FOUND, NOT_ALLOWED = 200, 201, 400, 404, 405
 
 
@@ -59,14 +61,18 @@ class Interface:
         "POST /clock": "let time pass: advance_ms; or set the wall clock: jump_ms",
     }
 
-    def __init__(self, engine: Engine, conversations: Conversations, clock: MovableClock) -> None:
-        self._clock = clock
+    def __init__(
+        self, engine: Engine, conversations: Conversations, clock: MovableClock | None = None
+    ) -> None:
+        """Without a clock these are the faults of a proxy, which has no groups and topics either:
+        their paths are refused."""
         self._engine = engine
+        self._clock = clock
         self.events: Events
         """To be assigned when the broker is made."""
         self._conversations = conversations
         self._calls: Mapping[str, Call] = {
-            "GET /": lambda parts, query, body: {"paths": self.PATHS},
+            "GET /": lambda parts, query, body: {"paths": self._paths()},
             "GET /faults": lambda parts, query, body: self._standing(),
             "POST /faults": lambda parts, query, body: self._add(body),
             "DELETE /faults": lambda parts, query, body: self._clear(),
@@ -88,7 +94,10 @@ class Interface:
         path, _, query = target.partition("?")
         parts = [unquote(part) for part in path.strip("/").split("/")]
         try:
-            call = self._calls[self._pattern(method, parts)]
+            pattern = self._pattern(method, parts)
+            if pattern not in self._paths() and pattern != "GET /":
+                raise Refused(f"a proxy does nothing by {method} {path}: only the broker can")
+            call = self._calls[pattern]
             asked = {key: values[-1] for key, values in parse_qs(query).items()}
             answer = call(parts, asked, _decoded(body))
         except (EventRefused, FaultError, KafkaError, Refused) as error:
@@ -113,6 +122,16 @@ class Interface:
         nearest = nearest_of(path, {known.partition(" ")[2] for known in self._calls})
         hint = f"; did you mean {nearest}?" if nearest else "; GET / lists the paths"
         raise Refused(f"there is no {path}{hint}", NOT_FOUND)
+
+    def _paths(self) -> dict[str, str]:
+        """Those of the table that are served."""
+        if self._clock is not None:
+            return self.PATHS
+        return {
+            path: words
+            for path, words in self.PATHS.items()
+            if not path.partition(" ")[2].startswith(OF_A_BROKER)
+        }
 
     def _standing(self) -> Any:
         return {"faults": [fault.shown() for fault in self._engine.standing()]}
@@ -185,6 +204,7 @@ class Interface:
 
     def _time(self) -> dict[str, Any]:
         clock = self._clock
+        assert clock is not None
         return {
             "now_ms": clock.now_ms(),
             "advanced_ms": clock.ahead_ms,
@@ -193,6 +213,7 @@ class Interface:
 
     def _move(self, body: Any) -> Any:
         clock = self._clock
+        assert clock is not None
         if not isinstance(body, dict) or set(body) not in ({"advance_ms"}, {"jump_ms"}):
             raise Refused('a move is {"advance_ms": N}, or {"jump_ms": N}')
         ((key, ms),) = body.items()

@@ -1,6 +1,7 @@
 """Faults as real clients meet them: what docs/faults.md says that they do.
 
-Each client keeps its own settings for retries; the broker is one that `--testing` started.
+Each client keeps its own settings for retries. The broker is one that `--testing` started, or one
+that knows nothing of faults behind a proxy that does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.clients.available import every_client_but
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
+from tests.support.proxy_process import ProxyProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,16 +33,44 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.clients
 
 FOUR = every_client_but("java-3.9", "kafkajs")
-EACH = pytest.mark.parametrize("client", FOUR, indirect=True)
+THROUGH_THE_PROXY = ("kafka-python", "confluent-kafka")
+EACH = pytest.mark.parametrize(
+    ("faulty", "client"),
+    [
+        *(pytest.param("tested_broker", *one.values, id=one.id, marks=one.marks) for one in FOUR),
+        *(pytest.param("proxy", one, id=f"{one}-through-the-proxy") for one in THROUGH_THE_PROXY),
+    ],
+    indirect=True,
+)
+OF_THE_BROKER = pytest.mark.parametrize("faulty", ["tested_broker"], indirect=True)
+"""What a proxy cannot do."""
+
+
+SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def tested_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     data = tmp_path_factory.mktemp("faulty") / "data"
-    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-    arguments = ("--testing", "127.0.0.1:0")
-    with BrokerProcess(data, settings=settings, arguments=arguments) as broker:
+    with BrokerProcess(data, settings=SETTINGS, arguments=("--testing", "127.0.0.1:0")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("behind") / "data"
+    with (
+        BrokerProcess(data, settings=SETTINGS) as broker,
+        ProxyProcess(broker.bootstrap) as proxy,
+    ):
+        yield proxy
+
+
+@pytest.fixture(params=["tested_broker", "proxy"])
+def faulty(request: pytest.FixtureRequest) -> BrokerProcess:
+    """What the clients talk to, and its control port."""
+    found: BrokerProcess = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
@@ -223,6 +253,7 @@ def test_a_commit_of_a_member_that_is_not_known_is_refused(
         commit(faulty.bootstrap, new_topic, f"group-of-{new_topic}")
 
 
+@OF_THE_BROKER
 def test_a_consumer_that_lost_its_session_joins_again_and_reads_on(
     faulty: BrokerProcess, control: Control, new_topic: str
 ) -> None:
@@ -247,6 +278,7 @@ def test_a_consumer_that_lost_its_session_joins_again_and_reads_on(
     consumer.close()
 
 
+@OF_THE_BROKER
 def test_a_member_joins_again_when_its_group_rebalances(
     faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
 ) -> None:
@@ -272,6 +304,7 @@ def test_a_member_joins_again_when_its_group_rebalances(
     consumer.close()
 
 
+@OF_THE_BROKER
 def test_a_consumer_reads_on_in_a_new_leader_epoch(
     faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
 ) -> None:
@@ -301,6 +334,7 @@ def test_a_consumer_reads_on_in_a_new_leader_epoch(
     consumer.close()
 
 
+@OF_THE_BROKER
 def test_records_that_have_aged_are_gone_for_a_client(
     faulty: BrokerProcess, control: Control, topic: str
 ) -> None:
@@ -321,6 +355,7 @@ def test_records_that_have_aged_are_gone_for_a_client(
     client.close()
 
 
+@OF_THE_BROKER
 def test_a_producer_waits_until_a_full_disk_has_room_again(
     faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
 ) -> None:

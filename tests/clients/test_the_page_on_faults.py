@@ -16,6 +16,9 @@ from broker.faults.interface import Interface
 from testing.control import Control
 from tests.clients.available import end_of_test
 from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.caller import Caller, batch
+from tests.support.proxy_process import ProxyProcess
+from tests.support.wire_client import ConnectionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +86,29 @@ def test_the_programs_in_python_run(address: str, tmp_path: Path) -> None:
         for program in typed("python", address)
     ]
     assert printed_by == ["0 0\n", ""]
+
+
+def test_the_proxy_of_the_page_stands_in_front_of_a_broker(tmp_path: Path) -> None:
+    (command,) = [text for kind, text in BLOCKS if kind == "" and "triglot faults" in text]
+    (faults,) = [text for kind, text in BLOCKS if kind == "json"]
+    program, name, *words = command.split()
+    assert (program, name) == ("triglot", "faults")
+    assert words[::2] == ["--in-front-of", "--listen", "--testing"]
+    assert words[-1] == PORT
+    (tmp_path / "faults.json").write_text(faults)
+    arguments = ("--testing", "127.0.0.1:0", "--faults", str(tmp_path / "faults.json"))
+    with (
+        BrokerProcess(tmp_path / "data") as broker,
+        ProxyProcess(broker.bootstrap, arguments=arguments) as proxy,
+        Caller(proxy.host, proxy.port) as caller,
+    ):
+        caller.create_topic("orders", 1)
+        standing = Control.at(proxy.control).get("/faults")["faults"]
+        assert [one["api"] for one in standing] == ["Produce", "Fetch"]
+        with pytest.raises(ConnectionClosed):
+            caller.produce("orders", batch(b"a"))
+        with Caller(broker.host, broker.port) as direct:
+            assert direct.values("orders") == [b"a"]
 
 
 @pytest.mark.node

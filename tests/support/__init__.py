@@ -3,6 +3,7 @@
 Brokers of ours
     server_process      a server in a process of its own: started, waited for, stopped, killed
     broker_process      our broker in such a process, as a user starts it
+    proxy_process       `triglot faults` in such a process, in front of any broker
     fake_connection     a broker in the test's process, and connections with the test at the far end
     running_controller  our broker in a thread of the test's process, with a controller's listener
     old_reader          a broker in the test's process, with logs filled behind its back
@@ -24,6 +25,7 @@ Clients made of raw requests
 
 Stand-ins
     scripted_broker     a broker that answers by a script, over a real socket
+    proxied             the proxy of faults between scripts of a client and of a broker
     fake_source         a source for the pipeline's reading, whose logs a test fills and spoils
     memory_filesystem   a file system in memory that knows what would outlive a power cut
     memory_disk         what such a disk remembers, and what a power cut leaves of it

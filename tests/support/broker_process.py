@@ -53,7 +53,7 @@ class BrokerProcess(ServerProcess):
         return RunningProcess(
             [*command, *self.arguments],
             cwd=CHECKOUT,
-            environ=_without_settings(os.environ),
+            environ=without_settings(),
             ready_line=self.READY_LINE,
         )
 
@@ -68,6 +68,6 @@ class BrokerProcess(ServerProcess):
         self.port = int(line["port"])
 
 
-def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment less what the broker would take for its settings; tests have some too."""
-    return {key: value for key, value in environ.items() if not key.startswith("TRIGLOT_")}
+def without_settings() -> dict[str, str]:
+    """The environment less what a broker would take for its settings; tests have some too."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("TRIGLOT_")}
