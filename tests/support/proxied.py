@@ -10,9 +10,11 @@ The broker answers what `answers` says of a frame, without its length; None is n
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from broker.faults.proxy.brokers import Upstream
+from broker.faults.proxy.brokers import Brokers, Upstream
 from broker.faults.proxy.server import Proxy
 from protocol.header import API_VERSIONS_KEY
 from protocol.registry import APIS
@@ -115,6 +117,14 @@ class ScriptedClient:
         start = len(answer_frame(key, version, b""))
         return APIS[key].response.decode(version, answer[start:])
 
+    def reset(self) -> None:
+        """End the connection as a client that crashes with bytes unread."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, linger
+        )
+        self._writer.transport.abort()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -126,6 +136,7 @@ class Proxied:
         self.upstream = ScriptedUpstream()
         self.proxy: Proxy
         self.port: int
+        self.brokers: Brokers
         self._clients: list[ScriptedClient] = []
 
     async def connect(self, port: int | None = None) -> ScriptedClient:
@@ -138,6 +149,7 @@ class Proxied:
         await self.upstream.open()
         self.proxy = Proxy(Upstream(LOOPBACK, self.upstream.port), now_ms=lambda: NOW_MS)
         self.port = await self.proxy.open(LOOPBACK, 0, None)
+        self.brokers = self.proxy.brokers
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -107,5 +107,6 @@ def test_a_broker_that_is_down_is_one_line_and_the_ready_line_is_json_for_machin
     (ready,) = [line for line in lines if line["event"] == "ready"]
     assert (ready["port"], ready["in_front_of"]) == (proxy.port, NOBODY)
     assert ready["testing"].startswith("127.0.0.1:")
-    causes = [line["cause"] for line in lines if "cause" in line]
-    assert causes == [f"{NOBODY}: nobody listens there"]
+    (closed,) = [line for line in lines if line["event"] == "a connection was closed"]
+    assert closed["cause"] == "nobody listens at the broker's address"
+    assert closed["broker"] == NOBODY

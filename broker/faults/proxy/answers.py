@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from protocol.header import API_VERSIONS_KEY
@@ -24,6 +25,7 @@ NAMES_MAX = 100_000
 """Topics whose names are remembered; the first learned go first."""
 
 
+@cache
 def is_looked_at(api: Api, version: int) -> bool:
     """Whether answers of this version have to be decoded."""
     names = {field.name for field in api.response._fields if field.versions.holds(version)}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from broker import logs
 from broker.faults.conversations import text_of
 from broker.faults.engine import Call
-from broker.faults.fetches import keys_read_by
 from broker.faults.proxy.answers import METADATA_KEY, brokers_in, is_looked_at, limit_versions
 from broker.faults.proxy.brokers import Upstream
 from broker.faults.proxy.frames import (
@@ -80,6 +79,13 @@ class Due:
             self.fault.action == "error" and not self.is_answered
         )
 
+    @property
+    def throttle_ms(self) -> int:
+        """The throttle time that the answer is to have; 0 is that of the broker."""
+        if self.fault is None or self.fault.action != "throttle_ms":
+            return 0
+        return int(self.fault.value)
+
 
 class ProxiedConnection:
     """A client's connection and the broker's, from one end to the other."""
@@ -105,6 +111,8 @@ class ProxiedConnection:
         self._due: asyncio.Queue[Due | None] = asyncio.Queue()
         """None is the end of the broker's answers."""
         self._room = asyncio.Semaphore(UNANSWERED_MAX)
+        self._has_answered = False
+        """Whether any answer of the broker has come."""
         self._session: list[Key] = []
         """What the client's fetch session reads; a connection has one at most."""
         here, peer = (self._to_client.get_extra_info(name) for name in ("sockname", "peername"))
@@ -144,8 +152,7 @@ class ProxiedConnection:
                 pass
         elif due.is_answered or due.closes:
             await due.done.wait()
-        if fault.action == "throttle_ms":
-            await asyncio.sleep(fault.value / 1000)
+        await asyncio.sleep(due.throttle_ms / 1000)
 
     def _met(self, frame: bytes) -> Due:
         """What becomes of a request."""
@@ -159,7 +166,7 @@ class ProxiedConnection:
             return Due(None, frame=frame)
         found = asked(head.api, head.version, message, self._names, lambda _: self._session)
         if head.api.key == FETCH_KEY:
-            self._session = list(keys_read_by(message, self._session))[:SESSION_PARTITIONS_MAX]
+            self._session = list(found.keys[:SESSION_PARTITIONS_MAX])
         self._conversations.add(
             time_ms=self._now_ms(),
             client=head.client_id,
@@ -206,7 +213,7 @@ class ProxiedConnection:
                 if due.frame is not None and due.is_answered:
                     came = await ahead
                     if came is None:
-                        raise ConnectionError("the broker closed the connection")
+                        raise ConnectionError(self._why_closed())
                     answer, ahead = came, asyncio.ensure_future(self._next(answers))
                 if due.closes:
                     return
@@ -225,16 +232,24 @@ class ProxiedConnection:
         answer = None
         try:
             answer = await anext(answers, None)
+        except Malformed as error:
+            raise Malformed(f"the broker does not speak plain Kafka: {error}") from error
         finally:
             if answer is None:
                 self._due.put_nowait(None)
+            else:
+                self._has_answered = True
         return answer
+
+    def _why_closed(self) -> str:
+        if self._has_answered:
+            return "the broker closed the connection"
+        return "the broker closed the connection without an answer, as a listener with TLS does"
 
     async def _answer(self, due: Due, answer: bytes) -> None:
         head, fault = due.head, due.fault
-        is_throttled = fault is not None and fault.action == "throttle_ms"
         if head is not None and (
-            due.refusal is not None or is_throttled or is_looked_at(head.api, head.version)
+            due.refusal is not None or due.throttle_ms or is_looked_at(head.api, head.version)
         ):
             answer = await self._changed(due, head, answer)
         if fault is not None and fault.action == "delay_ms":
@@ -262,9 +277,8 @@ class ProxiedConnection:
             is_changed |= await self._lead_here(broker)
         if due.refusal is not None:
             message, is_changed = due.refusal.answer(message), True
-        elif due.fault is not None and due.fault.action == "throttle_ms":
-            is_changed |= hasattr(message, "throttle_time_ms")
-            message.throttle_time_ms = due.fault.value
+        elif due.throttle_ms and hasattr(message, "throttle_time_ms"):  # four APIs have none
+            message.throttle_time_ms, is_changed = due.throttle_ms, True
         return answer_frame(head, version, message) if is_changed else answer
 
     async def _lead_here(self, broker: Any) -> bool:

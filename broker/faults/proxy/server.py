@@ -35,15 +35,16 @@ class Proxy:
         self._conversations = Conversations()
         self.interface = Interface(self.engine, self._conversations)
         self._names = TopicNames()
-        self._brokers: Brokers
+        self.brokers: Brokers
+        """The ports here; there is one from `open` on."""
         self._port: ControlPort | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, testing: Address | None) -> int:
         """Listen for clients, and for tests if `testing` says where; the port that leads to the
         broker named first. Raises OSError, NotOnLoopback."""
-        self._brokers = Brokers(host, self._serve)
-        found = await self._brokers.open(self._upstream, port)
+        self.brokers = Brokers(host, self._serve)
+        found = await self.brokers.open(self._upstream, port)
         assert found is not None
         if testing is not None:
             control = ControlPort(asyncio.get_running_loop(), self.interface)
@@ -57,7 +58,7 @@ class Proxy:
         return None if self._port is None else self._port.address
 
     async def close(self) -> None:
-        self._brokers.close()
+        self.brokers.close()
         if self._port is not None:
             self._port.close()
         for connection in self._connections:
@@ -73,13 +74,15 @@ class Proxy:
         try:
             await self._carry(upstream, reader, writer)
         except (OSError, Malformed) as error:
-            peer = writer.get_extra_info("peername")
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            logs.warn_once_a_minute(
-                "a connection was closed", cause=f"{upstream}: {why}", address=str(peer[0])
-            )
+            if reader.exception() is None:  # else the client has gone, which is no news
+                peer = writer.get_extra_info("peername")
+                logs.warn_once_a_minute(
+                    "a connection was closed", _why(error), str(peer[0]), broker=str(upstream)
+                )
         except asyncio.CancelledError:
             pass  # by `close`
+        except Exception as error:
+            logs.fault_once_a_minute("a connection was closed by a fault of ours", error, "proxy")
         finally:
             self._connections.discard(task)
             writer.close()
@@ -91,14 +94,16 @@ class Proxy:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 there = await asyncio.open_connection(upstream.host, upstream.port)
         except ConnectionRefusedError:
-            raise ConnectionError("nobody listens there") from None
+            raise ConnectionError("nobody listens at the broker's address") from None
         except TimeoutError:
-            raise ConnectionError(f"no connection within {CONNECT_WITHIN_S:g} s") from None
+            raise ConnectionError(
+                f"no connection to the broker within {CONNECT_WITHIN_S:g} s"
+            ) from None
         try:
             await ProxiedConnection(
                 client=(reader, writer),
                 upstream=there,
-                brokers=self._brokers,
+                brokers=self.brokers,
                 names=self._names,
                 engine=self.engine,
                 conversations=self._conversations,
@@ -106,3 +111,10 @@ class Proxy:
             ).run()
         finally:
             there[1].close()
+
+
+def _why(error: OSError | Malformed) -> str:
+    """In the system's words, if it is an error of the system's."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return reason(error)
+    return str(error)

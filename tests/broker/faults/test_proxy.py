@@ -1,15 +1,13 @@
-"""The proxy between scripts of a client and of a broker: what passes, and what faults change."""
+"""The proxy between scripts of a client and of a broker: addresses, faults, ends of connections."""
 
 from __future__ import annotations
 
-from functools import partial
-from random import Random
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker import logs
-from broker.faults.proxy.answers import brokers_in
 from broker.faults.proxy.brokers import Upstream
 from broker.faults.proxy.frames import FRAME_BYTES_MAX
 from broker.faults.proxy.server import Proxy
@@ -19,10 +17,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.registry import APIS, Api
-from tests.protocol.frames import captured_frames
-from tests.protocol.reference_schema import schema_for
-from tests.protocol.reference_values import Chance, Largest, Source, tree_of
+from protocol.registry import APIS
 from tests.support.caller import by_partition
 from tests.support.proxied import (
     LOOPBACK,
@@ -33,24 +28,10 @@ from tests.support.proxied import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from protocol.fields import StructType
     from protocol.schema import Message
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS = 0, 1, 3, 12, 18
-NOT_OF_BROKERS = {
-    "DescribeQuorum",  # the voters' listeners, which no client connects to
-    "StreamsGroupHeartbeat",  # the addresses of members, which are applications
-    "StreamsGroupDescribe",
-}
 ERROR = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-@pytest.fixture
-async def proxied() -> AsyncIterator[Proxied]:
-    async with Proxied() as found:
-        yield found
 
 
 def answers_of(upstream: ScriptedUpstream, version: int, *answers: Message) -> None:
@@ -64,75 +45,6 @@ def answers_of(upstream: ScriptedUpstream, version: int, *answers: Message) -> N
         return answer_frame(type(message).key, version, body, correlation_id=correlation_id)
 
     upstream.answers = answer
-
-
-class Answered(Chance):
-    """Anything, but for the one number by which a producer wants no answer."""
-
-    def integer(self, low: int, high: int) -> int:
-        return super().integer(low, high) or 1
-
-
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-async def test_every_version_of_every_api_passes_as_it_is(proxied: Proxied, api: Api) -> None:
-    """By the codec of the tests, which is made of Kafka's schemas. Addresses are rewritten."""
-    client, chance = await proxied.connect(), Random(api.name)
-    for version in range(api.min_version, api.max_version + 1):
-        sources: list[Source] = [Largest(), *(Answered(chance) for _ in range(5))]
-        for source in sources:
-            request, answer = (
-                (schema := schema_for(api.name, kind, version)).encode(
-                    version, tree_of(schema, version, source)
-                )
-                for kind in ("Request", "Response")
-            )
-            sent = request_frame(api.key, version, request)
-            expected = answered = answer_frame(api.key, version, answer)
-            proxied.upstream.answers = partial(lambda answered, _: answered, answered)
-
-            came = await client.ask(sent)
-
-            assert proxied.upstream.asked.pop() == sent
-            message: Any = api.response.decode(version, answer)
-            if list(brokers_in(message)):
-                start = len(answer_frame(api.key, version, b""))
-                assert came is not None
-                changed = api.response.decode(version, came[start:])
-                assert {one.host for one in brokers_in(changed)} == {LOOPBACK}
-                for old, new in zip(brokers_in(message), brokers_in(changed), strict=True):
-                    old.host, old.port = new.host, new.port
-                expected = answer_frame(api.key, version, message.encode(version))
-            if api.key != API_VERSIONS:
-                assert came == expected
-
-
-async def test_requests_of_real_clients_pass_as_they_are(proxied: Proxied) -> None:
-    client = await proxied.connect()
-    sent = [one.data for one in captured_frames()]
-    for data in sent:
-        client.write_raw(data)
-
-    await proxied.upstream.until(lambda: len(proxied.upstream.asked) == len(sent))
-
-    assert proxied.upstream.asked == [data[4:] for data in sent]
-
-
-def structs(of: StructType) -> list[StructType]:
-    items = [field.item.struct for field in of._fields if field.item is not None]
-    return [of, *(one for item in items if item is not None for one in structs(item))]
-
-
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_every_answer_with_addresses_of_brokers_is_known(api: Api) -> None:
-    has_address = any(
-        {"host", "port"} <= {field.name for field in one._fields} for one in structs(api.response)
-    )
-    schema = schema_for(api.name, "Response", api.max_version)
-    newest: Any = api.response.decode(
-        api.max_version,
-        schema.encode(api.max_version, tree_of(schema, api.max_version, Largest())),
-    )
-    assert bool(list(brokers_in(newest))) == (has_address and api.name not in NOT_OF_BROKERS)
 
 
 def metadata_of(*brokers: MetadataResponse.Broker, topic_id: bytes = b"i" * 16) -> MetadataResponse:
@@ -371,16 +283,69 @@ async def test_a_fetch_in_a_session_meets_the_error_of_a_partition_that_it_does_
     assert third == begun
 
 
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Why connections were closed, and the brokers behind them."""
+    said: list[tuple[str, str]] = []
+
+    def note(event: str, **facts: str) -> None:
+        assert event == "a connection was closed"
+        said.append((facts["cause"], facts["broker"]))
+
+    monkeypatch.setattr(logs, "warning", note)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("said_by_tls", "why"),
+    [
+        (None, "the broker closed the connection without an answer, as a listener with TLS does"),
+        (b"\x15\x03\x03\x00\x02\x02\x32", "the broker does not speak plain Kafka: "),
+    ],
+)
+async def test_a_broker_that_speaks_tls_is_one_line(
+    proxied: Proxied, monkeypatch: pytest.MonkeyPatch, said_by_tls: bytes | None, why: str
+) -> None:
+    said = told(monkeypatch)
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        if said_by_tls is not None:
+            writer.write(said_by_tls)
+        writer.close()
+
+    server = await asyncio.start_server(speak, LOOPBACK, 0)
+    port = await proxied.brokers.open(Upstream(LOOPBACK, server.sockets[0].getsockname()[1]))
+
+    assert await (await proxied.connect(port)).ask(b"a request") is None
+
+    assert len(said) == 1
+    assert said[0][0].startswith(why)
+    server.close()
+
+
 async def test_a_broker_that_cannot_be_reached_is_one_line_and_a_closed_connection(
     proxied: Proxied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = []
-    monkeypatch.setattr(logs, "_write", lambda _, event, facts: said.append(facts["cause"]))
+    said = told(monkeypatch)
     proxied.upstream.close()
     for _ in range(3):
         assert await (await proxied.connect()).ask(b"anything") is None
 
-    assert said == [f"127.0.0.1:{proxied.upstream.port}: nobody listens there"]
+    why = "nobody listens at the broker's address"
+    assert said == [(why, f"127.0.0.1:{proxied.upstream.port}")]
+
+
+async def test_a_client_that_crashes_is_no_news_and_ends_the_connection_behind(
+    proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = told(monkeypatch)
+    client = await proxied.connect()
+    await client.ask(b"a token")
+
+    client.reset()
+
+    await proxied.upstream.until(lambda: proxied.upstream.lost)
+    assert said == []
 
 
 async def test_a_connection_ends_with_the_brokers(proxied: Proxied) -> None:
