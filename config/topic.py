@@ -439,8 +439,8 @@ def _known(name: str) -> Key:
     key = TopicSettings.KEYS.get(name)
     if key is None:
         nearest = nearest_of(name, TopicSettings.KEYS)
-        reason = "there is no such key of a topic"
-        raise ConfigError([Problem(SOURCE, name, None, reason, nearest)])
+        # Kafka's words, with the name behind them: programs and their tests look for both.
+        raise ConfigError([Problem("Unknown topic config name", name, None, "", nearest)])
     return key
 
 

@@ -94,8 +94,11 @@ def test_a_topic_may_store_an_older_format_at_any_inter_broker_version() -> None
 @pytest.mark.parametrize(
     ("own", "reason"),
     [
-        ({"retention.mss": "1"}, "no such key of a topic; did you mean retention.ms?"),
-        ({"log.retention.ms": "1"}, "no such key of a topic"),
+        (
+            {"retention.mss": "1"},
+            "Unknown topic config name: retention.mss; did you mean retention.ms?",
+        ),
+        ({"log.retention.ms": "1"}, "Unknown topic config name: log.retention.ms"),
         ({"retention.ms": "-2"}, "retention.ms = '-2': wanted at least -1"),
         ({"retention.ms": "soon"}, "wanted a whole number"),
         ({"segment.bytes": "13"}, "wanted at least 14"),
@@ -133,7 +136,7 @@ def test_a_single_setting_is_checked() -> None:
     with pytest.raises(ConfigError) as caught:
         topic(retention_ms="-2")
     assert (caught.value.key, caught.value.value) == ("retention.ms", "-2")
-    with pytest.raises(ConfigError, match="no such key"):
+    with pytest.raises(ConfigError, match="Unknown topic config name"):
         topic(num_partitions="1")
 
 
