@@ -160,14 +160,14 @@ test: .venv/.test-stamp check .venv/.loops-stamp
 
 test-long: .venv/.test-stamp .venv/.loops-stamp
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) -m long $(PYTEST_ARGS); fi; \
-	echo "long tests of the pipeline run beside the others; they are told last"; \
+	echo "long tests with client libraries run beside the others; they are told last"; \
 	report=$$(mktemp) || exit 1; \
-	$(PYTEST) -m long tests/pipeline >"$$report" 2>&1 & pipeline=$$!; \
-	trap 'kill $$pipeline; rm -f "$$report"; exit 130' INT TERM; \
+	$(PYTEST) -m long tests/clients >"$$report" 2>&1 & clients=$$!; \
+	trap 'kill $$clients; rm -f "$$report"; exit 130' INT TERM; \
 	status=0; \
-	$(PYTEST) -m long --ignore=tests/pipeline || status=$$?; \
-	echo "== long tests of the pipeline"; \
-	wait $$pipeline || status=$$?; \
+	$(PYTEST) -m long --ignore=tests/clients || status=$$?; \
+	echo "== long tests with client libraries"; \
+	wait $$clients || status=$$?; \
 	cat "$$report"; rm -f "$$report"; exit $$status
 
 test-clients: .venv/.test-stamp
