@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from broker.faults.conversations import Sent
     from client.cluster import Cluster
     from testing.control import Control
-    from testing.faults import Clock, Faults, Sent
+    from testing.faults import Clock, Faults
     from testing.groups import Group
     from testing.topics import Record, Topic
 

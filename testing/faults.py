@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
+
+from broker.faults.conversations import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,17 +32,6 @@ if TYPE_CHECKING:
     Api = str | Sequence[str]
     """Kafka's name of an API, several, or "*" for all."""
 
-    class When(TypedDict, total=False):
-        """Filter and trigger of a fault."""
-
-        client: str
-        topic: str
-        partition: int
-        times: int | str
-        on_call: int
-        probability: float
-        seed: int
-
     class OfDisk(TypedDict, total=False):
         """Filter and trigger of a fault of the disk; the topic is the one whose files are meant."""
 
@@ -50,6 +41,11 @@ if TYPE_CHECKING:
         on_call: int
         probability: float
         seed: int
+
+    class When(OfDisk, total=False):
+        """Filter and trigger of a fault of requests."""
+
+        client: str
 
 
 class Fault:
@@ -216,24 +212,6 @@ class Clock:
 
     def _move(self, key: str, by: timedelta) -> None:
         self._control.post("/clock", {key: round(by.total_seconds() * 1000)})
-
-
-class Sent(NamedTuple):
-    """A request that a client has sent. `text` has its fields; `fault` tells which one it met, and
-    is empty for none; `time_ms` is the broker's clock."""
-
-    number: int
-    time_ms: int
-    client: str
-    address: str
-    api: str
-    version: int
-    text: str
-    fault: str
-
-    def __str__(self) -> str:
-        met = f" (fault {self.fault})" if self.fault else ""
-        return f"{self.client}: {self.api} v{self.version} {self.text}{met}"
 
 
 def conversations(

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from bench.pipeline.topics import (
-    BATCH_BYTES,
     CUSTOMERS,
     FIRST_MS,
     KEY_BYTES,
     ROWS_AT_ONCE,
     binary_column,
+    fill_with,
     write_number,
 )
-from client.cluster import Cluster, TopicPartition
-from pipeline.columns.encode import encode_records
-from protocol.records.compression import LZ4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from client.cluster import Cluster
 
 SCHEMA = {
     "type": "record",
@@ -43,17 +43,9 @@ ORDER_BYTES, TIME_BYTES, TOTAL_BYTES = 5, 6, 8
 def fill_avro(
     cluster: Cluster, topic: str, records: int, partitions: int, *, schema_id: int
 ) -> int:
-    """Make it, with so many records in all, lz4; the bytes as sent."""
-    cluster.create_topic(topic, partitions)
-    sent = 0
-    for partition in range(partitions):
-        place = TopicPartition(topic, partition)
-        first, end = (records * number // partitions for number in (partition, partition + 1))
-        for rows in _rows(first, end, schema_id):
-            entries = encode_records(rows, codec=LZ4, max_bytes=BATCH_BYTES)
-            cluster.produce(place, entries)
-            sent += sum(map(len, entries))
-    return sent
+    """As `fill_with`, by the schema of this id."""
+    rows = partial(_rows, schema_id=schema_id)
+    return fill_with(rows, cluster, topic, records, partitions)
 
 
 def _rows(first: int, end: int, schema_id: int) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from protocol.records.layout import LENGTH_POSITION, MAGIC_POSITION
 from protocol.records.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 VALUE = (
     b'{"order":000000000000,"customer":"0000000000000000","note":"left at the door","total":000000}'
@@ -42,15 +43,27 @@ class Stored(NamedTuple):
 def fill(
     cluster: Cluster, topic: str, records: int, partitions: int, *, keys: int = CUSTOMERS
 ) -> int:
-    """Make it, with so many records in all, lz4, each with 93 bytes and one of so many keys; the
+    """As `fill_with`: each record has 93 bytes and one of so many keys."""
+    rows = partial(_rows, key_count=keys)
+    return fill_with(rows, cluster, topic, records, partitions)
+
+
+def fill_with(
+    rows: Callable[[int, int], Iterable[pa.RecordBatch]],
+    cluster: Cluster,
+    topic: str,
+    records: int,
+    partitions: int,
+) -> int:
+    """Make it, with so many records in all, lz4; `rows` makes those of a stretch of numbers. The
     bytes as sent."""
     cluster.create_topic(topic, partitions)
     sent = 0
     for partition in range(partitions):
         place = TopicPartition(topic, partition)
         first, end = (records * number // partitions for number in (partition, partition + 1))
-        for rows in _rows(first, end, keys):
-            entries = encode_records(rows, codec=LZ4, max_bytes=BATCH_BYTES)
+        for some in rows(first, end):
+            entries = encode_records(some, codec=LZ4, max_bytes=BATCH_BYTES)
             cluster.produce(place, entries)
             sent += sum(map(len, entries))
     return sent

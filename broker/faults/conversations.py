@@ -16,8 +16,9 @@ TEXT_MAX = 4_000
 """Characters of a request's text; the rest is cut off."""
 
 
-class Entry(NamedTuple):
-    """One request. `fault` says which fault it met, and is empty if it met none."""
+class Sent(NamedTuple):
+    """A request that a client has sent. `text` has its fields; `fault` tells which one it met, and
+    is empty for none; `time_ms` is the broker's clock."""
 
     number: int
     time_ms: int
@@ -28,12 +29,16 @@ class Entry(NamedTuple):
     text: str
     fault: str
 
+    def __str__(self) -> str:
+        met = f" (fault {self.fault})" if self.fault else ""
+        return f"{self.client}: {self.api} v{self.version} {self.text}{met}"
+
 
 class Conversations:
     """The last requests of all clients, in the order in which they were handled."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=REQUESTS_MAX)
+        self._entries: deque[Sent] = deque(maxlen=REQUESTS_MAX)
         self._count = 0
 
     def add(
@@ -41,7 +46,7 @@ class Conversations:
     ) -> None:
         self._count += 1
         self._entries.append(
-            Entry(self._count, time_ms, client, address, api, version, text, fault="")
+            Sent(self._count, time_ms, client, address, api, version, text, fault="")
         )
 
     def note_fault(self, fault: str) -> None:
@@ -53,7 +58,7 @@ class Conversations:
 
     def entries(
         self, *, client: str | None = None, api: str | None = None, after: int = 0
-    ) -> list[Entry]:
+    ) -> list[Sent]:
         """Those of a client and of an API, with numbers above `after`."""
         return [
             entry
