@@ -766,10 +766,21 @@ def _under_test(
 
 async def _open_control_port(testing: FaultInjection, broker: Broker) -> None:
     from broker.faults.events import Events
+    from broker.faults.listings import Listings
 
-    events = Events(broker.groups, broker.topics, broker.controller, broker.changes)
+    events = Events(
+        broker.loop,
+        broker.groups,
+        broker.topics,
+        controller=broker.controller,
+        changes=broker.changes,
+        directory=broker.directory,
+        is_being_cleaned=broker.cleaner.is_at_work_on,
+        now_ms=broker.now_ms,
+    )
+    listings = Listings(broker.topics, broker.groups, broker.connections)
     try:
-        await testing.open(broker.connections, events)
+        await testing.open(broker.connections, events, listings)
     except ValueError as error:
         raise StartRefused(str(error)) from error
     except OSError as error:

@@ -294,6 +294,12 @@ class DataDirectory:
         log.segments.gaps_below = 0
         return log
 
+    def replace(self, name: str, number: int, log: Log) -> None:
+        """The log of a partition was opened anew, and is on the disk as it is."""
+        self.logs[name, number] = log
+        self.starts.opened((name, number))
+        self.checkpoints.opened((name, number), synced=log.next_offset)
+
     def clear(self, topic: Topic, number: int) -> Steps[None]:
         """Remove the folder of a deleted topic that has the name of a new partition, if there is
         one. Raises OSError."""

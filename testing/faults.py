@@ -7,6 +7,7 @@
 Every method of `Faults` that adds a fault takes the same filter and the same trigger:
 
 client, topic    a name, or a pattern such as "orders-*"
+group            the id of a group that the request names, or a pattern
 partition        of the topic; a request about others too is answered for them as ever
 times            how often it acts: 1 unless said otherwise, "always", or a number
 on_call          the first call, of those that the filter lets through, that it may act on
@@ -15,15 +16,20 @@ probability      chance of acting on a call, from `seed`; `times` is "always" th
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from broker.faults.conversations import Sent
+from testing.control import ControlError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
     from types import TracebackType
     from typing import Self, TypedDict, Unpack
 
@@ -46,6 +52,25 @@ if TYPE_CHECKING:
         """Filter and trigger of a fault of requests."""
 
         client: str
+        group: str
+
+    class Among(TypedDict, total=False):
+        """Filter of faults at random."""
+
+        client: str
+        topic: str
+        group: str
+
+
+OF_COORDINATORS = (
+    *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"),
+    *("OffsetCommit", "OffsetFetch"),
+)
+"""The APIs of a group that its coordinator alone answers."""
+
+
+ELECTED_WITHIN_S = 60.0
+"""An election takes a sync of the disk."""
 
 
 class Fault:
@@ -102,6 +127,39 @@ class Fault:
         return self._shown
 
 
+class RandomFaults:
+    """Faults at random from one seed, until `remove`, or the end of `with`."""
+
+    def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
+        self.seed = seed
+        """Given to `Faults.random` again, it has the same calls meet the same faults."""
+        self._faults = faults
+
+    @property
+    def fired(self) -> int:
+        """How often they have acted so far, all together."""
+        return sum(fault.fired for fault in self._faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._faults)
+
+    def remove(self) -> None:
+        """Take all of them away. Raises ControlError."""
+        for fault in self._faults:
+            fault.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
 class Faults:
     """The faults of one broker. Every method raises ControlError."""
 
@@ -152,17 +210,59 @@ class Faults:
         """Have every sync take so much longer, until the fault is removed."""
         return self._of_disk(when, disk="slow", delay_ms=ms)
 
+    def random(
+        self, *, probability: float = 0.05, seed: int | None = None, **among: Unpack[Among]
+    ) -> RandomFaults:
+        """Have each request meet errors that may be tried again, lost answers, closed connections
+        and delays, each with this probability. The seed is printed to standard error, where pytest
+        shows it with a test that fails; giving it again repeats the faults."""
+        asked = {"random": True, "probability": probability, **among}
+        told = self._control.post("/faults", asked if seed is None else {**asked, "seed": seed})
+        print(f"triglot: faults at random, seed={told['seed']}", file=sys.stderr)
+        return RandomFaults(told["seed"], [Fault(self._control, one) for one in told["faults"]])
+
+    def load(self, file: str | PathLike[str]) -> None:
+        """Have the faults of a file stand, a JSON list as the control port takes it; all of them or
+        none. Raises ControlError, with the name of the file."""
+        try:
+            self._control.post("/faults", json.loads(Path(file).read_bytes()))
+        except (OSError, ValueError, ControlError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ControlError(f"{file}: {why}") from None
+
+    def move_coordinator(self, group: str, *, times: int = 1) -> Fault:
+        """Have the next request of a group that its coordinator alone answers be told
+        NOT_COORDINATOR, as after it has moved: clients look for it, and go on without a rebalance.
+        `times` is for as many members."""
+        return self.fail(OF_COORDINATORS, error="NOT_COORDINATOR", group=group, times=times)
+
     def rebalance(self, group: str) -> None:
-        """Have all members of a classic group join again."""
+        """Have the partitions of a group assigned anew: the members of a classic one join again;
+        those of the consumer protocol (KIP-848) give up everything, and then get it back."""
         self._control.post(f"/groups/{quote(group, safe='')}/rebalance")
 
     def new_leader_epoch(self, topic: str) -> None:
         """Have the partitions of a topic led in a new epoch, as after an election. A client that
         names the old one is told FENCED_LEADER_EPOCH, and asks for Metadata."""
+        self._change(topic, "leader-epoch")
+
+    def truncate(self, topic: str, *, partition: int = 0, offset: int) -> None:
+        """The same, and the partition has lost its records from `offset` on, as when a leader is
+        lost whose last records nobody else had. The whole batch goes that holds the offset."""
+        found = self._change(topic, "truncate", {"partition": partition, "offset": offset})
+        if found["partitions"][partition]["end_offset"] > offset:
+            raise ControlError(f"{topic}-{partition} was not truncated: the broker's log says why")
+
+    def _change(self, topic: str, what: str, value: Any = None) -> dict[str, Any]:
+        """The topic as it is after an election."""
         path = f"/topics/{quote(topic, safe='')}"
-        before = self._control.post(f"{path}/leader-epoch")
-        while self._control.get(path) == before:
+        epochs = _epochs(self._control.post(f"{path}/{what}", value))
+        deadline = time.monotonic() + ELECTED_WITHIN_S
+        while _epochs(found := self._control.get(path)) == epochs:
+            if time.monotonic() > deadline:
+                raise ControlError(f"no leader of '{topic}' was elected: the broker's log says why")
             time.sleep(0.005)
+        return dict(found)
 
     def standing(self) -> list[Fault]:
         """The faults that act, or would."""
@@ -185,6 +285,10 @@ class Faults:
 
     def _faults(self, path: str) -> list[Fault]:
         return [Fault(self._control, shown) for shown in self._control.get(path)["faults"]]
+
+
+def _epochs(topic: dict[str, Any]) -> list[int]:
+    return [one["leader_epoch"] for one in topic["partitions"]]
 
 
 class Clock:

@@ -9,6 +9,7 @@ from tools.arguments import DONE, NOT_DONE, address, refuse
 
 if TYPE_CHECKING:
     from broker.faults.injection import Address
+    from broker.faults.interface import Interface
     from broker.faults.proxy.server import Proxy
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -99,7 +100,7 @@ def run_faults(arguments: argparse.Namespace) -> int:
         return refuse("a proxy without --testing and --faults does nothing wrong", code=WRONG_USE)
     proxy = Proxy(Upstream(*arguments.in_front_of), now_ms=clock.now_ms)
     if arguments.faults is not None:
-        why = _added(proxy, arguments.faults)
+        why = added(proxy.interface, arguments.faults)
         if why:
             return refuse(f"--faults {arguments.faults}: {why}", code=WRONG_USE)
     try:
@@ -110,7 +111,7 @@ def run_faults(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _added(proxy: Proxy, path: str) -> str:
+def added(interface: Interface, path: str) -> str:
     """Have the faults of a file stand; why they do not, empty if they do."""
     from pathlib import Path
 
@@ -118,15 +119,13 @@ def _added(proxy: Proxy, path: str) -> str:
         body = Path(path).read_bytes()
     except OSError as error:
         return (error.strerror or str(error)).lower()
-    answer = proxy.interface.call("POST", "/faults", body)[1]
+    answer = interface.call("POST", "/faults", body)[1]
     return str(answer.get("error", ""))
 
 
 async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
     import asyncio
     import signal
-
-    from broker import logs
 
     stop = asyncio.Event()
     host, port = arguments.listen
@@ -136,8 +135,7 @@ async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
             asyncio.get_running_loop().add_signal_handler(name, stop.set)
         _announce(proxy, host, port, arguments)
         await stop.wait()
-        for fault in proxy.engine.unfired():
-            logs.warning("a fault never acted", fault=f"{fault.number}: {fault}")
+        proxy.interface.tell_unfired()
     finally:
         await proxy.close()
 

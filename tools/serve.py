@@ -73,6 +73,11 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help="let the control port be where other machines reach it",
     )
+    serve.add_argument(
+        "--faults",
+        metavar="FILE",
+        help="faults to begin with: a JSON list of them, with a control port or without",
+    )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
@@ -113,12 +118,10 @@ def run_serve(arguments: argparse.Namespace) -> int:
             return refuse(f"--add-scram wants {error}", code=2)
         except OSError as error:
             return refuse(f"can't read {text[1:]}: {error.strerror}", code=2)
-    testing = None
-    if arguments.testing is not None:
-        host, port = _address(arguments.testing)
-        if not port.isdigit():
-            return refuse(f"--testing wants HOST:PORT, found '{arguments.testing}'", code=2)
-        testing = _testing(host, int(port), anywhere=arguments.testing_anywhere)
+    try:
+        testing = _testing(arguments)
+    except ValueError as error:
+        return refuse(str(error), code=2)
     _name_exposed_secrets(settings, arguments)
     try:
         serve(settings, as_json=arguments.json, credentials=credentials, testing=testing)
@@ -133,10 +136,27 @@ def _address(text: str) -> tuple[str, str]:
     return (host, port) if separator else (text, "")
 
 
-def _testing(host: str, port: int, *, anywhere: bool) -> FaultInjection:
+def _testing(arguments: argparse.Namespace) -> FaultInjection | None:
+    """What tests may do to the broker, if they may. Raises ValueError for wrong arguments."""
+    if arguments.testing is None and arguments.faults is None:
+        return None
+    from broker import logs
     from broker.faults.injection import Address, FaultInjection  # nobody else pays for it
+    from tools.faults import added
 
-    return FaultInjection(Address(host, port, anywhere))
+    control = None
+    if arguments.testing is not None:
+        host, port = _address(arguments.testing)
+        if not port.isdigit():
+            raise ValueError(f"--testing wants HOST:PORT, found '{arguments.testing}'")
+        control = Address(host, int(port), arguments.testing_anywhere)
+    testing = FaultInjection(control)
+    if arguments.faults is not None:
+        why = added(testing.interface, arguments.faults)
+        if why:
+            raise ValueError(f"--faults {arguments.faults}: {why}")
+        logs.warning("TESTING IS ON: this broker does wrong on purpose", faults=arguments.faults)
+    return testing
 
 
 def _name_exposed_secrets(settings: BrokerSettings, arguments: argparse.Namespace) -> None:

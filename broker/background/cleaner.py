@@ -329,6 +329,10 @@ class Cleaner:
         decided would bring it back."""
         return self._current is not None and self._current.log is log and self._current.is_replacing
 
+    def is_at_work_on(self, log: Log) -> bool:
+        """Whether this log is being compacted."""
+        return self._current is not None and self._current.log is log
+
     def _is_current(self, cleaning: _Cleaning) -> bool:
         return not self._stopped and self._current is cleaning
 

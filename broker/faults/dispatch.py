@@ -18,6 +18,7 @@ from broker import logs
 from broker.faults.conversations import text_of
 from broker.faults.engine import Call
 from broker.faults.held import Held, changed
+from broker.faults.places import groups
 from broker.faults.refusal import asked, refusal
 from broker.network.dispatch import told
 from broker.pending import Later, Silent
@@ -54,6 +55,7 @@ def _handle(
     message = request.general_message()
     if not isinstance(message, Message):
         return handler(request, ctx)  # a token of SASL, or ApiVersions of an unknown version
+    ctx.client_id = request.client_id
     name_of = partial(_name_of, ctx)
     api = request.route.api
     conversations.add(
@@ -65,7 +67,7 @@ def _handle(
         text=text_of(message, request.version, name_of),
     )
     found = asked(api, request.version, message, name_of, ctx.fetch_sessions.read_in)
-    hit = engine.meet(Call(api.name, request.client_id or "", found.places))
+    hit = engine.meet(Call(api.name, request.client_id or "", found.places, groups(message)))
     if hit is None:
         return _called(handler, request, ctx)
     conversations.note_fault(f"{hit.fault.number}: {hit.fault}")

@@ -6,7 +6,7 @@ A fault is described by a mapping, the one that the control port takes as JSON:
 
 or, for what the broker asks of the disk, `{"disk": "failed_sync", "topic": "orders"}`.
 
-Its *filter* (api, client, topic, partition) chooses calls, its *trigger* (on_call, times,
+Its *filter* (api, client, topic, partition, group) chooses calls, its *trigger* (on_call, times,
 probability) chooses among these, and its one *action* is what the call meets.
 """
 
@@ -51,7 +51,7 @@ DISKS = {FULL: WRITE, FAILED_WRITE: WRITE, FAILED_SYNC: SYNC, SLOW: SYNC}
 LASTING = (FULL, SLOW)
 """Those of them that act always unless they are told otherwise."""
 
-FILTER_KEYS = ("api", "client", "topic", "partition")
+FILTER_KEYS = ("api", "client", "topic", "partition", "group")
 TRIGGER_KEYS = ("on_call", "times", "probability", "seed")
 ACTIONS = ("error", "delay_ms", "close", "never_answer", "throttle_ms")
 CLOSES = ("before", "after")
@@ -69,6 +69,8 @@ class Call(NamedTuple):
     client: str
     """The client id; empty if it has none."""
     places: Sequence[Place]
+    groups: Sequence[str] = ()
+    """The ids of the groups that it names."""
 
 
 class Hit(NamedTuple):
@@ -81,19 +83,24 @@ class Hit(NamedTuple):
 class Fault:
     """One fault with its counters. Raises FaultError for a description that makes none."""
 
-    def __init__(self, number: int, description: Mapping[str, Any], seed: int) -> None:
-        """`seed` is for a description that has a probability and no seed of its own."""
+    def __init__(
+        self, number: int, description: Mapping[str, Any], seed: int, *, is_expected: bool = True
+    ) -> None:
+        """`seed` is for a description that has a probability and no seed of its own.
+        `is_expected` says that a test wants to hear of it if it never acts."""
         given = dict(description)
         for key in given:
             if key not in KEYS:
-                raise FaultError(f"a fault has no '{key}'{_hint(str(key), KEYS)}")
+                raise FaultError(f"a fault has no '{key}'{hint(str(key), KEYS)}")
         self.number = number
+        self.is_expected = is_expected
         self.disk: str | None = _disk(given)
         self.apis = _apis(given.get("api", ANY))
         if self.disk is not None:
             self.apis = frozenset({DISKS[self.disk]})
         self.client = _pattern(given, "client")
         self.topic = _pattern(given, "topic")
+        self.group = _pattern(given, "group")
         self.partition: int | None = None
         if given.get("partition") is not None:
             self.partition = _whole(given, "partition", at_least=0)
@@ -139,6 +146,8 @@ class Fault:
                 return False
         elif call.api not in self.apis:
             return False
+        if self.group is not None and not any(fnmatchcase(one, self.group) for one in call.groups):
+            return False
         return self.client is None or fnmatchcase(call.client, self.client)
 
     def _holds(self, place: Place) -> bool:
@@ -154,7 +163,7 @@ class Fault:
             shown["api"] = _listed(self.apis)
         else:
             shown["disk"] = self.disk
-        for key in ("client", "topic", "partition", "probability"):
+        for key in ("client", "topic", "partition", "group", "probability"):
             if getattr(self, key) is not None:
                 shown[key] = getattr(self, key)
         if self.probability is not None:
@@ -183,11 +192,15 @@ class Engine:
         self._last = 0
         self._removed_unfired: list[Fault] = []
 
-    def add(self, description: Mapping[str, Any]) -> Fault:
+    def new_seed(self) -> int:
+        """A seed for those who name none."""
+        return self._new_seed()
+
+    def add(self, description: Mapping[str, Any], *, is_expected: bool = True) -> Fault:
         """Have this fault stand from now on. Raises FaultError."""
         if len(self._faults) >= FAULTS_MAX:
             raise FaultError(f"{FAULTS_MAX} faults stand, which is the most: remove some")
-        fault = Fault(self._last + 1, description, self._new_seed())
+        fault = Fault(self._last + 1, description, self._new_seed(), is_expected=is_expected)
         if fault.disk is not None and not self._has_disk:
             raise FaultError(f"a proxy has no disk to be '{fault.disk}': only the broker has")
         self._last = fault.number
@@ -201,7 +214,7 @@ class Engine:
     def remove(self, number: int) -> None:
         """Take this one away."""
         fault = self._faults.pop(number)
-        if not fault.fired and len(self._removed_unfired) < FAULTS_MAX:
+        if not fault.fired and fault.is_expected and len(self._removed_unfired) < FAULTS_MAX:
             self._removed_unfired.append(fault)
 
     def withdraw(self, numbers: Iterable[int]) -> None:
@@ -218,8 +231,9 @@ class Engine:
         return list(self._faults.values())
 
     def unfired(self) -> list[Fault]:
-        """Those that never acted, and stand or were removed since the last `clear`."""
-        waiting = [fault for fault in self._faults.values() if not fault.fired]
+        """Those that never acted, and stand or were removed since the last `clear`; none of those
+        at random, whose chance it was."""
+        waiting = [one for one in self._faults.values() if one.is_expected and not one.fired]
         return sorted([*self._removed_unfired, *waiting], key=lambda fault: fault.number)
 
     def stands(self, disk: str) -> bool:
@@ -235,7 +249,8 @@ class Engine:
         return None
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str]) -> str:
+    """The question after the nearest known name, to be added to a line; empty if none is near."""
     nearest = nearest_of(name, known)
     return f"; did you mean {nearest}?" if nearest else ""
 
@@ -326,10 +341,8 @@ def _disk(given: Mapping[str, Any]) -> str | None:
     if disk is None:
         return None
     if disk not in DISKS:
-        raise FaultError(
-            f"disk is one of {', '.join(DISKS)}, not {disk!r}{_hint(str(disk), DISKS)}"
-        )
-    for key in ("api", "client"):
+        raise FaultError(f"disk is one of {', '.join(DISKS)}, not {disk!r}{hint(str(disk), DISKS)}")
+    for key in ("api", "client", "group"):
         if key in given:
             raise FaultError(f"a fault of the disk has no {key}")
     return str(disk)
@@ -351,5 +364,5 @@ def _error(name: Any) -> ErrorCode:
     if name in CODES and CODES[name] is not ErrorCode.NONE:
         return CODES[name]
     nearest = OLD_NAMES.get(str(name).upper()) or nearest_of(str(name).upper(), CODES)
-    hint = f"; did you mean {nearest}?" if nearest else ""
-    raise FaultError(f"there is no error '{name}'{hint}")
+    nearest_one = f"; did you mean {nearest}?" if nearest else ""
+    raise FaultError(f"there is no error '{name}'{nearest_one}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.faults.events import Events
+    from broker.faults.listings import Listings
     from broker.network.connections import Connections
     from broker.network.dispatch import Handler
     from storage.filesystem import Filesystem
@@ -44,7 +45,8 @@ class FaultInjection:
         self.engine = Engine(lambda: int.from_bytes(os.urandom(4), "big"))
         self.conversations = Conversations()
         self.clock: MovableClock
-        self.interface: Interface
+        self.interface = Interface(self.engine, self.conversations)
+        """Without clock and events before the broker begins."""
         self._address = address
         self._port: ControlPort | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -74,11 +76,11 @@ class FaultInjection:
         """A file system with the faults of the disk before it."""
         return cast("Filesystem", FaultyFilesystem(files, self.engine))
 
-    async def open(self, connections: Connections, events: Events) -> None:
+    async def open(self, connections: Connections, events: Events, listings: Listings) -> None:
         """The broker has these. Open the control port, if there is to be one. Raises
         NotOnLoopback, OSError."""
         self.clock.excuse = connections.excuse
-        self.interface.events = events
+        self.interface.events, self.interface.listings = events, listings
         if self._address is not None:
             assert self.loop is not None
             port = ControlPort(self.loop, self.interface)
@@ -92,5 +94,6 @@ class FaultInjection:
         return None if self._port is None else self._port.address
 
     def close(self) -> None:
+        self.interface.tell_unfired()
         if self._port is not None:
             self._port.close()

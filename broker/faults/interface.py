@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, unquote
 
 from broker import logs
+from broker.faults.chance import faults_at_random, is_random, seeded
 from broker.faults.clock import AHEAD_MAX_MS
 from broker.faults.engine import FaultError
 from broker.faults.events import EventRefused
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from broker.faults.conversations import Conversations
     from broker.faults.engine import Engine, Fault
     from broker.faults.events import Events
+    from broker.faults.listings import Listings
 
     Answer = tuple[int, Any]
     Query = dict[str, str]
     Call = Callable[[list[str], Query, Any], Any]
 
-OF_A_BROKER = ("/groups", "/topics", "/clock")
+OF_A_BROKER = ("/groups", "/topics", "/connections", "/clock")
 """Where the paths begin that a proxy does not have."""
 OK, CREATED, BAD_REQUEST, NOT_FOUND, NOT_ALLOWED = 200, 201, 400, 404, 405
 
@@ -54,9 +56,13 @@ class Interface:
         "GET /unfired": "faults that never acted, also those that were removed since",
         "GET /requests": "the last requests of clients, as text: ?client=, ?api=, ?after=NUMBER",
         "DELETE /requests": "forget these",
-        "POST /groups/{id}/rebalance": "have the members of a classic group join again",
+        "GET /topics": "all topics but the internal ones, with their partitions",
+        "GET /topics/{name}": "each partition with its epoch, start and ends",
         "POST /topics/{name}/leader-epoch": "lead its partitions in a new epoch",
-        "GET /topics/{name}": "each partition with its epoch, start and end",
+        "POST /topics/{name}/truncate": "the same, without a partition's records from an offset on",
+        "GET /groups": "the groups with their types, states and members",
+        "POST /groups/{id}/rebalance": "take the partitions of all members, and assign them anew",
+        "GET /connections": "the open connections, each with its client id",
         "GET /clock": "the broker's time, and how far it was moved",
         "POST /clock": "let time pass: advance_ms; or set the wall clock: jump_ms",
     }
@@ -69,7 +75,8 @@ class Interface:
         self._engine = engine
         self._clock = clock
         self.events: Events
-        """To be assigned when the broker is made."""
+        self.listings: Listings
+        """Both to be assigned when the broker is made."""
         self._conversations = conversations
         self._calls: Mapping[str, Call] = {
             "GET /": lambda parts, query, body: {"paths": self._paths()},
@@ -82,8 +89,14 @@ class Interface:
             "GET /requests": lambda parts, query, body: self._requests(query),
             "DELETE /requests": lambda parts, query, body: self._forget(),
             "POST /groups/{id}/rebalance": lambda parts, query, body: self._rebalance(parts[1]),
+            "GET /groups": lambda parts, query, body: {"groups": self.listings.groups()},
             "POST /topics/{name}/leader-epoch": lambda parts, query, body: self._elect(parts[1]),
-            "GET /topics/{name}": lambda parts, query, body: self._topic(parts[1]),
+            "POST /topics/{name}/truncate": lambda parts, query, body: self._cut(parts[1], body),
+            "GET /topics": lambda parts, query, body: {"topics": self.listings.topics()},
+            "GET /topics/{name}": lambda parts, query, body: self.listings.topic(parts[1]),
+            "GET /connections": lambda parts, query, body: {
+                "connections": self.listings.connections()
+            },
             "GET /clock": lambda parts, query, body: self._time(),
             "POST /clock": lambda parts, query, body: self._move(body),
         }
@@ -103,6 +116,11 @@ class Interface:
         except (EventRefused, FaultError, KafkaError, Refused) as error:
             return getattr(error, "status", BAD_REQUEST), {"error": str(error)}
         return (CREATED if method == "POST" else OK), answer
+
+    def tell_unfired(self) -> None:
+        """Say in the log which faults never acted."""
+        for fault in self._engine.unfired():
+            logs.warning("a fault never acted", fault=f"{fault.number}: {fault}")
 
     def _pattern(self, method: str, parts: list[str]) -> str:
         """The entry of the table that is meant. Raises Refused."""
@@ -141,22 +159,37 @@ class Interface:
             return {"faults": self._add_all(body)}
         if not isinstance(body, dict):
             raise Refused("a fault is a JSON object, as in docs/faults.md")
+        if is_random(body):
+            return self._add_random(body)
         fault = self._engine.add(body)
         logs.info("a fault was added", fault=f"{fault.number}: {fault}")
         return fault.shown()
 
+    def _add_random(self, body: dict[str, Any]) -> Any:
+        given = seeded(body, self._engine.new_seed())
+        added = self._all_or_none(
+            list(faults_at_random(given)), lambda one: self._engine.add(one, is_expected=False)
+        )
+        logs.warning("faults at random were added", seed=given["seed"], faults=len(added))
+        return {**given, "faults": [fault.shown() for fault in added]}
+
     def _add_all(self, bodies: list[Any]) -> list[Any]:
         """Add them in their order; none, if one of them makes no fault."""
+        return self._all_or_none(
+            bodies, lambda one: self._add(one if isinstance(one, dict) else None)
+        )
+
+    def _all_or_none(self, bodies: list[Any], add: Callable[[Any], Any]) -> list[Any]:
+        """What `add` says to each, or Refused for the first that it refuses."""
+        before = {fault.number for fault in self._engine.standing()}
         added = []
-        try:
-            for number, body in enumerate(bodies, 1):
-                try:
-                    added.append(self._add(body if isinstance(body, dict) else None))
-                except ValueError as error:
-                    raise Refused(f"fault {number} of {len(bodies)}: {error}") from error
-        except Refused:
-            self._engine.withdraw(fault["id"] for fault in added)
-            raise
+        for number, body in enumerate(bodies, 1):
+            try:
+                added.append(add(body))
+            except ValueError as error:
+                new = {fault.number for fault in self._engine.standing()} - before
+                self._engine.withdraw(new)
+                raise Refused(f"fault {number} of {len(bodies)}: {error}") from error
         return added
 
     def _found(self, text: str) -> Fault:
@@ -195,12 +228,24 @@ class Interface:
         return {"group": group_id}
 
     def _elect(self, name: str) -> Any:
-        before = self._topic(name)
+        before = self.listings.topic(name)
         self.events.elect(name)
         return before
 
-    def _topic(self, name: str) -> Any:
-        return {"topic": name, "partitions": self.events.state(name)}
+    def _cut(self, name: str, body: Any) -> Any:
+        before = self.listings.topic(name)
+        given = body if isinstance(body, dict) else {}
+        partition, offset = given.get("partition", 0), given.get("offset")
+        if (
+            set(given) - {"partition", "offset"}
+            or type(partition) is not int
+            or (type(offset) is not int)
+        ):
+            raise Refused(
+                'a truncation is {"partition": N, "offset": N}, and partition 0 if not said'
+            )
+        self.events.truncate(name, partition, offset)
+        return before
 
     def _time(self) -> dict[str, Any]:
         clock = self._clock

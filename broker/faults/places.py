@@ -1,4 +1,4 @@
-"""Topics and partitions of a request, by its declaration; and an answer made of two.
+"""Topics, partitions and groups of a request, by its declaration; and an answer made of two.
 
 A request that names topics has a list of structs of them, each with a name (or an id) and most with
 a list of partitions; so has its answer. In some the list lies in another one (of groups, markers or
@@ -27,6 +27,8 @@ INDEXES = ("index", "partition", "partition_index")
 LISTS = ("topics", "topic_data", "topic_partitions", "v3_and_below_topics", "responses")
 NAMES_ALONE = "topic_names"
 """Topics as older versions of DeleteTopics name them."""
+GROUP, GROUPS = "group_id", ("groups", "groups_names")
+"""The id of a group, and lists of them: of ids, or of structs that have one."""
 LEFT_OUT = "forgotten_topics_data"
 """What a fetch no longer wants."""
 
@@ -34,6 +36,15 @@ LEFT_OUT = "forgotten_topics_data"
 def places(message: Message, name_of: NameOf) -> list[Place]:
     """Every topic and partition that a request names."""
     return list(_places_in(message, name_of))
+
+
+def groups(message: Any) -> list[str]:
+    """The id of every group that a request names."""
+    found = [getattr(message, GROUP)] if getattr(message, GROUP, None) else []
+    for name in GROUPS:
+        listed = getattr(message, name, None) or ()
+        found += [one if isinstance(one, str) else getattr(one, GROUP, "") for one in listed]
+    return found
 
 
 def _places_in(struct: Struct, name_of: NameOf) -> Iterator[Place]:

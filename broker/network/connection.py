@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_s = 0.0
         self._transport: asyncio.Transport
         self._sender: Sender
-        self._context: Context
+        self.context: Context
 
     def configure(self, settings: BrokerSettings) -> None:
         """Read ahead as far as these say, from the next request on."""
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sender = Sender(
             self._loop, transport, parts.readers, self._on_drained, tls=self.over_tls
         )
-        self._context = Context(
+        self.context = Context(
             parts,
             self._listener,
             self._routes,
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
                 "bytes after the last field of requests",
                 "the client and its version of the protocol disagree",
                 self.address,
-                client_id=self._context.client_id,
+                client_id=self.context.client_id,
                 count=self._wire.trailing_bytes,
             )
         self._lost(self)
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def address(self) -> str:
         """The peer's address without its port."""
-        return self._context.peer_host
+        return self.context.peer_host
 
     @property
     def idle(self) -> bool:
@@ -207,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close without sending the answers that are left, and say why."""
         self._closing = True
         logs.warn_once_a_minute(
-            "connection cut off", cause, self.address, client_id=self._context.client_id
+            "connection cut off", cause, self.address, client_id=self.context.client_id
         )
         self._transport.abort()
 
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
     def _burst(self) -> bool:
         """Handle up to `read.ahead.max.requests`; whether there may be more."""
         wire = self._wire
-        context = self._context
+        context = self.context
         context.now_ms = self._clock_ms()
         appends = self._appends
         handled = self._handled
@@ -412,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         """The answer with the time that its client has to wait, which begins now."""
         from broker.network.throttling import with_throttle_time  # most brokers have no quotas
 
-        response, wait_ms = with_throttle_time(request, response, self._quotas, self._context)
+        response, wait_ms = with_throttle_time(request, response, self._quotas, self.context)
         if wait_ms:
             self.mute(wait_ms)
         return response
@@ -425,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
         throttle_ms = charge(
             request,
             self._quotas,
-            self._context.client(request),
+            self.context.client(request),
             size=buffered - self._wire.buffered,
             handled_s=clock.monotonic_s() - began_s,
         )
@@ -492,7 +492,7 @@ class Connection(asyncio.BufferedProtocol):
                 "connection closed",
                 str(error),
                 self.address,
-                client_id=self._context.client_id,
+                client_id=self.context.client_id,
             )
 
     def _close_when_done(self) -> None:

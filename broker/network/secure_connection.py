@@ -96,7 +96,7 @@ class SecureConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        context = self._context
+        context = self.context
         context.security_protocol = self._secure.protocol
         if self._authentication is not None:
             context.authenticator = self
@@ -365,7 +365,7 @@ class SecureConnection(Connection):
     def _let_in(self, principal: Principal) -> None:
         """The client is known: serve it."""
         self._known()
-        self._context.principal = principal
+        self.context.principal = principal
         self._wire.serve(self._routes, max_frame_bytes=self._max_frame_bytes)
 
     def _known(self) -> None:
@@ -396,7 +396,7 @@ class SecureConnection(Connection):
 
     def _note_token(self, token_id: str | None) -> None:
         """The delegation token by which the client was let in; None for none, or when it goes."""
-        context, tokens = self._context, self._secure.delegation_tokens
+        context, tokens = self.context, self._secure.delegation_tokens
         before, context.delegation_token = context.delegation_token, token_id
         if tokens is None or before == token_id:
             return

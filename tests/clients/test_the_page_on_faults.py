@@ -67,16 +67,19 @@ def test_the_commands_can_be_typed(control: Control, address: str) -> None:
     ]
     answers = [json.loads(printed("/bin/sh", "-c", command)) for command in commands]
 
-    added, shown, unfired, cleared, of_disk, rebalanced, elected, moved, sent = answers
+    added, shown, unfired, cleared, at_random, of_disk, *of_the_broker, moved, sent = answers
+    rebalanced, elected, truncated = of_the_broker
     assert added == shown == unfired["faults"][0]
     assert (added["api"], added["times"], added["fired"]) == ("Produce", 2, 0)
     assert cleared == {"faults": []}
     assert (of_disk["disk"], of_disk["times"]) == ("failed_sync", 1)
     assert "there is no group 'billing'" in rebalanced["error"]
     assert "there is no topic 'orders'" in elected["error"]
+    assert "there is no topic 'orders'" in truncated["error"]
+    assert at_random["probability"] == 0.1
     assert moved["advanced_ms"] == 25 * 3_600_000
     assert sent == {"requests": []}
-    assert control.get("/faults") == {"faults": [of_disk]}
+    assert control.get("/faults") == {"faults": [*at_random["faults"], of_disk]}
 
 
 def test_the_programs_in_python_run(address: str, tmp_path: Path) -> None:

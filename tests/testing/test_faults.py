@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client.cluster import TopicPartition
 from client.errors import Refused
+from protocol.errors import ErrorCode
 from testing import AsyncBroker, Broker, BrokerFailed
 from testing.control import ControlError
 from tests.support.caller import Caller, batch
+from tests.support.consumer_member import ConsumerMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +53,81 @@ def test_a_fault_that_never_acted_is_known(broker: Broker) -> None:
 def test_an_error_that_is_none_of_kafka_is_refused_in_one_line(broker: Broker) -> None:
     with pytest.raises(ControlError, match="NOT_LEADER_OR_FOLLOWER"):
         broker.faults.fail("Produce", error="NOT_LEADER_OR_FOLOWER")
+
+
+def test_faults_at_random_tell_their_seed_and_can_be_had_again(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with broker.faults.random(client="nobody") as first:
+        assert first.fired == 0
+        assert f"seed={first.seed}" in capsys.readouterr().err
+        with broker.faults.random(client="nobody", seed=first.seed, probability=0.5) as again:
+            assert again.seed == first.seed
+            assert [one.seed for one in again] == [one.seed for one in first]
+    assert broker.faults.standing() == []
+    assert broker.unfired() == []
+
+
+def test_faults_of_a_file_stand_all_or_none(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    file.write_text('[{"api": "Produce", "topic": "orders", "close": "after"}, {"disk": "ful"}]')
+    with pytest.raises(ControlError, match=r"faults\.json: fault 2 of 2: .*did you mean full"):
+        broker.faults.load(file)
+    assert broker.faults.standing() == []
+    file.write_text('[{"api": "Produce", "topic": "orders", "close": "after"}]')
+    broker.faults.load(file)
+    assert len(broker.faults.standing()) == 1
+    broker.faults.clear()
+    with pytest.raises(ControlError, match="No such file"):
+        broker.faults.load(tmp_path / "missing.json")
+
+
+def test_records_of_a_lost_leader_are_gone_and_the_epoch_tells(broker: Broker) -> None:
+    shop = broker.topic("shop").create(partitions=2)
+    with Caller(broker.host, broker.port) as caller:
+        for value in (b"one", b"two", b"three"):
+            caller.produce("shop", batch(value), partition=1)
+        broker.faults.truncate("shop", partition=1, offset=1)
+        caller.produce("shop", batch(b"new"), partition=1)
+    assert [record.value for record in shop.records()] == [b"one", b"new"]
+    (first, second) = broker.control.get("/topics/shop")["partitions"]
+    assert first["leader_epoch"] == second["leader_epoch"] == 1
+    assert second["end_offset"] == 2
+    for partition, offset, why in ((1, 2, r"outside 0\.\.2"), (2, 0, "no partition 2")):
+        with pytest.raises(ControlError, match=why):
+            broker.faults.truncate("shop", partition=partition, offset=offset)
+    broker.kill()
+    broker.start()
+    assert [record.value for record in shop.records()] == [b"one", b"new"]
+
+
+def test_a_topic_of_the_brokers_own_is_not_truncated(broker: Broker) -> None:
+    broker.cluster.commit_offsets("billing", {TopicPartition("orders", 0): 1})
+    with pytest.raises(ControlError, match="is the broker's own"):
+        broker.faults.truncate("__consumer_offsets", offset=0)
+
+
+def test_topics_groups_and_connections_are_listed(broker: Broker) -> None:
+    assert "orders" in [one["topic"] for one in broker.control.get("/topics")["topics"]]
+    with Caller(broker.host, broker.port) as caller:
+        caller.create_topic("payments", 1)
+        member = ConsumerMember(caller, "auditors", topics=["payments"], member_id="one")
+        answer = member.join()
+        while answer.error_code in LOADING:
+            answer = member.join()
+        assert answer.error_code == 0, answer
+        (group,) = [
+            one for one in broker.control.get("/groups")["groups"] if one["group"] == "auditors"
+        ]
+        assert (group["type"], group["state"]) == ("consumer", "Stable")
+        assert [one["member"] for one in group["members"]] == [member.member_id]
+        here = "{}:{}".format(*caller.socket.getsockname())
+        (mine,) = [
+            one
+            for one in broker.control.get("/connections")["connections"]
+            if one["address"] == here
+        ]
+        assert mine["client"] == group["members"][0]["client"]
 
 
 def test_what_clients_have_sent_is_told_without_the_questions_of_the_test(broker: Broker) -> None:

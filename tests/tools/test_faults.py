@@ -90,6 +90,42 @@ def test_the_faults_of_a_file_act_and_those_that_did_not_are_told_at_the_end(
     assert "2: Fetch" in told
 
 
+def test_a_broker_begins_with_the_faults_of_a_file_and_tells_those_that_did_not_act(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "faults.json"
+    faults = [
+        {"api": "Heartbeat", "error": "NOT_COORDINATOR"},
+        {"disk": "full", "topic": "orders"},
+    ]
+    file.write_text(json.dumps(faults))
+    broker = BrokerProcess(tmp_path / "data", arguments=("--faults", str(file)))
+    broker.start()
+    run = broker.run
+    assert run is not None
+    with WireClient(broker.host, broker.port) as client:
+        answer = client.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+    assert broker.stop() == 0
+
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    told = run.output()
+    assert "TESTING IS ON" in told
+    (never,) = [line for line in told.splitlines() if "a fault never acted" in line]
+    assert "2: disk=full topic=orders" in never
+
+
+def test_a_broker_does_not_start_with_a_file_that_makes_no_faults(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    file.write_text('[{"api": "Produce", "error": "NOT_LEADER"}]')
+    command = [sys.executable, "-m", "tools", "serve", "--data", str(tmp_path / "data")]
+    run = subprocess.run(
+        [*command, "--faults", str(file)], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert f"--faults {file}: fault 1 of 1: there is no error 'NOT_LEADER'" in run.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_broker_that_is_down_is_one_line_and_the_ready_line_is_json_for_machines(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from broker import logs
 from broker.faults.conversations import text_of
 from broker.faults.engine import Call
+from broker.faults.places import groups
 from broker.faults.proxy.answers import METADATA_KEY, brokers_in, is_looked_at, limit_versions
 from broker.faults.proxy.brokers import Upstream
 from broker.faults.proxy.frames import (
@@ -175,7 +176,7 @@ class ProxiedConnection:
             version=head.version,
             text=text_of(message, head.version, self._names),
         )
-        hit = self._engine.meet(Call(head.api.name, head.client_id, found.places))
+        hit = self._engine.meet(Call(head.api.name, head.client_id, found.places, groups(message)))
         is_answered = head.api.key != PRODUCE_KEY or message.acks != 0
         if hit is None:
             return Due(head, frame=frame, is_answered=is_answered)

@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 
 from broker.faults.engine import FAULTS_MAX, SYNC, WRITE, Call, Engine, FaultError
+from broker.faults.places import groups
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 
 ERROR = "NOT_LEADER_OR_FOLLOWER"
 PRODUCE = Call("Produce", "billing-1", [("orders", 0), ("orders", 1), ("bills", 0)])
@@ -60,6 +65,30 @@ def test_a_filter_takes_names_patterns_and_lists(description: dict[str, Any]) ->
 
     assert made.meet(Call("Heartbeat", "shipping", [])) is None or description == {"api": "*"}
     assert fired(engine(description), 1) == [1]
+
+
+def test_a_fault_may_be_about_the_requests_of_a_group() -> None:
+    made = engine({"group": "bill*", "times": "always"})
+
+    assert made.meet(Call("Heartbeat", "", [], ["shipping"])) is None
+    assert made.meet(Call("Produce", "", [("billing", 0)])) is None
+    assert made.meet(Call("OffsetFetch", "", [], ["shipping", "billing"])) is not None
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        (HeartbeatRequest(group_id="billing", generation_id=1, member_id="m"), ["billing"]),
+        (DescribeGroupsRequest(groups=["billing", "shipping"]), ["billing", "shipping"]),
+        (
+            OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="billing", topics=None)]),
+            ["billing"],
+        ),
+        (MetadataRequest(topics=None), []),
+    ],
+)
+def test_the_groups_of_a_request_are_those_that_it_names(message: Any, named: list[str]) -> None:
+    assert groups(message) == named
 
 
 def test_a_hit_has_the_places_that_the_fault_is_about() -> None:
