@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline.filesystem import Location
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range, Source
+    from pipeline.tables.added import Told
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class ArchiveTask:
         staging = self._folder_of(range_.topic).under(STAGING, str(batch_id))
         left_out = LeftOut()
         meter = Meter()
+        told: dict[str, Told] = {}
         with contextlib.ExitStack() as own:
             connections = connections or own.enter_context(Connections())
             source = connections.get("source", self.source.source)
@@ -78,7 +80,7 @@ class ArchiveTask:
                 with RangeFiles(staging, range_, self.layout, self.compression) as files:
                     records = self._copy(source, range_, files, left_out, meter)
                     files.finish(self._metadata(range_, batch_id, left_out))
-                written, size = files.files, files.size
+                written, size, told = files.files, files.size, files.told
             else:
                 name = archive_files.name_of(
                     range_.topic, range_.partition, range_.start, range_.end
@@ -92,6 +94,7 @@ class ArchiveTask:
         return {
             **facts,
             "files": written,
+            "told": told,
             "records": records,
             "bytes": meter.bytes,
             "file_bytes": size,
@@ -164,7 +167,8 @@ class ArchiveJob:
         done = [facts for facts in results if "files" in facts]
         for publication, some in self._publication.shares(done):
             files = {name: staged for facts in some for name, staged in facts["files"].items()}
-            publication.publish(batch_id, files, [covered_by(facts) for facts in some])
+            told = {name: tuple(one) for facts in some for name, one in facts["told"].items()}
+            publication.publish(batch_id, files, [covered_by(facts) for facts in some], told)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArchiveJob, (self.task, None)

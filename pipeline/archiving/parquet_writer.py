@@ -116,6 +116,12 @@ class ArchiveWriter:
         """In memory, of rows that are not written yet."""
         self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
+        self._footers: list[pq.FileMetaData] = []
+
+    @property
+    def footer(self) -> pq.FileMetaData:
+        """Of a file that is closed."""
+        return self._footers[0]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows, in the order of their offsets."""
@@ -168,6 +174,7 @@ class ArchiveWriter:
                 name for name in columns if name not in _WITHOUT_DICTIONARY and name not in growing
             ],
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
+            metadata_collector=self._footers,
             **self._compression.of(columns, stored=stored),
         )
 

@@ -30,11 +30,13 @@ from pipeline.archiving.coverage import Coverage, Covered
 from pipeline.errors import ForeignState, Refused
 from pipeline.filesystem import Location, refusing, sync
 from pipeline.object_store import AT_ONCE, store_of
+from pipeline.tables.added import added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pipeline.state import State
+    from pipeline.tables.added import Told
     from pipeline.tables.table import Table
 
 NOTE = "published"
@@ -95,10 +97,15 @@ class Publication:
             self._clear(self._folder.under(STAGING))
 
     def publish(
-        self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered] = ()
+        self,
+        batch_id: int,
+        files: Mapping[str, str],
+        covered: Sequence[Covered] = (),
+        told: Mapping[str, Told] | None = None,
     ) -> None:
         """The micro-batch is to have these files, below the folder: their names, and what they are
-        staged as. `covered` are all offsets that it was to have.
+        staged as. `covered` are all offsets that it was to have. `told` is what tasks tell of files
+        for a table, by name; those of others are opened.
 
         Does nothing for one that is published. Raises Refused if the folder has such offsets, if a
         file was staged where only its task can see it, or if nothing can be written.
@@ -118,7 +125,7 @@ class Publication:
                     sync(place.path)
             self._state.keep(batch_id)
             self._write(batch_id, dict(files), covered, done=False)
-            self._publish(batch_id, files, covered)
+            self._publish(batch_id, files, covered, told or {})
 
     def shares(
         self, done: Sequence[Mapping[str, Any]]
@@ -137,15 +144,22 @@ class Publication:
     def _finish(self, noted: Mapping[str, Any] | None) -> None:
         if noted is not None and not noted["done"]:
             covered = [Covered(*one) for one in noted.get("covered", ())]
-            self._publish(noted["batch"], noted["files"], covered)
+            self._publish(noted["batch"], noted["files"], covered, {})
 
-    def _publish(self, batch_id: int, files: Mapping[str, str], covered: Sequence[Covered]) -> None:
+    def _publish(
+        self,
+        batch_id: int,
+        files: Mapping[str, str],
+        covered: Sequence[Covered],
+        told: Mapping[str, Told],
+    ) -> None:
         staging = self._folder.under(STAGING, str(batch_id))
         # What a table has taken others may have rewritten since, and removed.
-        if self.table is None or not self.table.has(batch_id):
-            self._move_all(staging, files)
+        left = {} if self.table is not None and self.table.has(batch_id) else files
+        self._move_all(staging, left)
         if self.table is not None:
-            self.table.add(batch_id, [self._folder.under(name) for name in files])
+            by_path = {self._folder.under(name).path: one for name, one in told.items()}
+            self.table.add(batch_id, added([self._folder.under(name) for name in left], by_path))
         if self.coverage is not None:
             self.coverage.add(batch_id, covered)
         if self._ends is not None:

@@ -12,6 +12,7 @@ from pipeline.archiving import archive_files
 from pipeline.archiving.parquet_writer import ROW_GROUP_BYTES, ArchiveWriter, Compression
 from pipeline.archiving.stretches import COUNTED
 from pipeline.filesystem import Location, refusing, sync
+from pipeline.tables.added import told_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline.archiving.layout import Layout
     from pipeline.reading.plan import Range
+    from pipeline.tables.added import Told
 
 OPEN_FILES = 32
 """Of a range with more values that have folders of their own, one is ended for the next."""
@@ -39,6 +41,7 @@ class StagedFile:
         self._compression = compression
         self._rest = rest
         self._finished = False
+        self._size = self._changed_ms = 0
 
     def __enter__(self) -> Self:
         with refusing(self._what):
@@ -74,9 +77,14 @@ class StagedFile:
             self._stream.close()
             if self._place.is_local:
                 sync(self._place.path)
-            size = self._place.filesystem.get_file_info(self._place.path).size
+            info = self._place.filesystem.get_file_info(self._place.path)
+        self._size, self._changed_ms = int(info.size), (info.mtime_ns or 0) // 1_000_000
         self._finished = True
-        return int(size)
+        return self._size
+
+    def told(self) -> Told:
+        """What a table is told of one that was finished."""
+        return told_of(self._size, self._changed_ms, self._writer.footer)
 
     def remove(self) -> None:
         """Remove one that was finished, if that is possible."""
@@ -124,6 +132,8 @@ class RangeFiles:
         """By their names below the archive's folder, what they are staged as."""
         self.size = 0
         """In bytes, of all of them."""
+        self.told: dict[str, Told] = {}
+        """By their names, what a table is told of them."""
 
     def __enter__(self) -> Self:
         return self
@@ -179,4 +189,7 @@ class RangeFiles:
         name = archive_files.name_of(
             self._range.topic, self._range.partition, one.first, one.last + 1
         )
-        self.files[f"{self._layout.folder}{folder}{name}"] = one.staged
+        name = f"{self._layout.folder}{folder}{name}"
+        self.files[name] = one.staged
+        if self._layout.table != "parquet":
+            self.told[name] = one.file.told()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.errors import CorruptData, ForeignState, Refused
 from pipeline.tables.durable import keep
@@ -27,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
 
+    import pyarrow.parquet as pq
     from deltalake import DeltaTable
     from deltalake.transaction import RemoveAction
 
     from pipeline.filesystem import Location
+    from pipeline.tables.added import AddedFile
     from pipeline.tables.table import Partitioning
     from pipeline.tables.upkeep import Upkeep
 
@@ -96,7 +97,7 @@ class Delta:
             last = self._table.transaction_version(self._state_id)
             return last is not None and bool(last >= batch_id)
 
-    def add(self, batch_id: int, files: Sequence[Location]) -> None:
+    def add(self, batch_id: int, files: Sequence[AddedFile]) -> None:
         """As Table has it. Raises Refused."""
         had = self.has(batch_id)
         with self._refusing(f"does not take micro-batch {batch_id}"):
@@ -151,24 +152,23 @@ class Delta:
                 f"the Delta table in {self._folder.path} {what}: {_line(failure)}"
             ) from None
 
-    def _commit(self, batch_id: int, files: Sequence[Location]) -> None:
+    def _commit(self, batch_id: int, files: Sequence[AddedFile]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 
         names = self._table.metadata().partition_columns
         actions: list[AddAction | RemoveAction] = []
         for file in files:
-            info = file.filesystem.get_file_info(file.path)
-            name = file.path.removeprefix(self._folder.path).lstrip("/")
+            name = file.location.path.removeprefix(self._folder.path).lstrip("/")
             values = values_of(name)
             actions.append(
                 AddAction(
                     path=quote(name, safe="/="),
-                    size=info.size,
+                    size=file.size,
                     partition_values={column: values.get(column) for column in names},
-                    modification_time=int((info.mtime_ns or 0) // 1_000_000),
+                    modification_time=file.changed_ms,
                     data_change=True,
-                    stats=json.dumps(_statistics(_footer(file))),
+                    stats=json.dumps(_statistics(file.footer)),
                 )
             )
         self._table.create_write_transaction(
@@ -272,10 +272,6 @@ def _known(*told: dict[str, Any] | None) -> dict[str, Any]:
         for name, value in (bounds or {}).items()
         if value is not None
     }
-
-
-def _footer(file: Location) -> pq.FileMetaData:
-    return pq.read_metadata(file.path, filesystem=file.filesystem)
 
 
 def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import CorruptData, Failure, ForeignState, Refused
 from pipeline.filesystem import s3_endpoint
 from pipeline.tables.durable import keep
+from pipeline.tables.iceberg_append import append_files
 from pipeline.tables.iceberg_upkeep import maintain
 from pipeline.tables.table import BATCH, STATE, DataFile, Stretch
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
     from pipeline.filesystem import Location
+    from pipeline.tables.added import AddedFile
     from pipeline.tables.table import Catalog, Partitioning
     from pipeline.tables.upkeep import Done, Upkeep
 
@@ -101,7 +103,7 @@ class Iceberg:
             self._table.refresh()
         return self._has(batch_id)
 
-    def add(self, batch_id: int, files: Sequence[Location]) -> None:
+    def add(self, batch_id: int, files: Sequence[AddedFile]) -> None:
         """As Table has it. Raises Refused."""
         from pyiceberg.exceptions import CommitFailedException
 
@@ -144,16 +146,13 @@ class Iceberg:
                 yield from maintain(self._table, self._folder, upkeep)
             self._kept = keep(self._metadata, frozenset())
 
-    def _commit(self, batch_id: int, files: Sequence[Location]) -> None:
+    def _commit(self, batch_id: int, files: Sequence[AddedFile]) -> None:
         noted = {STATE: self._state_id, BATCH: str(batch_id)}
         with _without_warnings("pyiceberg.io.pyarrow"), self._table.transaction() as change:
             change.set_properties({self._property: str(batch_id)})
             if files:
-                change.add_files(
-                    [plain(file) for file in files],
-                    snapshot_properties=noted,
-                    # They are new by the name: looking it up would read every manifest.
-                    check_duplicate_files=False,
+                append_files(
+                    change, self._table.io, [(plain(one.location), one) for one in files], noted
                 )
 
     def _has(self, batch_id: int) -> bool:

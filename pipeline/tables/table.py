@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pipeline.filesystem import Location
+    from pipeline.tables.added import AddedFile
     from pipeline.tables.upkeep import Done, Upkeep
 
 KINDS = ("parquet", "delta", "iceberg")
@@ -113,8 +113,9 @@ class Table(Protocol):
     def has(self, batch_id: int) -> bool:
         """Whether this micro-batch, or a later one, is in the table. Raises Refused."""
 
-    def add(self, batch_id: int, files: Sequence[Location]) -> None:
-        """Add files that are in place. Does nothing if this micro-batch was added before.
+    def add(self, batch_id: int, files: Sequence[AddedFile]) -> None:
+        """Add files that are in place, and of one schema. Does nothing if this micro-batch was
+        added before.
 
         Where the table is partitioned by columns that files have not got, their values are in the
         names of the folders, as Hive has them: `date=2026-11-25`. Afterwards the change is on the

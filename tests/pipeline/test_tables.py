@@ -17,6 +17,7 @@ from pipeline.filesystem import locate
 from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.state import State
 from pipeline.tables import table as tables
+from pipeline.tables.added import added
 from pipeline.tables.opening import make_table
 from pipeline.tables.table import Catalog
 
@@ -118,7 +119,7 @@ def test_a_delta_table_has_each_micro_batch_once_however_often_it_is_added(
     assert again is not None
     for batch_id in (0, 2, 2):
         name = archive_files.name_of("orders", 3, batch_id * ROWS, (batch_id + 1) * ROWS)
-        again.add(batch_id, [locate(str(folder)).under(name)])
+        again.add(batch_id, added([locate(str(folder)).under(name)], {}))
     read = DeltaTable(str(folder))
     assert read.version() == 3
     assert read.transaction_version("s1") == 2
@@ -164,7 +165,7 @@ def test_an_iceberg_table_has_each_micro_batch_once_and_is_read_back(
     again = opened()
     for batch_id in (0, 2):
         name = archive_files.name_of("orders", 3, batch_id * ROWS, (batch_id + 1) * ROWS)
-        again.add(batch_id, [locate(str(folder)).under(name)])
+        again.add(batch_id, added([locate(str(folder)).under(name)], {}))
     from pyiceberg.catalog import load_catalog
 
     catalog = catalog_of(tmp_path)
@@ -310,7 +311,7 @@ def test_ranges_without_a_record_are_files_of_no_rows_in_both(
         files = stage(place, 0, 0, ROWS) | stage(place, 0, ROWS, 2 * ROWS, rows=False)
         for name, staged in files.items():
             (place / STAGING / "0" / staged).rename(place / name)
-        table.add(0, [where.under(name) for name in files])
+        table.add(0, added([where.under(name) for name in files], {}))
         if kind == "delta":
             assert read_delta(place).num_rows == ROWS
         else:
