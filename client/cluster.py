@@ -187,11 +187,6 @@ class Cluster:
 
         return self._router.patiently(attempt)
 
-    def topic_id(self, partition: TopicPartition) -> bytes | None:
-        """The id of its topic; None of brokers before Kafka 2.8, which have none."""
-        found = self._router.patiently(lambda: self._router.leader(partition)[1])
-        return None if found == ZERO_UUID else found
-
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """The ids that these topics have now, of those that are there and have one."""
         names = sorted(set(topics))

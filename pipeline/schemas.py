@@ -67,6 +67,7 @@ RANGES = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("start_offset", pa.int64(), nullable=False),
         pa.field("end_offset", pa.int64(), nullable=False),
+        pa.field("topic_id", pa.string()),
     ]
 )
-"""From `start_offset` up to, and without, `end_offset`."""
+"""From `start_offset` up to, and without, `end_offset`. `topic_id` is null where there is none."""

@@ -181,10 +181,9 @@ class FilteringReader(BatchReader):
         return filters
 
 
-def _topic_ids(source: Source, ranges: Sequence[Range]) -> dict[str, bytes]:
-    """The ids of their topics, of a cluster that has ids."""
+def _topic_ids(source: Source, ranges: Sequence[Range]) -> dict[str, str]:
+    """The ids of their topics, in hexadecimal, of a cluster that has ids."""
     if not isinstance(source, Cluster):
         return {}
-    places = {range_.topic: range_.topic_partition for range_ in ranges}
-    found = {topic: source.topic_id(place) for topic, place in places.items()}
-    return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
+    found = source.topic_ids({range_.topic for range_ in ranges})
+    return {topic: topic_id.hex() for topic, topic_id in found.items()}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from client.cluster import Cluster
 from pipeline import schemas
 from pipeline.dataframes.one_line import in_one_line
 from pipeline.reading.plan import Range
@@ -30,22 +29,20 @@ logger = logging.getLogger(__name__)
 def partition_of(
     share: Share,
     begins: Mapping[TopicPartition, int] | None = None,
-    topic_ids: Mapping[str, bytes] | None = None,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> InputPartition:
     """The partition of Spark's that `RangeReader.read` takes; of plain tuples, so that Spark's own
     process needs nothing of ours to hand it on.
 
     With each range goes the offset from which its topic's partition is read, of `begins`, 0 where
-    that is not known: no batch has records below it. And of `topic_ids` the id that the topic had
-    when it was planned, or None: one that was made again since is not read in its place.
+    that is not known: no batch has records below it. The range gets its topic's id of `topic_ids`.
     """
     begins, topic_ids = begins or {}, topic_ids or {}
     return InputPartition(
         tuple(
             (
-                tuple(range_),
+                tuple(range_._replace(topic_id=topic_ids.get(range_.topic))),
                 begins.get(range_.topic_partition, 0),
-                topic_ids.get(range_.topic),
             )
             for range_ in share
         )
@@ -55,7 +52,7 @@ def partition_of(
 def ranges_of(partition: InputPartition) -> Share:
     """The ranges of a partition; none where there is nothing to read, for which Spark makes one
     without a value."""
-    return [Range(*place) for place, *_ in partition.value or ()]
+    return [Range(*place) for place, _ in partition.value or ()]
 
 
 class RangeReader:
@@ -89,9 +86,7 @@ class RangeReader:
         left_out = LeftOut()
         # The driver has reached the broker: one that does not answer is being restarted.
         with in_one_line(), contextlib.closing(self.options.source(patient=True)) as source:
-            for range_, (_, begin, topic_id) in zip(ranges, partition.value, strict=True):
-                if topic_id is not None and isinstance(source, Cluster):
-                    source.expect(range_.topic, topic_id)
+            for range_, (_, begin) in zip(ranges, partition.value, strict=True):
                 yield from self._fetched(source, range_, begin, left_out)
         if left_out:
             logger.warning("left out: %s", left_out)

@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """The ranges of a micro-batch, those of each task."""
         ranges = stream_ranges(self._options, offsets_from_json(start), offsets_from_json(end))
-        ids = {topic: bytes.fromhex(text) for topic, text in end.get(TOPIC_IDS, {}).items()}
+        ids = end.get(TOPIC_IDS, {})
         return [partition_of(share, None, ids) for share in shares(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

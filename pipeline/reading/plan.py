@@ -90,6 +90,9 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
+    """The topic's id when this was planned, in hexadecimal, of brokers that have any: one that was
+    made again since is not read in its place."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -12,6 +12,7 @@ from queue import Empty, Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from client.cluster import Cluster
 from pipeline.left_out import LeftOut as LeftOut
 from pipeline.reading.fetch_loop import Chunk as Chunk
 from pipeline.reading.fetch_loop import FetchLoop
@@ -63,6 +64,8 @@ def read_range(
     `left_out` and `meter` are complete when the iteration is. Raises OffsetsGone, CorruptData,
     CodecMissing, and what the source raises (Unreachable, NoSuchTopic).
     """
+    if range_.topic_id is not None and isinstance(source, Cluster):
+        source.expect(range_.topic, bytes.fromhex(range_.topic_id))
     loop = FetchLoop(
         source,
         range_,

@@ -117,7 +117,7 @@ def archive(
             end = cluster.offsets([place], LATEST, committed_only=committed_only)[place]
             for start in range(0, end, step):
                 range_ = Range(topic, partition, start, min(start + step, end))
-                name = archive_files.name_of(*range_)
+                name = archive_files.name_of(*range_[:4])
                 with StagedFile(where, name, shape, Compression()) as file:
                     found = (
                         records_of(cluster, range_, headers=True, committed_only=committed_only)

@@ -197,7 +197,7 @@ def archive_entries(folder: Path, topic: str, entries: list[bytes], *, step: int
     """Entries of one offset each, so many in a file."""
     for start in range(0, len(entries), step):
         range_ = Range(topic, 0, start, min(start + step, len(entries)))
-        name = archive_files.name_of(*range_)
+        name = archive_files.name_of(*range_[:4])
         with StagedFile(locate(str(folder)), name, "batches", Compression()) as file:
             data = b"".join(entries[range_.start : range_.end])
             file.add(

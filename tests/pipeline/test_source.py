@@ -94,7 +94,8 @@ def test_a_bounded_read_has_one_task_for_each_partition_that_has_records(
 ) -> None:
     records = [Record(partition, FIRST_TIMESTAMP_MS, b"k", b"v") for partition in (0, 0, 2)]
     topic = produced(broker, records)
-    ranges = [ranges_of(part) for part in reader(broker, topic).partitions()]
+    parts = reader(broker, topic).partitions()
+    ranges = [[range_[:4] for range_ in ranges_of(part)] for part in parts]
     assert ranges == [[(topic, 0, 0, 2)], [(topic, 2, 0, 1)]]
 
 

@@ -15,9 +15,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from client.cluster import Cluster, TopicPartition
 from pipeline import errors
+from pipeline.archiving.archive_job import ArchiveTask
+from pipeline.archiving.layout import Layout
+from pipeline.archiving.parquet_writer import Compression
 from pipeline.dataframes.range_reader import ranges_of
+from pipeline.delivering.mirror_job import Delivered, MirrorTask
+from pipeline.filesystem import locate
 from pipeline.reading.options import SourceOptions
-from pipeline.reading.plan import TOPIC_IDS
+from pipeline.reading.plan import TOPIC_IDS, Range
 from pipeline.source import TriglotSource
 from tests.clients.drivers.confluent_driver import ConfluentDriver
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
@@ -76,7 +81,7 @@ class Topic:
 
 def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
     return [
-        tuple(range_)[1:] for part in reader.partitions(start, end) for range_ in ranges_of(part)
+        tuple(range_)[1:4] for part in reader.partitions(start, end) for range_ in ranges_of(part)
     ]
 
 
@@ -200,6 +205,28 @@ def test_a_topic_made_again_between_two_micro_batches_is_noticed_although_it_has
     assert again[TOPIC_IDS] != end[TOPIC_IDS]
     last = skips.latestOffset(again, ALL)
     assert (plain(last), ranges(skips, again, last)) == (topic.at(8, 0), [(0, 0, 8)])
+
+
+def test_tasks_that_read_by_themselves_do_not_take_a_topic_made_again_for_the_one_planned(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = Topic(broker)
+    topic.write(5)
+    reader = topic.reader(shape="ranges")
+    start = reader.initialOffset()
+    (planned,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    # As Spark hands them to the tasks of a job.
+    (rows,) = reader.read(planned)
+    (range_,) = (Range(*row.values()) for row in rows.to_pylist())
+    topic.make_again()
+    topic.write(8)
+    source = SourceOptions.parse(topic.options(shape="ranges"), streaming=True)
+    lake = locate(str(tmp_path / "lake"))
+    archiving = ArchiveTask(source, lake, Layout("records"), None, Compression())
+    mirroring = MirrorTask(source, topic.bootstrap, "{topic}-copy", True, Delivered({}), False)
+    for task in (archiving, mirroring):
+        with pytest.raises(errors.OffsetsGone, match=f"{topic.name}-0 was deleted before offsets"):
+            task.work(range_, 0)  # type: ignore[attr-defined]
 
 
 def test_the_group_is_told_how_far_the_stream_came(broker: BrokerProcess) -> None:
