@@ -285,6 +285,12 @@ JOBS = {
                     "leave producers' ids in batches, where nobody else writes to the topic",
                     switch=True,
                 ),
+                Flag(
+                    "--partitions",
+                    "partitions",
+                    "with --transactional-id: choose partitions anew, by murmur2 of the key",
+                    choices=("by-key",),
+                ),
                 flags.ON_GAP._replace(help="offsets that the archive lacks; default fail"),
                 *flags.CATALOG,
                 flags.TRANSACTIONAL_ID,

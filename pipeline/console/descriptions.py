@@ -67,12 +67,17 @@ REPLAY = """\
   triglot pipeline replay --from lake/raw --to localhost:9092 --topic a --rename 'again.{topic}'
   triglot pipeline replay --from lake/raw --to localhost:9092 --since 2026-11-01 --until 2026-11-02
   triglot pipeline replay --from lake/raw --to localhost:9092 --transactional-id nightly
+  triglot pipeline replay --from lake/orders --to localhost:9092 --rename 'wide.{topic}' \
+      --transactional-id wide --partitions by-key
   triglot pipeline replay --from lake/orders --to localhost:9092 --speed 10x --longest-wait 1m
 
 Writes an archive back to topics: all of it, or a stretch of time or of offsets. Each partition goes
 to the partition of the same number, in order, with its records' times; archived batches go back
 without being decompressed. Each record is written exactly once, also after a crash: the same
 command goes on, and does nothing once it is done, unless told to do it --again.
+
+With --partitions by-key records go to the partitions that their keys choose, as Kafka's own
+producer has it.
 
 With --speed each record comes when its time says, those of all partitions by one clock; what is
 late comes at once.

@@ -39,11 +39,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from client.cluster import Cluster, TopicPartition
 from pipeline.columns.encode import encode_records
 from pipeline.dataframes.one_line import in_one_line
-from pipeline.dataframes.placement import Placement
 from pipeline.dataframes.sending import Sending
 from pipeline.dataframes.shares import Run, Share, ShareSending, Written, abort, commit, new_run
 from pipeline.dataframes.sink_columns import check_columns, written_columns
 from pipeline.dataframes.writer_options import WriterOptions
+from pipeline.delivering.placement import Placement
 from pipeline.delivering.record_sets import SetMaker
 from pipeline.errors import CorruptData, WrongUse
 from pipeline.schemas import TIMESTAMP

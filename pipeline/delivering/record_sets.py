@@ -98,6 +98,8 @@ class RecordSet(NamedTuple):
     max_timestamp: int
     producer: tuple[int, int, int] = NO_PRODUCER
     """Id, epoch, base sequence."""
+    partition: int | None = None
+    """Of the destination, where it is not that of the delivery."""
 
     @property
     def next_sequence(self) -> int:
@@ -120,7 +122,7 @@ class RecordSet(NamedTuple):
         ):
             INT64.pack_into(data, place, max(0, header[field] + shift_ms))
         UINT32.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CHECKED_POSITION:]))
-        return set_of_batch(data, self.last)
+        return set_of_batch(data, self.last)._replace(partition=self.partition)
 
 
 def _changed(view: memoryview, *, last: int, producer: tuple[int, int, int]) -> RecordSet:

@@ -28,6 +28,7 @@ from pipeline.delivering.delivery import Delivery, Pacing
 from pipeline.delivering.destination import ClusterPartition, Terms, terms
 from pipeline.delivering.mirror_job import metered, tried_before
 from pipeline.delivering.pace import SYSTEM_CLOCK, TOGETHER_MS, Clock, Pace, Paced
+from pipeline.delivering.placement import Placement
 from pipeline.delivering.record_sets import SetMaker, set_of_batch
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.transactional import transactional_delivery
@@ -74,6 +75,9 @@ class ReplayTask:
     shift_ms: int = 0
     """Of all times: so much later than in the archive."""
     transactions: InTransactions | None = None
+    by_key: bool = False
+    """In transactions only: each record goes to the partition that its key chooses, of the topic of
+    `place`."""
     security: ClientSecurity | None = None
     pace: Pace | None = None
     """When to send what, in a round; without it all is sent at once."""
@@ -91,7 +95,7 @@ class ReplayTask:
         }
         paced = None if self.pace is None else Paced(self.pace, self.begin, self.clock)
         with Cluster(self.to, patient=True, security=self.security) as cluster:
-            asked = terms(cluster, self.place)
+            asked = terms(cluster, self._noted_place)
             counts: Counter[str] = Counter()
             if self.transactions is not None:
                 self._deliver_in_transactions(
@@ -105,7 +109,7 @@ class ReplayTask:
                     doubtful=self.doubtful or tried_before(),
                     pacing=Pacing(wary=asked.wary),
                 )
-                sets = self._sets(self.begin, asked, counts, paced)
+                sets = self._sets(self.begin, asked, counts, paced, None)
                 delivery.deliver(metered(sets, facts))
                 facts["landed"] = delivery.finish()
                 counts += delivery.counts
@@ -133,17 +137,36 @@ class ReplayTask:
         paced: Paced | None,
     ) -> None:
         end = self.files[-1].end
-        with transactional_delivery(cluster, transactions, self.place, asked) as delivery:
+        placement = self._placement(cluster) if self.by_key else None
+        with transactional_delivery(
+            cluster, transactions, self._noted_place, asked, named=self.place
+        ) as delivery:
             begin = delivery.start(self.begin, end)
             if paced is not None:
                 paced.begin = begin
-            delivery.deliver(metered(self._sets(begin, asked, counts, paced), facts))
+            sets = self._sets(begin, asked, counts, paced, placement)
+            delivery.deliver(metered(sets, facts))
             left = None if paced is None else paced.reached
             delivery.finish(end if left is None else left)
         counts += delivery.counts
 
+    @property
+    def _noted_place(self) -> TopicPartition:
+        """The destination may have fewer partitions than the archive, but always the first."""
+        return self.place._replace(partition=0) if self.by_key else self.place
+
+    def _placement(self, cluster: Cluster) -> Placement:
+        return Placement(
+            cluster, self.place.topic, turn=self.place.partition, batch_bytes=DEFAULT_MAX_BYTES
+        )
+
     def _sets(
-        self, begin: int, asked: Terms, counts: Counter[str], paced: Paced | None
+        self,
+        begin: int,
+        asked: Terms,
+        counts: Counter[str],
+        paced: Paced | None,
+        placement: Placement | None,
     ) -> Iterator[RecordSet]:
         """Those of all files, from the entry on that ends at `begin` or later. Raises Refused."""
         if self.shift_ms and asked.magic != 2:
@@ -151,12 +174,12 @@ class ReplayTask:
                 f"{self.place} stores format {asked.magic}, and only batches of format 2 are sent "
                 "with other times: replay into a topic without message.format.version"
             )
-        made = self._sets_as_archived(begin, asked, counts)
+        made = self._sets_as_archived(begin, asked, counts, placement)
         for one in made if paced is None else paced.sets(made):
             yield one.shifted(self.shift_ms)
 
     def _sets_as_archived(
-        self, begin: int, asked: Terms, counts: Counter[str]
+        self, begin: int, asked: Terms, counts: Counter[str], placement: Placement | None
     ) -> Iterator[RecordSet]:
         for file in self.files:
             if file.end <= begin or not self.wanted.may_have(file.earliest_ms, file.latest_ms):
@@ -164,7 +187,7 @@ class ReplayTask:
             if file.shape == "batches":
                 yield from self._batches(file, begin, asked, counts)
             else:
-                yield from self._records(file, begin, asked)
+                yield from self._records(file, begin, asked, placement)
 
     def _batches(
         self, file: ArchiveFile, begin: int, asked: Terms, counts: Counter[str]
@@ -189,7 +212,9 @@ class ReplayTask:
         yield from maker.rest()
         counts.update(maker.counts)
 
-    def _records(self, file: ArchiveFile, begin: int, asked: Terms) -> Iterator[RecordSet]:
+    def _records(
+        self, file: ArchiveFile, begin: int, asked: Terms, placement: Placement | None
+    ) -> Iterator[RecordSet]:
         largest = min(DEFAULT_MAX_BYTES, asked.largest)
         columns = ["key", "value", "offset", "timestamp", "headers"]
         for rows in rows_in_order(file, columns, ROWS_AT_ONCE, begin):
@@ -197,9 +222,11 @@ class ReplayTask:
             for some in (chosen,) if self.pace is None else close_in_time(chosen):
                 if not some.num_rows:
                     continue
+                # All of them end at one offset: they stay in one transaction.
                 last = some["offset"][-1].as_py()
-                for entry in encode_records(some, codec=self.codec, max_bytes=largest):
-                    yield set_of_batch(entry, last)
+                for partition, rows_of in _placed(some, placement):
+                    for entry in encode_records(rows_of, codec=self.codec, max_bytes=largest):
+                        yield set_of_batch(entry, last)._replace(partition=partition)
 
     def _chosen(self, rows: pa.RecordBatch, begin: int) -> pa.RecordBatch:
         wanted = self.wanted
@@ -214,6 +241,17 @@ class ReplayTask:
             mask = pc.and_(mask, pc.less(times, wanted.until_ms * 1000))
         mask = pc.fill_null(mask, False)
         return rows if pc.all(mask).as_py() else rows.filter(mask)
+
+
+def _placed(
+    rows: pa.RecordBatch, placement: Placement | None
+) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """The rows of each partition that is chosen for them; all, where none is."""
+    if placement is None:
+        yield None, rows
+        return
+    for place, some in placement.split(rows):
+        yield place.partition, some
 
 
 def work_together(tasks: Sequence[ReplayTask]) -> list[dict[str, Any]]:

@@ -72,7 +72,8 @@ def check_prefix(prefix: str | None, name: str) -> None:
 
 
 class TransactionalDelivery:
-    """Sends the sets of one range into the partition `place`, in one transaction after another.
+    """Sends the sets of one range into the partition `place`, unless they name another one of its
+    topic, in one transaction after another. Progress is noted for `place` in either case.
 
     `counts`: `transactions`, and `committed_before`, offsets that the run had committed already.
     """
@@ -108,7 +109,9 @@ class TransactionalDelivery:
             # Several may have been made of what ends at one offset.
             if self._is_due() and one.last > self._last:
                 self._commit(self._last + 1)
-            self._producer.send(self._place, one.data)
+            chosen = one.partition
+            place = self._place if chosen is None else self._place._replace(partition=chosen)
+            self._producer.send(place, one.data)
             self._last = one.last
             self._bytes += len(one.data)
 
@@ -140,9 +143,15 @@ def expect_format(place: TopicPartition, asked: Terms) -> None:
 
 @contextlib.contextmanager
 def transactional_delivery(
-    cluster: Cluster, transactions: Transactions, place: TopicPartition, asked: Terms
+    cluster: Cluster,
+    transactions: Transactions,
+    place: TopicPartition,
+    asked: Terms,
+    *,
+    named: TopicPartition | None = None,
 ) -> Iterator[TransactionalDelivery]:
-    """A delivery to `place`. Raises Refused, also for a topic that can have no transactions."""
+    """A delivery to `place`, with the transactional id for it, or for `named` where deliveries
+    share a place. Raises Refused, also for a topic that can have no transactions."""
     expect_format(place, asked)
-    with cluster.transactional_producer(transactions.id_for(place)) as producer:
+    with cluster.transactional_producer(transactions.id_for(named or place)) as producer:
         yield TransactionalDelivery(cluster, producer, place, transactions.run)

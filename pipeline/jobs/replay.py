@@ -1,6 +1,7 @@
 """An archive back into topics: all of it, or a stretch of offsets or of time; exactly once.
 
-Each partition goes to the partition of the same number, in order and with its records' times. How
+Each partition goes to the partition of the same number, in order and with its records' times; or
+each record to the partition of its key, in transactions, as several tasks then write to one. How
 far it has got is noted in a state of its own after every piece, so that a replay that was killed
 goes on; one that is done does nothing, until the archive has more files or it is asked for again.
 """
@@ -49,6 +50,10 @@ STATES = "_replays"
 NOTE = "written"
 SHIFT = "shift"
 PACED = "paced"
+COUNTS = "partitions"
+"""Of the topics that keys choose a partition of."""
+
+BY_KEY = "by-key"
 
 MAX_MS = INT64_MAX // 1000
 """Parquet has times in microseconds."""
@@ -102,6 +107,9 @@ class Replay:
     transactional_id: str | None = None
     """Write in transactions, whose ids begin with this: the destination then has each record once
     by their means, for readers of committed records."""
+    partitions: str | None = None
+    """`by-key`: of records, by the hash that Kafka's own producer takes (murmur2). None: as
+    archived. Needs `transactional_id`."""
 
     @property
     def wanted(self) -> Selection:
@@ -119,7 +127,7 @@ class Replay:
         with Cluster(self.to, security=security_of(self.command_config)) as cluster:
             State.check(self._state_path, self._identity(cluster))
             there = cluster.topics()
-            for partition in files:
+            for partition in () if self.by_key else files:
                 name = renamed(self.rename, partition.topic)
                 if partition.partition >= there.get(name, INT64_MAX):
                     raise Refused(
@@ -141,7 +149,7 @@ class Replay:
             state = State.open(self._state_path, self._identity(cluster))
             try:
                 if self.again:
-                    for note in (NOTE, ENDS, RUN, SHIFT, PACED):
+                    for note in (NOTE, ENDS, RUN, SHIFT, PACED, COUNTS):
                         state.remove(note)
                 transactions = (
                     None
@@ -221,8 +229,10 @@ class Replay:
                 "this version notes it: go on with the version that made it, or begin --again"
             ) from None
         self._make_topics(cluster, files)
+        if self.by_key:
+            self._check_counts(state, cluster, files)
         new = {
-            partition: TopicPartition(renamed(self.rename, partition.topic), partition.partition)
+            partition: self._landing_of(partition)
             for partition in files
             if partition not in reached
         }
@@ -231,6 +241,32 @@ class Replay:
             reached[partition] = Reached(self.from_offset, ends[place])
         _note(state, reached)
         return reached
+
+    @property
+    def by_key(self) -> bool:
+        """Whether keys choose the partitions."""
+        return self.partitions == BY_KEY
+
+    def _landing_of(self, partition: TopicPartition) -> TopicPartition:
+        """Where to look for the end that a delivery begins at; by key none is looked for."""
+        number = 0 if self.by_key else partition.partition
+        return TopicPartition(renamed(self.rename, partition.topic), number)
+
+    def _check_counts(
+        self, state: State, cluster: Cluster, files: dict[TopicPartition, list[ArchiveFile]]
+    ) -> None:
+        """A topic with more partitions than before would have a key in two of them. Raises
+        ForeignState."""
+        noted: dict[str, int] = state.read(COUNTS) or {}
+        for name in {renamed(self.rename, partition.topic) for partition in files}:
+            count = len(cluster.partitions([name]))
+            if noted.setdefault(name, count) != count:
+                raise ForeignState(
+                    f"topic '{name}' on {self.to} had {noted[name]} partitions when this replay "
+                    f"began, and has {count}: keys would go to other ones than before; "
+                    "replay to another topic (--rename), or begin --again"
+                )
+        state.write(COUNTS, noted)
 
     def _shift(self, state: State, files: dict[TopicPartition, list[ArchiveFile]]) -> int:
         """What all times are shifted by, in ms: as the first run has noted. Raises WrongUse,
@@ -294,6 +330,11 @@ class Replay:
             if not any(file.topic == topic for file in found):
                 raise NoSuchTopic(f"there is nothing of topic '{topic}' in {self.archive}")
         files: dict[TopicPartition, list[ArchiveFile]] = defaultdict(list)
+        if self.by_key and any(file.shape == "batches" for file in found):
+            raise WrongUse(
+                f"{self.archive} has whole batches, with records of many keys: --partitions "
+                f"{BY_KEY} is for an archive of records"
+            )
         for file in found:
             files[TopicPartition(file.topic, file.partition)].append(file)
         return dict(files)
@@ -365,6 +406,7 @@ class Replay:
             keep_producers=self.keep_producers,
             landing=reached.landing,
             doubtful=False,
+            by_key=self.by_key,
             security=security_of(self.command_config),
             clock=clock,
         )
@@ -394,12 +436,21 @@ class Replay:
             # Not in the name of a state: to write all of it once more, be it in another way, is
             # something to ask for.
             rest["transactional id"] = self.transactional_id
+        if self.partitions is not None:
+            rest["partitions"] = self.partitions
         return {**rest, "archive": locate(self.archive).uri, "to": str(to)}
 
     def _check_arguments(self) -> None:
         if self.on_gap not in ("fail", "skip"):
             raise WrongUse(f"on-gap is {self.on_gap!r}, wanted fail or skip")
         check_prefix(self.transactional_id, "transactional-id")
+        if self.partitions not in (None, BY_KEY):
+            raise WrongUse(f"partitions {self.partitions!r}: {BY_KEY} is known, or leave it out")
+        if self.by_key and self.transactional_id is None:
+            raise WrongUse(
+                f"--partitions {BY_KEY} has several tasks write to one partition, which takes "
+                "transactions to be exactly once: give a --transactional-id"
+            )
         if self.shift_ms is not None and self.start_at_ms is not None:
             raise WrongUse("--shift-time and --start-at exclude each other")
         if self.longest_wait_ms is not None and self.speed is None:

@@ -21,9 +21,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from client.cluster import Cluster, TopicPartition
 from client.producing import Produced, ProduceUnknown, Producing
 from pipeline import errors
-from pipeline.dataframes.partitioner import Sticky, murmur2
 from pipeline.dataframes.sending import Sending
 from pipeline.dataframes.writer import Writer
+from pipeline.delivering.partitioner import Sticky, murmur2
 from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.source import TriglotSource
 from protocol.records.compression import NAMES

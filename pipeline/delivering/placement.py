@@ -1,7 +1,7 @@
-"""To which partition each row of a data frame is written.
+"""The partition that each row is written to.
 
-A row's topic is the writer's option `topic`, or its column `topic`; its partition is its column
-`partition`, or what `pipeline.dataframes.partitioner` chooses.
+A row's topic is the writer's own, or its column `topic`; its partition is its column `partition`,
+or what `pipeline.delivering.partitioner` chooses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from client.cluster import TopicPartition
-from pipeline.dataframes.partitioner import Sticky, by_key
+from pipeline.delivering.partitioner import Sticky, by_key
 from pipeline.errors import NoSuchTopic, WrongUse
 
 if TYPE_CHECKING:
