@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,8 +36,8 @@ class AddedFile(NamedTuple):
 
 
 def told_of(size: int, changed_ms: int, footer: pq.FileMetaData) -> Told:
-    """Some 1.3 KB of an archive of records."""
-    return size, changed_ms, base64.b64encode(zlib.compress(pickle.dumps(footer))).decode()
+    """Some 3 KB of a file of records."""
+    return size, changed_ms, base64.b64encode(pickle.dumps(footer)).decode()
 
 
 def added(files: Sequence[Location], told: Mapping[str, Told]) -> list[AddedFile]:
@@ -52,10 +51,8 @@ def added(files: Sequence[Location], told: Mapping[str, Told]) -> list[AddedFile
 
 def _as_told(file: Location, told: Told) -> AddedFile:
     size, changed_ms, footer = told
-    # In a tenth of the time that Arrow takes for a file of nothing but the footer.
-    return AddedFile(
-        file, size, changed_ms, pickle.loads(zlib.decompress(base64.b64decode(footer)))
-    )
+    # In a third of the time that Arrow takes for a file of nothing but the footer.
+    return AddedFile(file, size, changed_ms, pickle.loads(base64.b64decode(footer)))
 
 
 def _opened(file: Location) -> AddedFile:
