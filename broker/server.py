@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metrics_listener import MetricsListener
     from broker.network.dispatch import Handler
+    from broker.network.rehearsals import Rehearsals
     from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
     from broker.security.delegation_tokens import DelegationTokens
@@ -250,7 +251,7 @@ class Broker:
             self.files,
             self.readers,
             logins=self.logins,
-            served=self.routes.served,
+            routes_of=self.routes_of,
             credentials=lambda: self.controller.image.scram_credentials,
             delegation_tokens=self.delegation_tokens,
         )
@@ -468,7 +469,7 @@ class Broker:
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""
         of_controller = {one.name for one in self.settings.current.controller_listeners}
-        routes = self.controller_routes if listener in of_controller else self.routes
+        routes = self.controller_routes if listener in of_controller else self.routes_of(listener)
         secure = self.secure_listeners.get(listener)
         if secure is not None:
             from broker.network.secure_connection import SecureConnection  # few listeners are
@@ -491,6 +492,18 @@ class Broker:
             admit=self.connections.admit,
             lost=self.connections.lost,
         )
+
+    def routes_of(self, listener: str) -> Routes:
+        """What clients are served on the listener of this name."""
+        if not self.settings.current.rehearses:
+            return self.routes
+        return self._rehearsals.routes_of(listener)
+
+    @cached_property
+    def _rehearsals(self) -> Rehearsals:
+        from broker.network.rehearsals import Rehearsals  # few brokers answer as another release
+
+        return Rehearsals(self.routes, self.settings)
 
     def delegation_tokens(self) -> DelegationTokens | None:
         """What knows the delegation tokens; None where they are not used."""
@@ -725,6 +738,8 @@ async def _listen(broker: Broker) -> None:
         raise StartRefused(f"{error} ({help_})") from error
     await broker.listening.begun()
     warn_of_open_listeners(settings, wanted)
+    for listener in settings.client_listeners:
+        broker.routes_of(listener.name)  # which says in the log if it is that of another release
 
 
 async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListener:

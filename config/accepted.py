@@ -61,7 +61,7 @@ PLUGIN_PREFIXES = {
     "authorizer.zookeeper.": "there is no ZooKeeper",
 }
 """How keys begin that classes of plug-ins read themselves."""
-OF_ONE_LISTENER = ("max.connections", "max.connection.creation.rate")
+OF_ONE_LISTENER = ("as.version", "max.connections", "max.connection.creation.rate")
 """Keys that can be given for one listener, besides those of TLS and SASL."""
 ONE_LISTENER = "settings of a single listener are not served; the key without the prefix is"
 

@@ -15,15 +15,25 @@ from config.broker_log import LogSettings
 from config.broker_metadata import MetadataSettings
 from config.broker_network import NetworkSettings
 from config.broker_node import NodeSettings
-from config.formats import record_format, release_of
+from config.formats import NAMES, record_format, release_name, release_of
 from config.listeners import LISTENER_PREFIX
 
 if TYPE_CHECKING:
     from config.declare import Key
     from config.listeners import Listener
 
+FOLLOW_AS_VERSION = ("inter.broker.protocol.version", "log.message.format.version")
+"""Keys whose default is not above as.version."""
 SECURITY_PREFIXES = ("ssl.", "sasl.", "connection", LISTENER_PREFIX)
 """How the keys of TLS and SASL begin."""
+
+
+OF_ONE_LISTENER = ".as.version"
+
+
+def as_version_of(listener: str) -> str:
+    """The name of `as.version` for a listener."""
+    return f"{LISTENER_PREFIX}{listener.lower()}{OF_ONE_LISTENER}"
 
 
 class Given(NamedTuple):
@@ -73,6 +83,11 @@ class BrokerSettings(
         for key in self.KEYS.values():
             if key.floor and not any(key.name in layer for layer in layers):
                 values[key.attribute] = max(key.default, values[self.KEYS[key.floor].attribute])
+        if values["as_version"] is not None:
+            of_release = NAMES[values["as_version"]]
+            for key in map(self.KEYS.__getitem__, FOLLOW_AS_VERSION):
+                if not any(key.name in layer for layer in layers):
+                    values[key.attribute] = min(key.default, of_release, key=release_of)
         values["broker_id"] = values["node_id"]
         security = {
             name: given.text
@@ -119,6 +134,20 @@ class BrokerSettings(
         """Listeners for followers of the metadata log; often none."""
         names = self._controller_names
         return tuple(one for one in self.listeners if one.name in names)
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether any client is answered as by a broker of another release."""
+        return (
+            self.as_version is not None
+            or bool(self.as_version_client_ids)
+            or any(name.endswith(OF_ONE_LISTENER) for name, _ in self.security_given)
+        )
+
+    def as_version_on(self, listener: str) -> str | None:
+        """The release as whose broker clients of a listener are answered, None for all versions."""
+        given = dict(self.security_given).get(as_version_of(listener))
+        return self.as_version if given is None else release_name(given.strip())
 
     def security_protocol(self, listener: str) -> str | None:
         """The protocol that a listener of this name speaks, or None if nothing says which. As in

@@ -12,6 +12,7 @@ from config.declare import (
     minus_one_or,
     one_of,
 )
+from config.formats import release, releases_by_client
 from config.kinds import INT_MAX, int32, int64, names, password, string
 from config.listeners import (
     PROTOCOLS,
@@ -70,6 +71,26 @@ class NetworkSettings(Settings):
         "Listeners on which the metadata log is served to those who follow it, and nothing to "
         "clients. Unless listener.security.protocol.map is set, they speak PLAINTEXT.",
         since="2.8",
+    )
+    as_version: str | None = key(
+        "as.version",
+        release,
+        None,
+        "A release of Kafka, from 0.8.2 to 4.4: clients are offered and refused what its brokers "
+        "offer and refuse. It holds for connections made from then on. Given for one listener, as "
+        "listener.name.NAME.as.version, it holds there in place of this. Unset, every version of "
+        "every API is served.",
+        since="triglot",
+        dynamic=True,
+    )
+    as_version_client_ids: tuple[tuple[str, str], ...] = key(
+        "as.version.client.ids",
+        releases_by_client,
+        (),
+        "Other releases for some client ids, on all listeners of clients: id:release, separated by "
+        "commas.",
+        since="triglot",
+        dynamic=True,
     )
     telemetry_max_bytes: int = key(
         "telemetry.max.bytes",

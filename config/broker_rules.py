@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from config.broker import OF_ONE_LISTENER, as_version_of
 from config.broker_network import METRICS
 from config.formats import record_format, release_of
-from config.listeners import UNROUTABLE_HOSTS
+from config.listeners import LISTENER_PREFIX, UNROUTABLE_HOSTS
+
+WITHOUT_SECURITY = "0.8.2"
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tu
     yield from _node(settings, given)
     yield from _listeners(settings)
     yield from _advertised(settings)
+    yield from _as_version(settings)
     yield from _logs(settings, given)
     yield from _groups(settings)
 
@@ -59,6 +63,27 @@ def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
         for other in served[:number]:
             if listener.port and listener.port == other.port and _collide(listener, other):
                 yield "listeners", f"port {listener.port} is used twice"
+
+
+def _as_version(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    names = [listener.name for listener in settings.client_listeners]
+    known = {as_version_of(name) for name in names}
+    for name, _ in settings.security_given:
+        if name.endswith(OF_ONE_LISTENER) and name not in known:
+            wanted = name.removeprefix(LISTENER_PREFIX).removesuffix(OF_ONE_LISTENER)
+            yield (
+                name,
+                f"no listener for clients is named {wanted}; there is "
+                + ", ".join(one.lower() for one in names),
+            )
+    for listener in names:
+        protocol = settings.security_protocol(listener)
+        if settings.as_version_on(listener) == WITHOUT_SECURITY and protocol != "PLAINTEXT":
+            yield (
+                as_version_of(listener) if as_version_of(listener) in known else "as.version",
+                f"Kafka {WITHOUT_SECURITY} has neither TLS nor SASL, and {listener} speaks "
+                f"{protocol}",
+            )
 
 
 def _collide(listener: Listener, other: Listener) -> bool:

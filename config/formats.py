@@ -8,6 +8,7 @@ format is all that follows from the first here: 0 up to 0.9, 1 for 0.10, 2 from 
 from __future__ import annotations
 
 from config.kinds import Kind
+from config.listeners import format_pairs, parse_pairs
 
 # The highest internal version (-IVn) of each release; None for those before they existed.
 _RELEASES: dict[tuple[int, ...], int | None] = {
@@ -87,5 +88,46 @@ def _parse(text: str) -> str:
     return text
 
 
+NAMES = {
+    {"0.9.0": "0.9", "0.11.0": "0.11"}.get(text, text): text
+    for text in (".".join(map(str, one)) for one in _RELEASES if one >= (0, 8, 2))
+}
+"""The releases from 0.8.2 on by their usual names, the oldest first, each with the version that it
+is as a `message.format.version`."""
+
+
+def release_name(text: str) -> str:
+    """The name of the release of a version, whatever its patch: 4.1 for 4.1.2, 0.9 for 0.9.0.1.
+    ValueError, with the nearest release, when there is none from 0.8.2 on."""
+    numbers = {name: _number(name) for name in NAMES}
+    parts = text.split(".")
+    wish = f"one of Kafka's releases {', '.join(NAMES)}"
+    if len(parts) < 2 or not all(p.isascii() and p.isdigit() and len(p) < 4 for p in parts):
+        raise ValueError(wish)
+    number = _number(text)
+    for name, of_release in numbers.items():
+        if of_release == number:
+            return name
+    nearest = next((one for one in reversed(numbers) if numbers[one] < number), next(iter(NAMES)))
+    raise ValueError(f"{wish}; the nearest is {nearest}")
+
+
+def _number(text: str) -> tuple[int, ...]:
+    parts = [int(part) for part in text.split(".")]
+    return tuple((*parts, 0)[:3] if parts[0] == 0 else parts[:2])
+
+
 # The text is kept as given, because that is what DescribeConfigs shows; to Kafka it is a string.
 kafka_version: Kind[str] = Kind("string", 2, _parse)
+
+# Kafka has no such keys.
+release: Kind[str] = Kind("string", 2, release_name)
+
+
+def _releases_by_client(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, release_name(version)) for name, version in parse_pairs(text).items())
+
+
+releases_by_client: Kind[tuple[tuple[str, str], ...]] = Kind(
+    "string", 2, _releases_by_client, format_pairs
+)

@@ -57,7 +57,8 @@ def _format_all(value: tuple[Listener, ...]) -> str:
     return ",".join(map(str, value))
 
 
-def _parse_pairs(text: str) -> dict[str, str]:
+def parse_pairs(text: str) -> dict[str, str]:
+    """`name:value` separated by commas. ValueError if it is not."""
     pairs: dict[str, str] = {}
     for entry in text.split(",") if text else ():
         name, colon, value = entry.strip().rpartition(":")
@@ -70,7 +71,7 @@ def _parse_pairs(text: str) -> dict[str, str]:
 
 
 def _parse_protocols(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = {name.upper(): value.upper() for name, value in _parse_pairs(text).items()}
+    pairs = {name.upper(): value.upper() for name, value in parse_pairs(text).items()}
     for protocol in pairs.values():
         if protocol not in PROTOCOLS:
             raise ValueError(f"NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}, not {protocol}")
@@ -79,20 +80,21 @@ def _parse_protocols(text: str) -> tuple[tuple[str, str], ...]:
 
 def _parse_counts(text: str) -> tuple[tuple[str, int], ...]:
     counts = []
-    for name, value in _parse_pairs(text).items():
+    for name, value in parse_pairs(text).items():
         if not (value.isascii() and value.isdigit()):
             raise ValueError(f"a list of address:count, not {name}:{value}")
         counts.append((name, int(value)))
     return tuple(counts)
 
 
-def _format_pairs(value: tuple[tuple[str, object], ...]) -> str:
+def format_pairs(value: tuple[tuple[str, object], ...]) -> str:
+    """The text of pairs."""
     return ",".join(f"{name}:{one}" for name, one in value)
 
 
 # Texts with a grammar of their own; to Kafka's tools they are strings.
 listener_list: Kind[tuple[Listener, ...]] = Kind("string", 2, _parse_all, _format_all)
-protocol_map: Kind[tuple[tuple[str, str], ...]] = Kind("string", 2, _parse_protocols, _format_pairs)
+protocol_map: Kind[tuple[tuple[str, str], ...]] = Kind("string", 2, _parse_protocols, format_pairs)
 counts_by_address: Kind[tuple[tuple[str, int], ...]] = Kind(
-    "string", 2, _parse_counts, _format_pairs
+    "string", 2, _parse_counts, format_pairs
 )

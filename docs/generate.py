@@ -3,7 +3,7 @@
 docs/config.md comes from the declarations of the settings, docs/apis.md from the registry of APIs,
 the table of handlers and the sentence at the head of each, docs/access.md from the table of what
 each asks of the authorizer, docs/clients.md from what real clients
-did when they were last tried.
+did when they were last tried, docs/releases.md from what was read of the releases of Kafka.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from broker.network.dispatch import served
 from config.documentation import page as config_page
 from docs.access_page import access_page
 from docs.clients_page import clients_page
+from docs.releases_page import releases_page
 from protocol.registry import APIS
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def pages() -> dict[str, str]:
         "docs/apis.md": apis_page(),
         "docs/clients.md": clients_page(),
         "docs/config.md": config_page(),
+        "docs/releases.md": releases_page(),
     }
 
 

@@ -30,9 +30,10 @@ from protocol.single_fetch import SingleFetch, SingleRecords
 from protocol.single_produce import SingleAnswer, SingleProduce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from protocol.registry import Api
+    from protocol.releases import Release
     from protocol.schema import Message
 
     Response = Message | SingleAnswer | SingleRecords | bytes
@@ -120,7 +121,11 @@ class Routes:
     """The routes of one set of served APIs, made at their first use and shared by connections.
 
     `when` says why others are not served, where that is not for good ("before authentication").
+    `protocol.rehearsal` has those of other releases.
     """
+
+    release: Release | None = None
+    """The release of Apache Kafka whose ranges these are, None for all that is served here."""
 
     def __init__(self, served: Mapping[int, Served], *, when: str = "") -> None:
         self.served = served
@@ -139,6 +144,26 @@ class Routes:
             raise UnservedRequest(key, version, served.api if served else None, self.when)
         route = self._routes[key << 16 | version] = Route(served, version)
         return route
+
+    def advertised(self) -> list[tuple[int, int, int]]:
+        """What ApiVersions says: a key, its lowest and its highest version."""
+        return [(key, one.min_version, one.max_version) for key, one in sorted(self.served.items())]
+
+    def of(self, client_id: str | None) -> Routes:
+        """Those of a client."""
+        return self
+
+    def only(self, keys: Iterable[int], *, when: str) -> Routes:
+        """Those of these APIs alone."""
+        return Routes({key: self.served[key] for key in keys if key in self.served}, when=when)
+
+    def token(self) -> Route:
+        """The route of tokens without a header, whatever else is served."""
+        return self.get(SASL_AUTHENTICATE_KEY << 16) or self.find(SASL_AUTHENTICATE_KEY, 0)
+
+    def connection(self, *, max_frame_bytes: int) -> ServerConnection:
+        """A new conversation by these routes."""
+        return ServerConnection(self, max_frame_bytes=max_frame_bytes)
 
 
 class Request:
@@ -340,9 +365,9 @@ class ServerConnection:
         frame = self._frames.next_frame()
         if frame is None:
             return None
-        key_and_version = SASL_AUTHENTICATE_KEY << 16
-        route = self._routes.get(key_and_version) or self._routes.find(SASL_AUTHENTICATE_KEY, 0)
-        request = Request(route, 0, None, bytes(self._frames.data[frame[0] : frame[1]]))
+        request = Request(
+            self._routes.token(), 0, None, bytes(self._frames.data[frame[0] : frame[1]])
+        )
         self._unanswered.append(request)
         return request
 

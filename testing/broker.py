@@ -9,7 +9,7 @@ from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, place_of
 from testing.processes import BrokerProcess, fork_server, log_of
-from testing.settings import OF_TESTS, of_broker, texts
+from testing.settings import OF_TESTS, dressed, of_broker, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,7 @@ class Broker(Contents):
         *,
         directory: str | PathLike[str] | None = None,
         memory: bool | int = False,
+        as_version: str | None = None,
     ) -> None:
         """`settings` have Kafka's names, as in `{"auto.create.topics.enable": False}`.
 
@@ -54,8 +55,10 @@ class Broker(Contents):
         With `memory` the data is in a file system in memory (/dev/shm), else in the folder for
         temporary files. A number is the most bytes that it takes there, `True` 256 MiB: with more
         the disk is full.
+        `as_version` is a release of Kafka: clients are answered and refused as by that
+        (docs/rehearsal.md).
         """
-        self.settings = OF_TESTS | texts(settings)
+        self.settings = OF_TESTS | texts(settings) | dressed(as_version)
         self.port = 0
         self._directory = None if directory is None else Path(directory)
         self._memory = memory

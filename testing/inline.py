@@ -15,7 +15,7 @@ from config import ConfigError, load
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, new_folder, place_of
-from testing.settings import OF_TESTS, SETTINGS, of_broker, texts
+from testing.settings import OF_TESTS, SETTINGS, dressed, of_broker, texts
 from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ class AsyncBroker(Contents):
         *,
         directory: str | PathLike[str] | None = None,
         memory: bool | int = False,
+        as_version: str | None = None,
     ) -> None:
         """As of `Broker`."""
-        self.settings = OF_TESTS | texts(settings)
+        self.settings = OF_TESTS | texts(settings) | dressed(as_version)
         self.port = 0
         self._directory = None if directory is None else Path(directory)
         self._memory = memory

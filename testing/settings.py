@@ -31,6 +31,11 @@ def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
     }
 
 
+def dressed(as_version: str | None) -> dict[str, str]:
+    """The setting by which a broker answers as another release."""
+    return {} if as_version is None else {"as.version": as_version}
+
+
 def of_broker(given: Mapping[str, str], data: Path, address: str) -> dict[str, str]:
     """All settings of a broker with this data; `given` ones hold over what is taken from that."""
     listeners = {"listeners": f"PLAINTEXT://{address}"}

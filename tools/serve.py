@@ -22,6 +22,7 @@ Start the broker.
   triglot serve --listen 127.0.0.1:0              on any free port; the ready line names it
   triglot serve --config server.properties        with the settings of an Apache Kafka broker
   triglot serve --set log.retention.hours=24      one setting, over all others
+  triglot serve --as-version 4.1                  what do my clients do with Kafka 4.1?
 
 Settings come from the defaults, then the properties file, then TRIGLOT_ environment variables
 (TRIGLOT_LOG_RETENTION_HOURS=24), then --set. `triglot config keys` lists them. SIGTERM and Ctrl-C
@@ -52,6 +53,12 @@ def add_commands(commands: Commands) -> None:
         "--listen",
         metavar="HOST:PORT",
         help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
+    )
+    serve.add_argument(
+        "--as-version",
+        metavar="RELEASE",
+        help="answer and refuse clients as a broker of this release of Kafka would, from 0.8.2 to "
+        "4.4 (as.version; docs/rehearsal.md)",
     )
     serve.add_argument(
         "--add-scram",
@@ -104,6 +111,8 @@ def run_serve(arguments: argparse.Namespace) -> int:
         if not port.isdigit():
             return refuse(f"--listen wants HOST:PORT, found '{arguments.listen}'", code=2)
         overrides["listeners"] = f"PLAINTEXT://{host}:{port}"
+    if arguments.as_version is not None:
+        overrides["as.version"] = arguments.as_version
     try:
         settings = load(properties_file=arguments.config, environ=os.environ, overrides=overrides)
     except ConfigError as error:

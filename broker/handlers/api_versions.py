@@ -7,7 +7,8 @@ our own range for this very API (KIP-511); such a request arrives without a mess
 
 Version 3 says which features there are and which levels of them hold (KIP-584), as of an offset of
 the metadata log. From then on a client tells its name and release (KIP-511): what some releases are
-known to misread they are not offered (`protocol.quirks`).
+known to misread they are not offered (`protocol.quirks`), unless the broker is to answer as another
+release (`protocol.rehearsal`), which would offer it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from protocol.quirks import LAST_FETCH_READ_RIGHT, OldEntries, old_entries_read_
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from protocol.connection import Request
+    from broker.metadata.controller import Controller
+    from protocol.connection import Request, Routes
+    from protocol.releases import Release
 
 SOFTWARE_NAME_SINCE = FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
@@ -33,26 +36,31 @@ _ALLOWED = _ALPHANUMERIC | frozenset("-.")
 
 
 def api_versions(request: Request, ctx: Context) -> ApiVersionsResponse:
+    routes = ctx.routes.of(request.client_id)
+    release = routes.release
     if request.message is None:
-        return _only_this(ctx, ErrorCode.UNSUPPORTED_VERSION)
+        if release is not None and not release.tells_its_range:
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        return _only_this(routes, ErrorCode.UNSUPPORTED_VERSION)
     message: ApiVersionsRequest = request.message
     ctx.client_id = request.client_id
     highest: dict[int, int] = {}
     if request.version >= SOFTWARE_NAME_SINCE:
-        name, release = message.client_software_name, message.client_software_version
-        if not (_is_software_name(name) and _is_software_name(release)):
-            return _only_this(ctx, ErrorCode.INVALID_REQUEST)
-        ctx.software_name, ctx.software_version = name, release
-        read = old_entries_read_by(name, release)
+        name, version = message.client_software_name, message.client_software_version
+        if not (_is_software_name(name) and _is_software_name(version)):
+            return _only_this(routes, ErrorCode.INVALID_REQUEST)
+        ctx.software_name, ctx.software_version = name, version
+        # Another release would not allow for it.
+        read = old_entries_read_by(name, version) if release is None else OldEntries.RIGHT
         ctx.misreads_old_entries = read is not OldEntries.RIGHT
         if read is OldEntries.WRONG:
             highest[FETCH] = LAST_FETCH_READ_RIGHT
     fault = _wrong_destination(message, ctx)
     if fault is not None:
-        return _only_this(ctx, fault)
-    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(ctx, highest))
+        return _only_this(routes, fault)
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_all(routes, highest))
     if request.version >= FEATURES_SINCE:
-        _add_features(response, request.version, ctx)
+        _add_features(response, request.version, ctx.controller, release)
     return response
 
 
@@ -67,9 +75,16 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
     return None
 
 
-def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> None:
-    controller = ctx.controller
+def _add_features(
+    response: ApiVersionsResponse, version: int, controller: Controller, release: Release | None
+) -> None:
     advertised = features.advertised(controller.image.metadata_version)
+    finalized = controller.finalized_features
+    epoch = controller.partition.high_watermark - 1
+    if release is not None:
+        advertised, finalized = features.in_release(release, advertised, finalized)
+        if not release.has_features:
+            epoch = 0 if release.has_an_epoch_of_features else -1
     response.supported_features = [
         ApiVersionsResponse.SupportedFeature(
             name=name, min_version=levels.lowest, max_version=levels.highest
@@ -81,27 +96,25 @@ def _add_features(response: ApiVersionsResponse, version: int, ctx: Context) -> 
         ApiVersionsResponse.FinalizedFeature(
             name=name, max_version_level=level, min_version_level=level
         )
-        for name, level in sorted(controller.finalized_features.items())
+        for name, level in sorted(finalized.items())
     ]
-    response.finalized_features_epoch = controller.partition.high_watermark - 1
+    response.finalized_features_epoch = epoch
 
 
-def _all(ctx: Context, highest: dict[int, int]) -> list[ApiVersionsResponse.ApiVersion]:
+def _all(routes: Routes, highest: dict[int, int]) -> list[ApiVersionsResponse.ApiVersion]:
     """The APIs served, up to the versions in `highest` where it names any."""
     return [
         ApiVersionsResponse.ApiVersion(
-            api_key=key,
-            min_version=served.min_version,
-            max_version=min(served.max_version, highest.get(key, served.max_version)),
+            api_key=key, min_version=low, max_version=min(high, highest.get(key, high))
         )
-        for key, served in sorted(ctx.routes.served.items())
+        for key, low, high in routes.advertised()
     ]
 
 
-def _only_this(ctx: Context, code: ErrorCode) -> ApiVersionsResponse:
+def _only_this(routes: Routes, code: ErrorCode) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=code,
-        api_keys=[entry for entry in _all(ctx, {}) if entry.api_key == API_VERSIONS_KEY],
+        api_keys=[entry for entry in _all(routes, {}) if entry.api_key == API_VERSIONS_KEY],
     )
 
 

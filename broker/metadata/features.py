@@ -27,6 +27,7 @@ from storage.metadata.image import METADATA_VERSION_FEATURE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from protocol.releases import Release
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 GROUP_VERSION_FEATURE = "group.version"
@@ -73,6 +74,20 @@ def advertised(metadata_version: int) -> dict[str, Levels]:
         max(METADATA_VERSION, metadata_version),
     )
     return {**supported(), METADATA_VERSION_FEATURE: Levels(lowest, highest)}
+
+
+def in_release(
+    release: Release, advertised: Mapping[str, Levels], finalized: Mapping[str, int]
+) -> tuple[dict[str, Levels], dict[str, int]]:
+    """Of these levels, advertised and finalized, what a release of Kafka could tell."""
+    told = {name: levels for name, levels in advertised.items() if release.knows_feature(name)}
+    hold = {name: level for name, level in finalized.items() if release.knows_feature(name)}
+    if METADATA_VERSION_FEATURE in told:
+        levels = Levels(*release.metadata_versions)
+        told[METADATA_VERSION_FEATURE] = levels
+        if METADATA_VERSION_FEATURE in hold:
+            hold[METADATA_VERSION_FEATURE] = min(hold[METADATA_VERSION_FEATURE], levels.highest)
+    return told, hold
 
 
 def let_group_version_follow(before: Mapping[str, int], after: dict[str, int]) -> None:

@@ -27,7 +27,7 @@ from broker.network.sender import Sender
 from broker.pending import Durable, Later, Silent, Sliced, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
-from protocol.connection import PRODUCE_KEY, ServerConnection
+from protocol.connection import PRODUCE_KEY
 from protocol.errors import Malformed
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = backlog
         self._listener = listener
         self._routes = routes
-        self._wire = ServerConnection(routes, max_frame_bytes=settings.socket_request_max_bytes)
+        self._wire = routes.connection(max_frame_bytes=settings.socket_request_max_bytes)
         self.configure(settings)
         self._received = self._wire.received
         self._next_request = self._wire.next_request

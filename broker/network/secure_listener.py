@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker import logs
 from config.listener_security import ListenerSecurity
-from protocol.connection import Routes
 
 if TYPE_CHECKING:
     import asyncio
     from collections import Counter
-    from collections.abc import Mapping
 
     from broker.network.tls import Tls
     from broker.security.delegation_tokens import DelegationTokens
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from broker.security.sasl.mechanisms import ScramCredentials
     from broker.workers import Worker
     from config import BrokerSettings
-    from protocol.connection import Served
+    from protocol.connection import Routes
     from storage.filesystem import Filesystem
 
 TO_AUTHENTICATE = (17, 18, 36)
@@ -71,13 +69,13 @@ class SecureListener:
         loop: asyncio.AbstractEventLoop,
         files: Filesystem,
         logins: Worker,
-        served: Mapping[int, Served],
+        routes: Routes,
         credentials: ScramCredentials,
         delegation_tokens: DelegationTokens | None,
         outcomes: Counter[Outcome],
     ) -> None:
-        """Authentications are counted in `outcomes`, slow mechanisms' steps are made by `logins`.
-        Raises KeystoreError."""
+        """`routes` is what is served once a client is known. Authentications are counted in
+        `outcomes`, slow mechanisms' steps are made by `logins`. Raises KeystoreError."""
         security = ListenerSecurity(settings, name)
         self.name = name
         self._outcomes = outcomes
@@ -98,13 +96,9 @@ class SecureListener:
 
             self.mechanisms = mechanisms_of(settings, name, credentials, delegation_tokens)
         self.token_ends = delegation_tokens.ends if delegation_tokens else _no_token
-        self.routes_before = Routes(
-            {key: served[key] for key in TO_AUTHENTICATE if key in served},
-            when="before authentication",
-        )
-        self.routes_expired = Routes(
-            {key: served[key] for key in TO_AUTHENTICATE_AGAIN if key in served},
-            when="after the end of a session, without authenticating again",
+        self.routes_before = routes.only(TO_AUTHENTICATE, when="before authentication")
+        self.routes_expired = routes.only(
+            TO_AUTHENTICATE_AGAIN, when="after the end of a session, without authenticating again"
         )
         self._loop = loop
         self._arriving_max = security.connections_authenticating_max

@@ -14,7 +14,7 @@ from config.errors import Problem
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from broker.current_settings import CurrentSettings
     from broker.network.secure_listener import Outcome, SecureListener
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.security.sasl.mechanisms import ScramCredentials
     from broker.workers import Worker
     from config import BrokerSettings, Listener
-    from protocol.connection import Served
+    from protocol.connection import Routes
     from storage.filesystem import Filesystem
 
 PLAINTEXT = "PLAINTEXT"
@@ -41,19 +41,19 @@ class SecureListeners:
         worker: Worker,
         *,
         logins: Worker,
-        served: Mapping[int, Served],
+        routes_of: Callable[[str], Routes],
         credentials: ScramCredentials,
         delegation_tokens: Callable[[], DelegationTokens | None],
     ) -> None:
         """`worker` reads files that have changed, `logins` makes steps of slow mechanisms.
-        `served` are the APIs of clients; `credentials` gives those of SCRAM as they are now,
-        `delegation_tokens` where they are used what knows them."""
+        `routes_of` gives what is served on a listener, `credentials` those of SCRAM as they are
+        now, `delegation_tokens` where they are used what knows them."""
         self._loop = loop
         self._settings = settings
         self._files = files
         self._worker = worker
         self._logins = logins
-        self._served = served
+        self._routes_of = routes_of
         self._credentials = credentials
         self._delegation_tokens = delegation_tokens
         self._by_name: dict[str, SecureListener] = {}
@@ -112,7 +112,7 @@ class SecureListeners:
                     loop=self._loop,
                     files=self._files,
                     logins=self._logins,
-                    served=self._served,
+                    routes=self._routes_of(name),
                     credentials=self._credentials,
                     delegation_tokens=self._delegation_tokens(),
                     outcomes=self.outcomes,
@@ -140,6 +140,8 @@ def _security_of(settings: BrokerSettings) -> Any:
         settings.served_listeners,
         settings.listener_security_protocol_map,
         settings.security_given,
+        settings.as_version,
+        settings.as_version_client_ids,
     )
 
 

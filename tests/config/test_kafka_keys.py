@@ -103,6 +103,8 @@ def test_the_keys_of_our_own_are_these() -> None:
     known = {key.name for key in BROKER} | READ_BY_AUTHORIZERS | OF_KAFKA_4
     ours = set(known_keys()) - known
     assert ours == {
+        "as.version",
+        "as.version.client.ids",
         "cluster.id",
         "connections.backlog.max.bytes",
         "controller.snapshot.minimum.records",

@@ -66,6 +66,16 @@ def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
+def artifacts(pom: Path) -> Path:
+    """The folder with every artifact that `pom` names, without what they ask for: several versions
+    of one artifact can be had so."""
+    with made_once("artifacts", [pom.read_bytes()]) as (folder, missing):
+        if missing:
+            command = [runtime("mvn"), "--batch-mode", "--quiet", "--file", str(pom.resolve())]
+            _fetch([*command, "dependency:copy", f"-DoutputDirectory={folder}"], cwd=pom.parent)
+    return folder
+
+
 def unpacked(pom: Path) -> Path:
     """The folder with the content of every archive that `pom` asks for."""
     with made_once("unpacked", [pom.read_bytes()]) as (folder, missing):

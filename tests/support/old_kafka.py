@@ -29,6 +29,9 @@ VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1")
 """One of each age: what they differ in here is said in `protocol.client` and `client.fetching`.
 Format 0, format 0, format 1, format 2."""
 
+WITHOUT_SCALA_2_11 = ("2.8.2",)
+"""Of those that tests run; 2.4 is the last that was built for it."""
+
 TOPIC_TIMEOUT_S = 10.0
 
 LOG4J = """\
@@ -53,7 +56,10 @@ class OldKafka(ServerProcess):
         super().__init__(data, settings=settings)
         self.version = version
         data.mkdir(parents=True, exist_ok=True)
-        jars = fetched.jars(POM, properties={"kafka.version": version})
+        properties = {"kafka.version": version}
+        if version in WITHOUT_SCALA_2_11:
+            properties["scala.version"] = "2.13"
+        jars = fetched.jars(POM, properties=properties)
         logging = data.resolve() / "log4j.properties"
         logging.write_text(LOG4J)
         java = [fetched.runtime("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -480,8 +480,7 @@ def test_a_change_that_cannot_be_stored_changes_nothing(
     assert case.broker.settings.current.layers.this_broker == {}
 
 
-#: With a test here, or test_listeners_at_run_time (the first two), test_admission (connections),
-#: test_incremental_alter_configs (the last), test_transactional_produce (transactions).
+#: With a test here, or one of listeners, admission, alter configs, transactions or rehearsals.
 TESTED = {
     "listeners", "listener.security.protocol.map", "advertised.listeners",
     "controller.snapshot.minimum.records", "conversion.cache.max.bytes", "clock.jump.wait.ms",
@@ -491,7 +490,8 @@ TESTED = {
     "max.connections.per.ip.overrides", "max.decompressed.batch.bytes", "max.decompression.ratio",
     "producer.id.expiration.ms", "read.ahead.max.bytes", "read.ahead.max.requests",
     "replication.factor.clamp", "validation.level", "max.connections",
-    "max.connection.creation.rate", "offsets.commit.conditional.enable",
+    "max.connection.creation.rate", "offsets.commit.conditional.enable", "as.version",
+    "as.version.client.ids",
 }  # fmt: skip
 
 
