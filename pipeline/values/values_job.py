@@ -31,7 +31,7 @@ from pipeline.values.evolution import refuse_change
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from pipeline.archiving.layout import Layout
     from pipeline.archiving.parquet_writer import Compression
@@ -204,16 +204,8 @@ class ValuesJob:
         from pyspark.errors import PySparkException
 
         try:
-            for one in self._schemas:
-                if one.reader is not None:
-                    column = one.format.column(
-                        rows[one.name],
-                        rows[f"{one.name}_id"],
-                        one.writers,
-                        one.reader,
-                        header=one.payload.header,
-                    )
-                    rows = rows.withColumn(one.name + DECODED, column)
+            decoded = [_decoded_by(one, rows) for one in self._schemas if one.reader is not None]
+            rows = rows.select("range", "records", *decoded, "told")
             rows.schema  # noqa: B018 - what Spark cannot make columns of it says now
         except TypeError as failure:
             refuse_without_package(failure)
@@ -233,7 +225,7 @@ class ValuesJob:
             if one.reader is None:
                 parts[one.name] = Part(one.format, None)
                 continue
-            type_ = one.format.type_of(types.field(one.name + DECODED).type)
+            type_ = one.format.type_of(types.field(one.name + DECODED).type.value_type)
             parts[one.name] = Part(one.format, type_, one.format.required(one.reader))
         return Columns(parts)
 
@@ -242,6 +234,22 @@ class ValuesJob:
         if self._columns is not None:
             refuse_change(self._place.layout.table, self._columns, columns, self._renamed())
         self._columns = columns
+
+
+def _decoded_by(schemas: KnownSchemas, rows: DataFrame) -> Column:
+    from pyspark.sql.functions import transform
+
+    def decode(one: Column) -> Column:
+        assert schemas.reader is not None
+        return schemas.format.column(
+            one["data"],
+            one["id"],
+            schemas.writers,
+            schemas.reader,
+            header=schemas.payload.header,
+        )
+
+    return transform(rows[schemas.name], decode).alias(schemas.name + DECODED)
 
 
 def noted_columns(state: State) -> pa.Schema | None:
