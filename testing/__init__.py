@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from testing.groups import Group as Group
     from testing.inline import AsyncBroker as AsyncBroker
     from testing.namespace import Namespace as Namespace
+    from testing.proxy import FaultProxy as FaultProxy
     from testing.topics import Record as Record
     from testing.topics import Topic as Topic
     from testing.topics import TopicPartition as TopicPartition
@@ -32,6 +33,7 @@ __all__ = [
     "AsyncBroker",
     "Broker",
     "BrokerFailed",
+    "FaultProxy",
     "Group",
     "Namespace",
     "Record",
@@ -44,6 +46,7 @@ _MODULES = {
     "AsyncBroker": ".inline",
     "Broker": ".broker",
     "BrokerFailed": ".errors",
+    "FaultProxy": ".proxy",
     "Group": ".groups",
     "Namespace": ".namespace",
     "Record": ".topics",

@@ -80,6 +80,11 @@ class Broker(Contents):
         return self._running().pid
 
     @property
+    def is_running(self) -> bool:
+        """Whether its process is there: it may have been stopped, or have died."""
+        return self._process is not None and not self._process.has_ended()
+
+    @property
     def data(self) -> Path:
         """The folder of its data."""
         return self._home() / f"data-{self._restored}"
@@ -192,7 +197,7 @@ class Broker(Contents):
 
     def unfired(self) -> list[Fault]:
         """The faults of this run of its process that never acted; none if it has ended."""
-        if self._process is None or not self._process.was_called or self._process.has_ended():
+        if self._process is None or not self._process.was_called or not self.is_running:
             return []
         return self.faults.unfired()
 

@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from testing.broker import Broker
+    from testing.leaks import LeftClients
     from testing.namespace import Namespace
     from testing.warm import WarmBrokers
 
 LOG_LINES = "30"
+LEAKS = ("warn", "error", "ignore")
+"""What becomes of a test that has left clients."""
 
 SUBJECT = pytest.StashKey["Broker | Namespace"]()
 """The broker of a test, or its part of the session's broker."""
+PASSED = pytest.StashKey[bool]()
+"""Whether a test has run, and not failed: what holds a client of one that has, nobody can tell."""
 FOLLOWED = pytest.StashKey[bool]()
 """Whether the next test wants a broker of its own too."""
 
@@ -46,6 +51,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"lines of a broker's log in the report of a failed test; default {LOG_LINES}",
     )
+    group.addoption(
+        "--triglot-leaks",
+        choices=LEAKS,
+        help="what becomes of a test that has left clients: a warning, an error or nothing",
+    )
+    parser.addini("triglot_leaks", f"the same: {', '.join(LEAKS)}", default=LEAKS[0])
     parser.addini("triglot_settings", "settings of the brokers, one KEY=VALUE a line", "linelist")
     parser.addini("triglot_memory", "keep the brokers' data in memory (/dev/shm)", "bool", False)
     parser.addini(
@@ -81,8 +92,12 @@ def triglot(
     broker = triglot_warm.take(triglot_settings, another=request.node.stash.get(FOLLOWED, False))
     request.node.stash[SUBJECT] = broker
     yield broker
-    _warn_of_unfired(broker)
-    broker.discard()
+    try:
+        _warn_of_unfired(request, broker)
+        if broker.is_running:
+            _tell_left_clients(request, broker)
+    finally:
+        broker.discard()
 
 
 @pytest.fixture(scope="session")
@@ -97,13 +112,16 @@ def triglot_broker(
 
 
 @pytest.fixture
-def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> Namespace:
+def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> Iterator[Namespace]:
     """The broker of the session, with names of topics and groups that no other test has."""
+    from testing.leaks import LeftClients
     from testing.namespace import Namespace
 
     namespace = Namespace(triglot_broker, request.node.name)
     request.node.stash[SUBJECT] = namespace
-    return namespace
+    left = LeftClients(namespace, is_shared=True)
+    yield namespace
+    _tell_left_clients(request, left)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -118,6 +136,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add what a failed test's broker says of itself."""
     report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
     subject = item.stash.get(SUBJECT, None)
     if subject is not None and report.failed:
         from testing.failures import sections
@@ -129,14 +149,27 @@ def pytest_runtest_makereport(
     return report
 
 
-def _warn_of_unfired(broker: Broker) -> None:
+def _warn_of_unfired(request: pytest.FixtureRequest, broker: Broker) -> None:
     """A test whose fault never acted has not shown what it was to show."""
-    import warnings
-
     for fault in broker.unfired():
-        warnings.warn(
-            pytest.PytestWarning(f"a fault of triglot never acted: {fault}"), stacklevel=1
-        )
+        request.node.warn(pytest.PytestWarning(f"a fault of triglot never acted: {fault}"))
+
+
+def _tell_left_clients(request: pytest.FixtureRequest, left: Broker | LeftClients) -> None:
+    """A test that leaves clients disturbs those that share its groups, and its own process."""
+    config = request.config
+    wanted = config.getoption("triglot_leaks") or config.getini("triglot_leaks")
+    if wanted not in LEAKS:
+        raise pytest.UsageError(f"triglot_leaks is one of {', '.join(LEAKS)}, found '{wanted}'")
+    if wanted == "ignore" or not request.node.stash.get(PASSED, False):
+        return
+    from testing.leaks import LeftClients
+
+    told = (left if isinstance(left, LeftClients) else LeftClients(left)).told()
+    if told and wanted == "error":
+        pytest.fail("the test has left clients: " + "; ".join(told), pytrace=False)
+    for line in told:
+        request.node.warn(pytest.PytestWarning(f"the test has left a client of triglot: {line}"))
 
 
 def _fixtures(item: pytest.Item | None) -> Sequence[str]:

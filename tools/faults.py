@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 WRONG_USE = 2
+PORT_MAX = 65_535
 
 FAULTS_HELP = """\
 Stand in front of a broker, and do wrong what a test asks for: errors, delays, lost answers, closed
@@ -25,6 +26,10 @@ address instead, and stay on it for all of its brokers.
   curl http://127.0.0.1:9099/faults -d '{"api": "Produce", "close": "after"}'
 
   triglot faults --in-front-of kafka:9092 --faults faults.json
+
+In a container its ports have to be known, and clients outside may reach them by other numbers:
+
+  triglot faults --in-front-of kafka:9092 --listen 0.0.0.0:9192-9199 --advertise localhost:19192
 
 A file of faults is a JSON list of what the control port takes (docs/faults.md):
 
@@ -53,11 +58,19 @@ def add_commands(commands: Commands) -> None:
     )
     faults.add_argument(
         "--listen",
-        metavar="HOST:PORT",
-        type=_listened,
-        default=("127.0.0.1", 0),
+        metavar="HOST:PORT[-LAST]",
+        type=_range,
+        default=("127.0.0.1", 0, 0),
         help="where clients connect; port 0, which is the default, picks a free one. The other "
-        "brokers of the cluster get free ports of the same host",
+        "brokers of the cluster get the next ports up to LAST, or free ones, of the same host",
+    )
+    faults.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        type=_advertised,
+        default=("", 0),
+        help="by which host clients reach the proxy, and by which port the first one of --listen; "
+        "else the host by which a client has come, and the ports themselves",
     )
     faults.add_argument(
         "--testing",
@@ -87,6 +100,21 @@ def _listened(text: str) -> tuple[str, int]:
     return (address(f"{host}:1")[0], 0) if port == "0" else address(text)
 
 
+def _range(text: str) -> tuple[str, int, int]:
+    """HOST:PORT, or HOST:FIRST-LAST."""
+    name, _, ports = text.rpartition(":")
+    first, _, last = ports.partition("-")
+    host, port = _listened(f"{name}:{first}")
+    if last and not (last.isdigit() and 0 < port <= int(last) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"the ports rise, as in 127.0.0.1:9192-9199, not '{text}'")
+    return host, port, int(last or 0)
+
+
+def _advertised(text: str) -> tuple[str, int]:
+    """HOST, or HOST:PORT."""
+    return address(text) if ":" in text else (text, 0)
+
+
 def run_faults(arguments: argparse.Namespace) -> int:
     """Stand there until a signal; 1 for a start that fails, 2 for arguments that are wrong."""
     import asyncio
@@ -98,6 +126,8 @@ def run_faults(arguments: argparse.Namespace) -> int:
     logs.configure(level=arguments.log_level, as_json=arguments.json)
     if arguments.testing is None and arguments.faults is None:
         return refuse("a proxy without --testing and --faults does nothing wrong", code=WRONG_USE)
+    if arguments.advertise[1] and not arguments.listen[1]:
+        return refuse("--advertise with a port wants one in --listen, too", code=WRONG_USE)
     proxy = Proxy(Upstream(*arguments.in_front_of), now_ms=clock.now_ms)
     if arguments.faults is not None:
         why = added(proxy.interface, arguments.faults)
@@ -127,10 +157,13 @@ async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
     import asyncio
     import signal
 
+    from broker.faults.proxy.brokers import Listening
+
     stop = asyncio.Event()
-    host, port = arguments.listen
+    host = arguments.listen[0]
     try:
-        port = await proxy.open(host, port, _testing(arguments))
+        listening = Listening(*arguments.listen, *arguments.advertise)
+        port = await proxy.open(listening, _testing(arguments))
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stop.set)
         _announce(proxy, host, port, arguments)

@@ -10,6 +10,8 @@ from broker.faults.events import EventRefused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from broker.coordinator.classic.answers import MemberDescription
+    from broker.coordinator.consumer.members import MemberFacts
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.runtime import Group
     from broker.network.connections import Connections
@@ -77,14 +79,19 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _members(group: Group) -> Iterator[dict[str, str]]:
+def _members(group: Group) -> Iterator[dict[str, str | None]]:
     if isinstance(group, ClassicGroup):
         for one in group.describe().members:
-            yield _member(one.member_id, one.client_id, one.client_host)
+            yield _member(one.member_id, one)
     else:
         for member in group.members.values():
-            yield _member(member.member_id, member.facts.client_id, member.facts.client_host)
+            yield _member(member.member_id, member.facts)
 
 
-def _member(member_id: str, client_id: str, client_host: str) -> dict[str, str]:
-    return {"member": member_id, "client": client_id, "host": client_host.removeprefix("/")}
+def _member(member_id: str, said: MemberDescription | MemberFacts) -> dict[str, str | None]:
+    return {
+        "member": member_id,
+        "instance": said.instance_id,
+        "client": said.client_id,
+        "host": said.client_host.removeprefix("/"),
+    }

@@ -88,11 +88,14 @@ def test_the_programs_in_python_run(address: str, tmp_path: Path) -> None:
         printed(sys.executable, "-c", program.replace("from triglot.", "from "))
         for program in typed("python", address)
     ]
-    assert printed_by == ["0 0\n", ""]
+    assert printed_by == ["0 0\n", "", "True\n"]
 
 
 def test_the_proxy_of_the_page_stands_in_front_of_a_broker(tmp_path: Path) -> None:
-    (command,) = [text for kind, text in BLOCKS if kind == "" and "triglot faults" in text]
+    command, in_a_container = [
+        text for kind, text in BLOCKS if kind == "" and "triglot faults" in text
+    ]
+    assert in_a_container.split()[2::2] == ["--in-front-of", "--listen", "--advertise", "--faults"]
     (faults,) = [text for kind, text in BLOCKS if kind == "json"]
     program, name, *words = command.split()
     assert (program, name) == ("triglot", "faults")

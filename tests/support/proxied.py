@@ -14,7 +14,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from broker.faults.proxy.brokers import Brokers, Upstream
+from broker.faults.proxy.brokers import Brokers, Listening, Upstream
 from broker.faults.proxy.server import Proxy
 from protocol.header import API_VERSIONS_KEY
 from protocol.registry import APIS
@@ -148,7 +148,7 @@ class Proxied:
     async def __aenter__(self) -> Self:
         await self.upstream.open()
         self.proxy = Proxy(Upstream(LOOPBACK, self.upstream.port), now_ms=lambda: NOW_MS)
-        self.port = await self.proxy.open(LOOPBACK, 0, None)
+        self.port = await self.proxy.open(Listening(LOOPBACK), None)
         self.brokers = self.proxy.brokers
         return self
 

@@ -213,3 +213,58 @@ def test_a_fault_that_never_acted_is_told_at_the_end_of_the_test(tests: TestRun)
     told = tests.run()
     assert "2 passed, 1 warning" in told
     assert "a fault of triglot never acted: id=1, api=Produce" in told
+
+
+LEAKING = """
+import pytest
+from tests.support.caller import Caller
+from tests.support.consumer_member import ConsumerMember
+
+LEFT = []
+
+def member_of(broker, group, topic):
+    LEFT.append(caller := Caller(broker.host, broker.port))
+    caller.client_id = "reader"
+    while ConsumerMember(caller, group, topics=[topic], member_id="one").join().error_code:
+        pass
+
+def test_that_leaks(triglot):
+    triglot.topic("orders").create()
+    member_of(triglot, "billing", "orders")
+
+def test_that_closes(triglot):
+    with Caller(triglot.host, triglot.port) as caller:
+        caller.create_topic("orders")
+
+def test_that_leaks_on_a_shared_broker(triglot_session, triglot_broker):
+    orders = triglot_session.name("orders")
+    triglot_session.topic("orders").create()
+    member_of(triglot_broker, triglot_session.name("shipping"), orders)
+
+def test_that_leaks_nothing_of_its_own(triglot_session, triglot_broker):
+    LEFT.append(Caller(triglot_broker.host, triglot_broker.port))
+
+def test_whose_broker_has_gone(triglot):
+    triglot.kill()
+"""
+
+
+def test_a_test_that_leaves_clients_is_told_which_and_of_which_group(tests: TestRun) -> None:
+    tests.write(LEAKING)
+    told = tests.run()
+    assert "5 passed, 4 warnings" in told
+    assert told.count("client 'reader' is still connected, from 127.0.0.1:") == 2
+    for group in ("billing", "shipping"):
+        assert f"group '{group}' still has client 'reader' as a member" in told
+    assert "test_it.py::test_that_leaks\n" in told
+    assert "test_that_closes" not in told
+
+
+def test_it_is_an_error_or_nothing_where_the_ini_file_says_so(tests: TestRun) -> None:
+    tests.write(LEAKING, "triglot_leaks = error\n")
+    told = tests.run()
+    assert "5 passed, 2 errors" in told
+    assert "the test has left clients: client 'reader' is still connected" in told
+    assert "5 passed in" in tests.run("--triglot-leaks", "ignore")
+    tests.write(LEAKING, "triglot_leaks = all\n")
+    assert "triglot_leaks is one of warn, error, ignore, found 'all'" in tests.run()

@@ -54,4 +54,4 @@ def test_the_options_of_the_page_are_in_the_help(tmp_path: Path) -> None:
     told = run.run("--help")
     options = set(re.findall(r"`(--triglot-[a-z-]+)", PAGE))
     assert options == set(re.findall(r"--triglot-[a-z-]+", told))
-    assert len(options) == 3
+    assert len(options) == 4

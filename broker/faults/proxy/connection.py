@@ -286,7 +286,8 @@ class ProxiedConnection:
         """Put the address of the proxy in place of the broker's; whether that was done."""
         port = await self._brokers.open(Upstream(broker.host, broker.port))
         if port is not None:
-            broker.host, broker.port = self._host_here, port
+            listening = self._brokers.listening
+            broker.host, broker.port = listening.advertised(port, self._host_here)
         return port is not None
 
     def _say_malformed(self, what: str, head: RequestHead, error: Malformed) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.faults.injection import Address
+    from broker.faults.proxy.brokers import Listening
 
 CONNECT_WITHIN_S = 10.0
 
@@ -40,11 +41,11 @@ class Proxy:
         self._port: ControlPort | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str, port: int, testing: Address | None) -> int:
+    async def open(self, listening: Listening, testing: Address | None) -> int:
         """Listen for clients, and for tests if `testing` says where; the port that leads to the
         broker named first. Raises OSError, NotOnLoopback."""
-        self.brokers = Brokers(host, self._serve)
-        found = await self.brokers.open(self._upstream, port)
+        self.brokers = Brokers(listening, self._serve)
+        found = await self.brokers.open(self._upstream)
         assert found is not None
         if testing is not None:
             control = ControlPort(asyncio.get_running_loop(), self.interface)
