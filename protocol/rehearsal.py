@@ -11,17 +11,20 @@ of such a listener looks there before a request is begun with.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from protocol.connection import Routes, Served, ServerConnection, UnservedRequest
+from protocol.connection import Route, Routes, Served, ServerConnection, UnservedRequest
+from protocol.errors import Malformed
+from protocol.registry import NEVER_FLEXIBLE, Api
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from protocol.connection import Request, Route
+    from protocol.connection import Request
     from protocol.releases import Release
 
 CLIENT_ID_SIZE = Struct(">h")
+_UNKNOWN = Api(-1, "unknown", "", 0, 0, NEVER_FLEXIBLE)
 _SIZE_AT = 12
 """Where it begins in a frame: behind the length, key, version and correlation id."""
 
@@ -29,7 +32,11 @@ _SIZE_AT = 12
 class RehearsedRoutes(Routes):
     """The routes of a release: those of `undressed` within its ranges."""
 
-    def __init__(self, undressed: Routes, release: Release, *, when: str = "") -> None:
+    def __init__(
+        self, undressed: Routes, release: Release, *, unanswered: Any = None, when: str = ""
+    ) -> None:
+        """`unanswered` is the handler of a request that meets silence; without one such a request
+        closes the connection."""
         served = {
             key: within
             for key, here in undressed.served.items()
@@ -38,18 +45,28 @@ class RehearsedRoutes(Routes):
         super().__init__(served, when=when or f"by Apache Kafka {release.name} (as.version)")
         self.release = self._as = release
         self._undressed = undressed
+        self._unanswered = unanswered if release.leaves_unanswered else None
 
     def find(self, key: int, version: int) -> Route:
         """The route, which is that of the undressed table: what is counted of it is counted there.
         Raises UnservedRequest."""
         here = self.served.get(key)
-        if here is None or not here.min_version <= version <= here.max_version:
-            known = self._undressed.served.get(key)
-            raise UnservedRequest(key, version, known.api if known else None, self.when)
+        if here is not None and here.min_version <= version <= here.max_version:
+            route = self._undressed_route(key, version)
+            self._routes[key << 16 | version] = route
+            return route
+        # Not kept: a client may ask for any number of these.
+        if here is not None and self._as.reads_as_newest(key):
+            route = self._undressed_route(key, here.max_version)
+            return route if self._unanswered is None else _OldRoute(route, self._unanswered)
+        known = self._undressed.served.get(key)
+        if self._unanswered is not None:
+            return _UnansweredRoute(known.api if known else _UNKNOWN, self._unanswered)
+        raise UnservedRequest(key, version, known.api if known else None, self.when)
+
+    def _undressed_route(self, key: int, version: int) -> Route:
         undressed = self._undressed
-        route = undressed.get(key << 16 | version) or undressed.find(key, version)
-        self._routes[key << 16 | version] = route
-        return route
+        return undressed.get(key << 16 | version) or undressed.find(key, version)
 
     def advertised(self) -> list[tuple[int, int, int]]:
         """The API, its lowest and its highest version, as the release would tell them."""
@@ -61,10 +78,49 @@ class RehearsedRoutes(Routes):
         ]
 
     def only(self, keys: Iterable[int], *, when: str) -> Routes:
-        return RehearsedRoutes(self._undressed.only(keys, when=when), self._as, when=when)
+        undressed = self._undressed.only(keys, when=when)
+        return RehearsedRoutes(undressed, self._as, unanswered=self._unanswered, when=when)
 
     def token(self) -> Route:
         return self._undressed.token()
+
+
+class _UnansweredRoute(Route):
+    """The route of a request that nobody reads, and nobody answers."""
+
+    def __init__(self, api: Api, handler: Any) -> None:
+        self.api = api
+        self.handler = handler
+        self.version = self.requests = 0
+        self.flexible = False
+        self.read_single = None
+        self.decode = _unread
+
+
+def _unread(_data: bytearray, _position: int, end: int) -> tuple[Any, int]:
+    return None, end
+
+
+class _OldRoute(Route):
+    """A route on which what cannot be read meets silence too."""
+
+    def __init__(self, route: Route, unanswered: Any) -> None:
+        for name in Route.__slots__:
+            if hasattr(route, name):
+                setattr(self, name, getattr(route, name))
+        self._route, self._unanswered = route, unanswered
+        self.decode = self._decode
+        self.handler = self._handle
+
+    def _decode(self, data: bytearray, position: int, end: int) -> tuple[Any, int]:
+        try:
+            return self._route.decode(data, position, end)
+        except Malformed:
+            return None, end
+
+    def _handle(self, request: Request, ctx: Any) -> Any:
+        handler = self._unanswered if request.message is None else self._route.handler
+        return handler(request, ctx)
 
 
 def _within(here: Served, release: Release) -> Served | None:

@@ -11,6 +11,10 @@ there is declared here, and was seen in these releases:
 - An ApiVersions of a version that is too new is answered with error 35 since 0.10.0, and since 2.4
   with the range of ApiVersions itself (KIP-511). Before 0.10.0 there is no ApiVersions.
 
+- 0.8.2 and 0.9 do not look at the version of the oldest requests: they read each as the newest that
+  they know. What 0.9 cannot read, or does not know, it leaves without an answer, and goes on.
+- A topic may leave its counts to the broker since 2.4 (KIP-464).
+
 Not imported where nobody asks for another release.
 """
 
@@ -26,8 +30,13 @@ WITH_A_PLUG_IN = (71, 72)
 PRODUCE_ANSWERED_SINCE = 3
 """By Kafka 4."""
 
+READ_AS_NEWEST = {"0.8.2": (0, 1, 2, 3, 9, 10), "0.9": (0, 1, 2, 3, 9)}
+"""The requests of which any version is taken for the newest that there is."""
+UNANSWERED = ("0.9",)
+
 RANGE_TOLD_SINCE = (2, 4)
 KRAFT_SINCE = (3, 3)
+DEFAULT_COUNTS_SINCE = (2, 4)
 FEATURES_SINCE = {
     "metadata.version": KRAFT_SINCE,
     "kraft.version": (3, 9),
@@ -74,6 +83,20 @@ class Release:
         if found is not None and key == PRODUCE and self.number >= (4,):
             return found._replace(lowest=PRODUCE_ANSWERED_SINCE)
         return found
+
+    def reads_as_newest(self, key: int) -> bool:
+        """Whether versions of this API that it does not know are read as the newest it does."""
+        return key in READ_AS_NEWEST.get(self.name, ())
+
+    @property
+    def leaves_unanswered(self) -> bool:
+        """Whether what it does not know meets silence, where others close the connection."""
+        return self.name in UNANSWERED
+
+    @property
+    def has_default_counts(self) -> bool:
+        """Whether a new topic may come without counts of partitions and replicas."""
+        return self.number >= DEFAULT_COUNTS_SINCE
 
     @property
     def tells_its_range(self) -> bool:

@@ -9,7 +9,7 @@ from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, place_of
 from testing.processes import BrokerProcess, fork_server, log_of
-from testing.settings import OF_TESTS, dressed, of_broker, texts
+from testing.settings import OF_TESTS, as_of, of_broker, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ class Broker(Contents):
         `as_version` is a release of Kafka: clients are answered and refused as by that
         (docs/rehearsal.md).
         """
-        self.settings = OF_TESTS | texts(settings) | dressed(as_version)
+        self.settings = OF_TESTS | as_of(as_version) | texts(settings)
         self.port = 0
         self._directory = None if directory is None else Path(directory)
         self._memory = memory

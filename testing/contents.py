@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from testing.settings import CLIENT_ID
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -19,14 +21,13 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 """Time for an answer of the broker."""
-CLIENT_ID = b"triglot-testing"
 
 
 def new_cluster(bootstrap: str) -> Cluster:
     """A client of a broker."""
     from client.cluster import Cluster
 
-    return Cluster(bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID)
+    return Cluster(bootstrap, timeout_s=TIMEOUT_S, client_id=CLIENT_ID.encode())
 
 
 class Contents:
@@ -71,7 +72,7 @@ class Contents:
         from testing.faults import conversations
 
         sent = conversations(self.control, client=client, api=api, after=after)
-        return [one for one in sent if client is not None or one.client != CLIENT_ID.decode()]
+        return [one for one in sent if client is not None or one.client != CLIENT_ID]
 
     def name(self, name: str) -> str:
         """The name of a topic, a group or a transactional id as clients are to use it."""

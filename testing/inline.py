@@ -15,7 +15,7 @@ from config import ConfigError, load
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, new_folder, place_of
-from testing.settings import OF_TESTS, SETTINGS, dressed, of_broker, texts
+from testing.settings import OF_TESTS, SETTINGS, as_of, of_broker, texts
 from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AsyncBroker(Contents):
         as_version: str | None = None,
     ) -> None:
         """As of `Broker`."""
-        self.settings = OF_TESTS | texts(settings) | dressed(as_version)
+        self.settings = OF_TESTS | as_of(as_version) | texts(settings)
         self.port = 0
         self._directory = None if directory is None else Path(directory)
         self._memory = memory

@@ -31,9 +31,18 @@ def texts(settings: Mapping[str, object] | None) -> dict[str, str]:
     }
 
 
-def dressed(as_version: str | None) -> dict[str, str]:
-    """The setting by which a broker answers as another release."""
-    return {} if as_version is None else {"as.version": as_version}
+CLIENT_ID = "triglot-testing"
+"""Of the client by which a test asks a broker what is in it."""
+
+
+def as_of(as_version: str | None) -> dict[str, str]:
+    """The settings by which a broker answers as another release, but for those who ask it what is
+    in it: a test of an old client wants to see its records."""
+    if as_version is None:
+        return {}
+    from config.formats import NAMES  # most brokers are of today
+
+    return {"as.version": as_version, "as.version.client.ids": f"{CLIENT_ID}:{list(NAMES)[-1]}"}
 
 
 def of_broker(given: Mapping[str, str], data: Path, address: str) -> dict[str, str]:

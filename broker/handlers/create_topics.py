@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Topic
     from config import BrokerSettings
     from protocol.connection import Request
+    from protocol.releases import Release
     from storage.steps import Steps
 
 DEFAULT = -1
@@ -53,7 +54,7 @@ def _answer(request: Request, ctx: Context) -> Steps[CreateTopicsResponse]:
     message: CreateTopicsRequest = request.message
     client, strict = ctx.client(request), request.version >= STRICT_SINCE
     mutations = ctx.quotas.mutations(client, strict=strict)
-    plans = _Plans(ctx, mutations)
+    plans = _Plans(ctx, mutations, ctx.routes.of(request.client_id).release)
     named = Counter(asked.name for asked in message.topics)
     entries: dict[str, TopicResult] = {}
     for asked in message.topics:
@@ -103,9 +104,11 @@ def _refused(name: str, code: ErrorCode, text: str) -> TopicResult:
 class _Plans:
     """The topics of a request that can be made, each with the entry that tells of it."""
 
-    def __init__(self, ctx: Context, mutations: Mutations) -> None:
+    def __init__(self, ctx: Context, mutations: Mutations, release: Release | None) -> None:
+        """`release` is the one as which the client is answered."""
         self._ctx = ctx
         self._mutations = mutations
+        self._release = release
         self._metric_names = MetricNames()
         self.wanted: list[NewTopic] = []
 
@@ -115,6 +118,8 @@ class _Plans:
         if not self._ctx.may_create(asked.name):
             raise KafkaError("Authorization failed.", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         self._check_name(asked.name)
+        if self._release is not None and not self._release.has_default_counts:
+            _require_counts(asked)
         partition_count = _partition_count(asked, self._ctx)
         overrides = {one.name: one.value for one in asked.configs if one.value is not None}
         missing = [config.name for config in asked.configs if config.value is None]
@@ -184,6 +189,18 @@ class _Alike:
 
 
 _ALIKE = _Alike()
+
+
+def _require_counts(asked: Asked) -> None:
+    """Raise KafkaError for a topic that leaves its counts to the broker."""
+    if asked.assignments:
+        return
+    for count, what, code in (
+        (asked.num_partitions, "Number of partitions", ErrorCode.INVALID_PARTITIONS),
+        (asked.replication_factor, "Replication factor", ErrorCode.INVALID_REPLICATION_FACTOR),
+    ):
+        if count == DEFAULT:
+            raise KafkaError(f"{what} must be larger than 0.", code=code)
 
 
 def _partition_count(asked: Asked, ctx: Context) -> int:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.pending import Silent
+from protocol.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
+    from broker.handlers.context import Context
     from config import BrokerSettings
-    from protocol.connection import Routes
+    from protocol.connection import Request, Routes
 
 
 class Rehearsals:
@@ -46,7 +49,7 @@ class Rehearsals:
 
         routes = self._undressed
         if name is not None:
-            routes = RehearsedRoutes(self._undressed, Release(name))
+            routes = RehearsedRoutes(self._undressed, Release(name), unanswered=_unanswered)
         logs.warning(
             "clients are answered as by another release, not by all that is served here",
             listener=listener,
@@ -57,5 +60,12 @@ class Rehearsals:
             return routes
         return RoutesByClient(
             routes,
-            {one: RehearsedRoutes(self._undressed, Release(name)) for one, name in by_client},
+            {
+                one: RehearsedRoutes(self._undressed, Release(name), unanswered=_unanswered)
+                for one, name in by_client
+            },
         )
+
+
+def _unanswered(_request: Request, _ctx: Context) -> Silent:
+    return Silent(ProduceResponse(responses=[]))

@@ -66,6 +66,13 @@ def serves(data: Path) -> bool:
         return caller.values("t") == [b"kept"]
 
 
+def test_a_release_that_kafka_never_had(tmp_path: Path) -> None:
+    said = refusal(tmp_path / "data", "--as-version", "2.9", code=2)
+
+    assert said.startswith("triglot: --set: as.version = '2.9': wanted one of Kafka's releases")
+    assert said.endswith("4.3, 4.4; the nearest is 2.8")
+
+
 def test_a_directory_that_another_broker_uses(used: Path) -> None:
     with BrokerProcess(used) as broker:
         line = refusal(used)

@@ -10,6 +10,7 @@ import pytest
 from broker.network.dispatch import HANDLERS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
@@ -116,7 +117,6 @@ def test_a_client_id_gets_its_own_release_on_every_listener(
         ("PLAINTEXT", "anybody", MetadataRequest(topics=[]), 11),
         ("OLD", "anybody", MetadataRequest(topics=[]), 2),
         ("NEW", "anybody", MetadataRequest(topics=[]), 13),
-        ("OLDEST", "anybody", MetadataRequest(topics=[]), 0),
         ("NEW", "legacy", MetadataRequest(topics=[]), 5),
         ("OLD", "modern", FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 18),
     ],
@@ -149,7 +149,6 @@ def test_kafka_4_closes_what_it_has_removed(rehearsal: Rehearsal) -> None:
         ("PLAINTEXT", "anybody", WITH_THE_RANGE_OF_2_8),
         ("OLD", "anybody", ONLY_ERROR_35),
         ("NEW", "legacy", ONLY_ERROR_35),
-        ("OLDEST", "anybody", None),
         ("NEW", "ancient", None),
     ],
 )
@@ -163,6 +162,51 @@ def test_an_unknown_version_of_api_versions_is_answered_as_the_release_does(
             assert client.closed_by_server()
         else:
             assert struct.pack(">i", len(answer) - 4) + client.recv_frame() == answer
+
+
+def test_kafka_0_9_leaves_unanswered_what_it_does_not_know(rehearsal: Rehearsal) -> None:
+    """As it did: the next request on the same connection is answered."""
+    with rehearsal.connect("OLDEST") as client:
+        unknown = client.frame(MetadataRequest(topics=[]), 0)
+        client.send_raw(unknown[:4] + struct.pack(">h", 99) + unknown[6:])
+        client.send(ApiVersionsRequest(client_software_name="x"), 3)
+        client.send(MetadataRequest(topics=None), 4)  # a null array, which it cannot read
+        assert client.call(MetadataRequest(topics=[]), 0).topics == []
+
+
+@pytest.mark.parametrize(("listener", "client_id"), [("OLDEST", "anybody"), ("NEW", "ancient")])
+def test_what_is_older_than_0_10_reads_any_fetch_as_the_newest_that_it_knows(
+    rehearsal: Rehearsal, listener: str, client_id: str
+) -> None:
+    known = 1 if listener == "OLDEST" else 0
+    empty = struct.pack(">iiii", -1, 0, 0, 0)
+    with rehearsal.connect(listener, client_id) as client:
+        sent = client.frame(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), known, 7)
+        assert sent.endswith(empty)
+        for version in (known, 4, 11):
+            client.send_raw(sent[:6] + struct.pack(">h", version) + sent[8:])
+            answer = client.recv_frame()
+            assert answer == struct.pack(">i", 7) + bytes(4 * (known + 1))
+
+
+def test_topics_need_counts_before_2_4(rehearsal: Rehearsal) -> None:
+    def create(listener: str, partitions: int, factor: int) -> int:
+        topic = CreateTopicsRequest.Topic(
+            name=f"of-{listener.lower()}",
+            num_partitions=partitions,
+            replication_factor=factor,
+            assignments=[],
+            configs=[],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True)
+        with rehearsal.connect(listener) as client:
+            code: int = client.call(request, 1).topics[0].error_code
+            return code
+
+    assert create("OLD", -1, 1) == ErrorCode.INVALID_PARTITIONS
+    assert create("OLD", 1, -1) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert create("OLD", 1, 1) == ErrorCode.NONE
+    assert create("PLAINTEXT", -1, -1) == ErrorCode.NONE
 
 
 def test_features_are_those_that_the_release_tells(rehearsal: Rehearsal) -> None:

@@ -42,6 +42,8 @@ Records and files
 
 Apache Kafka and other programs
     fetched             programs that some tests run, fetched once into a cache
+    release_ranges      the versions of each API in every release, read from the jars of its clients
+    version_sweep       what a broker does with every version of every API
     kafka_release       the releases of Apache Kafka that tests run
     kafka_process       Apache Kafka in a process of its own
     old_kafka           Apache Kafka from before KRaft, with its ZooKeeper

@@ -60,17 +60,17 @@ def name_of(version: str) -> str:
     return next((one for one in ONE_OF_ITS_KIND if name == f"{one}.0"), name)
 
 
-def read() -> dict[str, Ranges]:
-    """Release -> key -> lowest and highest version. Raises `NotAvailable`."""
-    lines = _printed(_versions())
-    ranges: dict[str, Ranges] = {name_of(version): {} for version in _versions()}
+def _ranges(lines: Iterable[str]) -> dict[str, Ranges]:
+    """Release -> key -> lowest and highest version."""
+    ranges: dict[str, Ranges] = {name_of(version): {} for version in versions()}
     for line in lines:
         release, key, _, lowest, highest = line.split()
         ranges[release][int(key)] = int(lowest), int(highest)
     return ranges
 
 
-def _versions() -> list[str]:
+def versions() -> list[str]:
+    """The versions whose jars are read, the oldest first."""
     return VERSION.findall(POM.read_text(encoding="utf-8"))
 
 
@@ -91,13 +91,13 @@ def _printed(versions: Iterable[str]) -> list[str]:
 
 
 def written() -> str:
-    """The module with what was read."""
-    lines = _printed(_versions())
+    """The module with what was read. Raises `NotAvailable`."""
+    lines = _printed(versions())
     # The newest name of an API, without spaces, is the one that it has today.
     names = {int(key): name for _, key, name, *_ in (line.split() for line in lines)}
-    ranges = read()
+    ranges = _ranges(lines)
     module = HEAD
-    for version in _versions():
+    for version in versions():
         module += f'    "{name_of(version)}": "{version}",\n'
     module += MIDDLE
     for key, name in sorted(names.items()):
@@ -119,7 +119,8 @@ def _changes(ranges: dict[str, Ranges], key: int) -> str:
 
 def _quoted(text: str) -> str:
     """A literal of so many lines as it needs."""
-    lines = textwrap.wrap(text, 80, break_on_hyphens=False)
+    # The formatter joins what fits into one line.
+    lines = [text] if len(text) <= 89 else textwrap.wrap(text, 80, break_on_hyphens=False)
     whole = [f'"{line} "\n' for line in lines[:-1]] + [f'"{lines[-1]}",\n']
     return "".join(f"        {line}" for line in whole)
 

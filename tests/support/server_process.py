@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import random
 import socket
 import subprocess
 import threading
@@ -26,6 +27,9 @@ KEPT_LINES = 400
 
 #: Time for a server to end after SIGTERM before it is killed and the test fails.
 STOP_TIMEOUT_S = 20.0
+
+#: Linux gives others to connections.
+SERVER_PORTS = range(20_000, 32_768)
 
 
 class ServerFailed(AssertionError):
@@ -209,11 +213,16 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment, for servers that cannot pick one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on at this moment, for servers that cannot pick one.
+
+    It lies below those that the system gives to connections and to port 0: none of these takes it
+    before the server does.
+    """
+    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFailed("no port is free")
 
 
 def wait_until_listening(host: str, port: int, *, timeout_s: float) -> bool:

@@ -16,11 +16,13 @@ from client.errors import Refused
 from testing import Broker, BrokerFailed
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller, batch
+from tests.support.old_sets import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KAFKA_STORAGE_ERROR = 56
+HAS_MEMORY = Path("/dev/shm").is_dir()
 GONE_WITHIN_MS = 60_000
 
 
@@ -85,6 +87,22 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_one() -> None
         Broker({"log.retention.hourz": 1}),
     ):
         pass
+
+
+def test_it_answers_as_the_release_that_is_named() -> None:
+    """But for the client by which a test asks it what is there."""
+    with Broker(as_version="0.9", memory=HAS_MEMORY) as broker:
+        broker.topic("orders").create()
+        with Caller(broker.host, broker.port) as caller:
+            sent = caller.produce("orders", message(b"from then", magic=0), version=1, acks=1)
+            assert sent.error_code == 0
+        (record,) = broker.topic("orders").wait_for(1)
+        assert record.value == b"from then"
+
+
+def test_a_release_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(BrokerFailed, match=r"as\.version = '2\.9'.*the nearest is 2\.8"):
+        Broker(as_version="2.9").start()
 
 
 def test_a_port_that_is_taken_is_named(broker: Broker) -> None:
