@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from testing.contents import CLIENT_ID
+from testing.settings import CLIENT_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ class LeftClients:
 
     def _connections(self) -> list[dict[str, str]]:
         found = self._contents.control.get("/connections")["connections"]
-        return [one for one in found if one["client"] != CLIENT_ID.decode()]
+        return [one for one in found if one["client"] != CLIENT_ID]
 
     def _that_named_ours(self) -> set[str]:
         sent = self._contents.conversations()

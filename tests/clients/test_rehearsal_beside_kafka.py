@@ -5,12 +5,14 @@ what clients of today make of either.
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from broker.network.dispatch import HANDLERS
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from protocol.releases import Release
 from tests.clients.available import end_of_test, every_client_but
@@ -35,6 +37,7 @@ KRAFT = {"3.9": KAFKA_3_9, "4.1": KAFKA_4._replace(name="4.1", newer=Release("4.
 BESIDE = ("0.10.2", "1.1", "2.4", "2.8", *KRAFT)
 EACH = pytest.mark.parametrize("pair", BESIDE, indirect=True)
 WITH_CLIENTS = pytest.mark.parametrize("pair", ["0.10.2", "2.8", "4.1"], indirect=True)
+LEADER_WITHIN_S = 60.0
 LEVELS_OF_THE_DIRECTORY = ("metadata.version", "group.version", "transaction.version")
 
 
@@ -128,7 +131,22 @@ def story(client: Driver, server: ServerProcess) -> list[str]:
     def consume() -> object:
         return [record for _, record in client.consume(bootstrap, topic, [0])[0]]
 
-    return [_told(step, bootstrap) for step in (create, produce, consume)]
+    told = [_told(create, bootstrap)]
+    wait_for_leader(server, topic)
+    return [*told, *(_told(step, bootstrap) for step in (produce, consume))]
+
+
+def wait_for_leader(server: ServerProcess, topic: str) -> None:
+    """Wait until a topic can be written to; asking for it makes it where the client could not."""
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
+    deadline_s = time.monotonic() + LEADER_WITHIN_S
+    with WireClient(server.host, server.port) as client:
+        while True:
+            (found,) = client.call(request, 1).topics
+            if found.error_code == 0 and all(one.error_code == 0 for one in found.partitions):
+                return
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.1)
 
 
 def _told(step: Callable[[], object], bootstrap: str) -> str:
