@@ -26,6 +26,8 @@ SUBJECT = pytest.StashKey["Broker | Namespace"]()
 """The broker of a test, or its part of the session's broker."""
 PASSED = pytest.StashKey[bool]()
 """Whether a test has run, and not failed: what holds a client of one that has, nobody can tell."""
+OURS = frozenset({"triglot", "triglot_broker"})
+"""Fixtures that start brokers."""
 FOLLOWED = pytest.StashKey[bool]()
 """Whether the next test wants a broker of its own too."""
 
@@ -122,6 +124,14 @@ def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> I
     left = LeftClients(namespace, is_shared=True)
     yield namespace
     _tell_left_clients(request, left)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have the process start that brokers are forked from, while the rest is collected."""
+    if not item.config.getoption("collectonly") and OURS.intersection(_fixtures(item)):
+        from testing.processes import fork_server
+
+        fork_server()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -239,7 +239,9 @@ def test_a_commit_looks_for_the_coordinator_that_has_moved(
     assert any(f"group-of-{new_topic}" in sent.text for sent in between)
 
 
-@pytest.mark.parametrize("commit", [commit_by_kafka_python, commit_by_confluent_kafka])
+@pytest.mark.parametrize(
+    "commit", [commit_by_kafka_python, commit_by_confluent_kafka, commit_by_aiokafka]
+)
 def test_a_commit_of_a_member_that_is_not_known_is_refused(
     commit: Any, faulty: BrokerProcess, faults: Faults, new_topic: str
 ) -> None:

@@ -17,6 +17,7 @@ from testing import Broker, BrokerFailed
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller, batch
 from tests.support.old_sets import message
+from tests.support.small_disk import free_bytes, small_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,6 +148,27 @@ def test_a_folder_for_temporary_files_that_takes_none_is_named(
     monkeypatch.setattr("tempfile.tempdir", "/proc")
     with pytest.raises(BrokerFailed, match=r"/proc takes no folder.*TMPDIR"):
         Broker().start()
+
+
+def test_a_folder_for_temporary_files_that_is_full_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", size_bytes=1 << 16) as folder:
+        (folder / "filled").write_bytes(bytes(free_bytes(folder)))
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        with pytest.raises(BrokerFailed, match="No space left on device") as raised, Broker():
+            pass
+    assert str(raised.value).count("\n") == 0
+
+
+def test_a_folder_for_temporary_files_that_may_only_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", size_bytes=1 << 20) as folder:
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        with pytest.raises(BrokerFailed, match=r"Read-only file system .*TMPDIR"), Broker():
+            pass
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system in memory")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import CHECKOUT
 
-if TYPE_CHECKING:
-    from pathlib import Path
+GONE_WITHIN_S = 60.0
 
 
 class TestRun:
@@ -30,8 +31,13 @@ class TestRun:
     def run(self, *arguments: str, plugins: tuple[str, ...] = ()) -> str:
         """What it printed. The last line counts the outcomes. No other plugins are loaded than ours
         and these."""
+        run = self.begin(*arguments, plugins=plugins)
+        return run.communicate()[0]
+
+    def begin(self, *arguments: str, plugins: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """A run that goes on."""
         loaded = [word for name in ("testing.plugin", *plugins) for word in ("-p", name)]
-        run = subprocess.run(
+        return subprocess.Popen(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rN"),
                 *(*loaded, *arguments),
@@ -42,16 +48,45 @@ class TestRun:
                 "PYTHONPATH": str(CHECKOUT),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             },
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-        return run.stdout + run.stderr
 
 
 @pytest.fixture
 def tests(tmp_path: Path) -> TestRun:
     return TestRun(tmp_path)
+
+
+COLLECTED = """
+import testing.processes
+
+STARTED = []
+
+class Process(testing.processes.ForkServer):
+    def __init__(self):
+        STARTED.append(1)
+        super().__init__()
+
+testing.processes.ForkServer = Process
+
+def test_it_has_been_started():
+    assert STARTED == [EXPECTED]
+
+def test_with_one(FIXTURE):
+    assert STARTED == [1]
+"""
+
+
+def test_the_process_of_brokers_is_started_while_tests_are_collected(tests: TestRun) -> None:
+    tests.write(COLLECTED.replace("EXPECTED", "1").replace("FIXTURE", "triglot"))
+    assert "2 passed" in tests.run()
+    assert "2 tests collected" in tests.run("--collect-only")
+    tests.write(
+        COLLECTED.replace("[EXPECTED]", "[]").replace("test_with_one(FIXTURE)", "nothing()")
+    )
+    assert "1 passed" in tests.run()
 
 
 EMPTY_EACH = """
@@ -78,6 +113,41 @@ def test_every_test_has_an_empty_broker(tests: TestRun) -> None:
 def test_workers_of_xdist_have_brokers_of_their_own(tests: TestRun) -> None:
     tests.write(EMPTY_EACH.replace("range(4)", "range(6)"))
     assert "8 passed" in tests.run("-n", "2", plugins=("xdist.plugin",))
+
+
+@pytest.mark.long
+def test_sixteen_workers_of_xdist_have_them_too(tests: TestRun) -> None:
+    tests.write(EMPTY_EACH.replace("range(4)", "range(30)"))
+    assert "32 passed" in tests.run("-n", "16", plugins=("xdist.plugin",))
+
+
+ENDLESS = """
+import os, time
+
+def test_it(triglot):
+    with open("pids", "w") as file:
+        file.write(f"{triglot.pid} {triglot.data}")
+    os.rename("pids", "running")
+    while True:
+        time.sleep(60)
+"""
+
+
+def test_a_test_run_that_is_killed_takes_its_brokers_with_it(tests: TestRun) -> None:
+    tests.write(ENDLESS)
+    run = tests.begin()
+    running = tests.folder / "running"
+    while not running.exists():
+        assert run.poll() is None
+        time.sleep(0.05)
+    broker, data = running.read_text().split()
+    process = os.pidfd_open(int(broker))
+    run.kill()
+    run.communicate()
+    assert select.select([process], [], [], GONE_WITHIN_S)[0]
+    os.close(process)
+    while Path(data).exists():  # removed by the process that the broker came from
+        time.sleep(0.05)
 
 
 SHARED = """
