@@ -161,6 +161,7 @@ def waited(waiters: int, folder: str, seconds: float) -> tuple[float, list[float
         one_by_one,
         Disk(),  # type: ignore[arg-type]
         write_queued=lambda: None,
+        time_s=time.perf_counter,
     )
     log, _ = open_log(DiskFilesystem(), folder, TopicSettings.of(BrokerSettings(), {}))
     batch = frames.record_batch(1, VALUE_BYTES)

@@ -1,6 +1,7 @@
 """The instructions of Python's machine that one request costs, from its bytes to its answer.
 
-They are counted, not timed: the same number on every machine, however busy. `--testing` counts them
+They are counted, not timed: the same number on every machine, however busy. It is the mean of
+as many requests as there are from one whose phases are timed to the next. `--testing` counts them
 for a broker whose faults are switched on, with none added.
 
     python -m bench.python_instructions
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.faults.injection import FaultInjection
+from broker.request_times import ALL_TIMED, TIMED_EVERY
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.metadata import MetadataRequest
@@ -27,14 +29,15 @@ if TYPE_CHECKING:
 
     from protocol.schema import Message
 
-ROUNDS = 12
-TOPIC = "t"
+WARM = ALL_TIMED
+WRITTEN, READ = "w", "r"
+BATCH = batch(b"x" * 100)
 REQUESTS: dict[str, tuple[Message, int]] = {
-    "produce, one batch, acks=1": (produce_request((TOPIC, 0, batch(b"x" * 100)), acks=1), 9),
-    "fetch, one partition": (fetch_request(Target(TOPIC)), 12),
-    "fetch, two partitions": (fetch_request(Target(TOPIC), Target(TOPIC, partition=1)), 12),
+    "produce, one batch, acks=1": (produce_request((WRITTEN, 0, BATCH), acks=1), 9),
+    "fetch, one partition": (fetch_request(Target(READ)), 12),
+    "fetch, two partitions": (fetch_request(Target(READ), Target(READ, partition=1)), 12),
     "heartbeat": (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4),
-    "metadata, one topic": (MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)]), 9),
+    "metadata, one topic": (MetadataRequest(topics=[MetadataRequest.Topic(name=READ)]), 9),
 }
 
 
@@ -70,17 +73,24 @@ def main() -> None:
         InProcessBroker(Path(folder) / "data", testing) as broker,
     ):
         asker = Asker(broker)
-        topic = CreateTopicsRequest.Topic(
-            name=TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[]
-        )
-        asker.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+        topics = [
+            CreateTopicsRequest.Topic(
+                name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+            )
+            for name in (WRITTEN, READ)
+        ]
+        asker.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5)
+        asker.call(produce_request((READ, 0, BATCH), acks=1), 9)
         for name, (request, version) in REQUESTS.items():
             frame = asker._frames.frame(request, version, 1)
-            seen = []
-            for _ in range(ROUNDS):
-                seen.append(counted(asker, frame))
+            for _ in range(WARM):
+                asker.fake.feed(frame)
                 broker.turn(2)
-            print(f"{name:<28} {min(seen):>6}", flush=True)
+            total = 0
+            for _ in range(TIMED_EVERY):
+                total += counted(asker, frame)
+                broker.turn(2)
+            print(f"{name:<28} {round(total / TIMED_EVERY):>6}", flush=True)
 
 
 if __name__ == "__main__":

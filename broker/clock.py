@@ -20,6 +20,11 @@ def thread_s() -> float:
     return time.thread_time()
 
 
+def process_s() -> float:
+    """Seconds that the process has been computing."""
+    return time.process_time()
+
+
 def elapsed_ms() -> int:
     """Milliseconds on a clock that never jumps; on Linux it counts on while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -60,6 +60,7 @@ from broker.producing.appends import Appends
 from broker.producing.group_commit import GroupCommit
 from broker.producing.markers import Markers
 from broker.producing.preparing import Preparation
+from broker.request_times import RequestTimes
 from broker.workers import SideBySide, Worker
 from config import ConfigError
 from protocol.connection import Routes
@@ -79,13 +80,13 @@ from storage.trusted_time import read_clock_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from broker import metrics
     from broker.background.housekeeping import Task
     from broker.background.retention_wait import RetentionWait
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.faults.injection import FaultInjection
     from broker.metadata.client_metrics import ClientMetrics
-    from broker.metrics_listener import MetricsListener
+    from broker.metrics import families
+    from broker.metrics.listener import MetricsListener
     from broker.network.dispatch import Handler
     from broker.network.rehearsals import Rehearsals
     from broker.security.authorizer import Authorizer
@@ -155,13 +156,14 @@ class Broker:
         self.connections = Connections(
             loop, self.settings, self.connection_counts, self.quotas, self.listening
         )
+        self.request_times = RequestTimes()
         self.backlog = Backlog(settings.connections_backlog_max_bytes)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(os.urandom(4), "big") >> 1,
         )
         self._make_threads()
-        self._make_storing(clock_state)
+        self._make_storing(clock_state, surroundings)
         self._make_topics(store)
         self._make_groups()
         self._make_transactions()
@@ -184,7 +186,7 @@ class Broker:
         self.expander = Worker(loop, "expand")
         self.side_by_side = SideBySide()
 
-    def _make_storing(self, clock_state: ClockState | None) -> None:
+    def _make_storing(self, clock_state: ClockState | None, surroundings: Surroundings) -> None:
         """The parts between the requests and the disk."""
         settings, loop, directory = self.settings.current, self.loop, self.directory
         self.deletion_clock = DeletionClock(
@@ -213,6 +215,7 @@ class Broker:
             self.side_by_side,
             self.disk,
             write_queued=self.appends.write,
+            time_s=surroundings.monotonic_s,
             covers_acks=settings.log_flush_policy == "ack",
         )
         self.settings.subscribe(self._configure_storing)
@@ -446,6 +449,7 @@ class Broker:
         parts.producer_ids = self.producer_ids
         parts.quotas = self.quotas
         parts.readers = self.readers
+        parts.request_times = self.request_times
         parts.remove_folders = self.folder_removal.remove_later
         parts.retention_wait = self.retention_wait
         parts.settings = self.settings
@@ -546,12 +550,12 @@ class Broker:
 
         return RetentionWait(self.offsets.stored_offset, self.now_ms)
 
-    def metric_sources(self) -> metrics.Sources:
+    def metric_sources(self) -> families.Sources:
         """The parts whose counters are shown."""
-        from broker import metrics  # few brokers are watched, and every import delays the start
+        from broker.metrics import families  # few brokers are watched, and imports delay the start
 
-        found = {name: getattr(self, name) for name in metrics.Sources._fields}
-        return metrics.Sources(**found)
+        found = {name: getattr(self, name) for name in families.Sources._fields}
+        return families.Sources(**found)
 
 
 def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
@@ -743,12 +747,12 @@ async def _listen(broker: Broker) -> None:
 
 
 async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListener:
-    from broker import metrics_listener  # few brokers are watched, and imports delay the start
+    from broker.metrics import listener  # few brokers are watched, and imports delay the start
     from config.keystores import KeystoreError
 
     settings = broker.settings.current
     try:
-        return await metrics_listener.listen(broker.metric_sources(), settings, files)
+        return await listener.listen(broker.metric_sources(), settings, files)
     except KeystoreError as error:
         raise StartRefused(f"metrics.security.protocol is SSL: {error}") from error
     except OSError as error:

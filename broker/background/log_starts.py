@@ -36,7 +36,7 @@ class LogStarts:
 
     __slots__ = (
         "_directory", "_disk", "_group_commit", "_is_replacing", "_next", "_readers", "_relied_on",
-        "_running", "_syncer",
+        "_running", "_syncer", "deleted_bytes", "deleted_segments",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,8 @@ class LogStarts:
         self._running = False
         self._next: list[tuple[dict[Partition, int], Done]] = []
         self._relied_on: set[Log] = set()
+        self.deleted_segments = self.deleted_bytes = 0
+        """What has left the logs since the start, by retention and by requests, for the metrics."""
 
     def raise_to(
         self, starts: Mapping[Partition, int], done: Done, *, relied_on: Iterable[Log] = ()
@@ -158,6 +160,8 @@ class LogStarts:
 
         def removed_from_log(_: None) -> None:
             self._directory.starts.has_left(removal)
+            self.deleted_segments += removal.count
+            self.deleted_bytes += removal.byte_size
             logs.info(
                 "segments deleted",
                 log=log.name,

@@ -22,7 +22,11 @@ from broker.coordinator.shard_state import ShardState
 from broker.coordinator.topics_view import LiveTopics
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError
-from protocol.logdata.offsets import GroupMetadataValue, shard_of
+from protocol.logdata.offsets import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataValue,
+    shard_of,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -86,6 +90,8 @@ class GroupRuntime:
         self._expire = expire
         self._loaded = loaded
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self.rebalances = 0
+        """New generations of classic groups and epochs of consumer groups, for the metrics."""
         self._ack_when_durable = settings.current.log_flush_policy == "ack"
         settings.subscribe(self._configure)
 
@@ -200,6 +206,8 @@ class GroupRuntime:
                     group.current_state_timestamp = self._wall_ms()
                     _, value = effect.records[-1]
                     assert isinstance(value, GroupMetadataValue)
+                    before = 0 if group.stored is None else group.stored.generation
+                    self.rebalances += value.generation != before
                     group.stored = value
                 except KafkaError as error:
                     refused = error
@@ -245,6 +253,7 @@ class GroupRuntime:
         """Let memory follow what has been written."""
         now_ms = self.now_ms()
         for key, value in records:
+            self.rebalances += isinstance(key, ConsumerGroupMetadataKey) and value is not None
             replay(shard.state, key, value, now_ms=now_ms)
 
     # Timers

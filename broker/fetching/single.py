@@ -39,7 +39,8 @@ def find_records(
     topic = topics.by_id.get(named) if version >= TOPIC_IDS_SINCE else topics.by_utf8.get(named)
     if topic is None or not 0 <= index < len(topic.partitions) or not may_read(topic.name):
         return None
-    log = topic.partitions[index].log
+    partition = topic.partitions[index]
+    log = partition.log
     if message.current_leader_epoch not in (ANY_EPOCH, log.leader_epoch):
         return None
     if message.last_fetched_epoch != ANY_EPOCH:
@@ -62,6 +63,7 @@ def find_records(
             aborted = Written(*log.aborted_listed_in(offset, found))
         except OSError:
             return None
+    partition.bytes_out += found.size
     return SingleRecords(
         named,
         index,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.producing.group_commit import GroupCommit
     from broker.producing.markers import Markers
     from broker.producing.preparing import Preparation
+    from broker.request_times import RequestTimes, TimedRequest
     from broker.security.authorizer import Authorizer
     from broker.security.delegation_tokens import DelegationTokens
     from broker.security.principal import Principal
@@ -91,6 +92,7 @@ class Parts:
     producer_ids: ProducerIds
     quotas: ClientQuotas
     readers: Worker
+    request_times: RequestTimes
     remove_folders: Callable[[list[str], int], None]
     """Removes the folders of a deleted topic after so many ms."""
     retention_wait: Callable[[], RetentionWait]
@@ -132,6 +134,7 @@ class Context(Parts):
         "security_protocol",
         "software_name",
         "software_version",
+        "timed",
     )
 
     def __init__(
@@ -160,6 +163,8 @@ class Context(Parts):
         """Of the client, as it has said in ApiVersions (KIP-511)."""
         self.misreads_old_entries = False
         """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
+        self.timed: list[TimedRequest] = []
+        """Handled since the connection last looked; bounded by those of a burst."""
         self.now_ms = 0
 
     @property

@@ -176,6 +176,8 @@ class _Reading:
         self._lagging = 0
         self._inline_us: float = INLINE_US
         self._entries: list[tuple[FetchPartition, PartitionResult]] = []
+        self._found: list[tuple[Partition, int]] = []
+        """Bytes of records, of each partition that has any."""
         self.found_bytes = 0
         self.has_error = False
         self.watched: list[Partition] = []
@@ -243,6 +245,8 @@ class _Reading:
             throttle_ms = self._ctx.quotas.fetched(self._client, self.found_bytes)
             if throttle_ms:
                 return self._held_up(throttle_ms)
+        for partition, size in self._found:
+            partition.bytes_out += size
         incremental = self._plan.incremental
         topics: dict[str | bytes, FetchResponse.Topic] = {}
         for wanted, entry in self._entries:
@@ -359,6 +363,7 @@ class _Reading:
             size = len(found)
             self.found_bytes += size
             self._left = max(0, self._left - size)
+            self._found.append((partition, size))
         self.watched.append(partition)
         return entry
 

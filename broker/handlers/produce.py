@@ -335,5 +335,6 @@ def _refuse(
 ) -> None:
     """Make this entry tell one partition's error, which is also said in the log."""
     ctx.disk.noticed(error)
+    ctx.appends.note_refusal(error.code)
     ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
     refuse_set(entry, request.version, error)

@@ -27,6 +27,7 @@ from broker.network.sender import Sender
 from broker.pending import Durable, Later, Silent, Sliced, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
+from broker.request_times import Timing
 from protocol.connection import PRODUCE_KEY
 from protocol.errors import Malformed
 
@@ -84,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = backlog
         self._listener = listener
         self._routes = routes
+        self._timing = Timing(parts.request_times)
         self._wire = routes.connection(max_frame_bytes=settings.socket_request_max_bytes)
         self.configure(settings)
         self._received = self._wire.received
@@ -139,13 +141,9 @@ class Connection(asyncio.BufferedProtocol):
         self._sender.close()
         self._backlog.forget(self)
         if self._wire.trailing_bytes:
-            logs.warn_once_a_minute(
-                "bytes after the last field of requests",
-                "the client and its version of the protocol disagree",
-                self.address,
-                client_id=self.context.client_id,
-                count=self._wire.trailing_bytes,
-            )
+            cause = "the client and its version of the protocol disagree"
+            count = self._wire.trailing_bytes
+            self._warn("bytes after the last field of requests", cause, count=count)
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -206,14 +204,18 @@ class Connection(asyncio.BufferedProtocol):
     def cut_off(self, cause: str) -> None:
         """Close without sending the answers that are left, and say why."""
         self._closing = True
-        logs.warn_once_a_minute(
-            "connection cut off", cause, self.address, client_id=self.context.client_id
-        )
+        self._warn("connection cut off", cause)
         self._transport.abort()
+
+    def _warn(self, event: str, cause: str, **facts: int) -> None:
+        client_id = self.context.client_id
+        logs.warn_once_a_minute(event, cause, self.address, client_id=client_id, **facts)
 
     def finish_waiting(self, request: Request, result: Any) -> None:
         """The request that held back the others has its result: answer it and go on."""
         self._waiting = None
+        if self._timing.open:
+            self.context.timed += self._timing.waited(request, clock.monotonic_s())
         self._handled.append((request, result))
         self._failures = self._appends.failures
         self._appends.write()
@@ -358,6 +360,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer what has been handled, as far as it can be answered now; it is written."""
         wire = self._wire
         handled, self._handled = self._handled, []
+        if self.context.timed:
+            self._timing.handled(self.context.timed, self.whole_s, clock.monotonic_s())
         if self._appends.failures != self._failures:
             self._translate(handled)
         durable: list[tuple[Request, Durable]] = []
@@ -385,19 +389,17 @@ class Connection(asyncio.BufferedProtocol):
         """Some of these may not have been written: say so in codes that the clients know."""
         for request, result in handled:
             if request.route.api.key == PRODUCE_KEY:
-                response = (
-                    result.response
-                    if isinstance(result, Durable | Silent | PrepareWait)
-                    else result
-                )
-                translate(response, request.version)
+                is_pending = isinstance(result, Durable | Silent | PrepareWait)
+                translate(result.response if is_pending else result, request.version)
 
     def _wait_for_disk(self, durable: list[tuple[Request, Durable]]) -> None:
         """Send these answers when all that they acknowledge is on disk."""
         logs_written = {partition.log for _, result in durable for partition in result.partitions}
 
         def done(failed: dict[Log, str]) -> None:
+            now_s = clock.monotonic_s()
             for request, result in durable:
+                self._timing.synced(request, now_s)
                 response = result.refuse(request, result, failed) if failed else result.response
                 if self._quotas.active:
                     response = self._throttled(request, response)
@@ -422,13 +424,9 @@ class Connection(asyncio.BufferedProtocol):
         begun with. Whether its client has to wait."""
         from broker.network.throttling import charge
 
-        throttle_ms = charge(
-            request,
-            self._quotas,
-            self.context.client(request),
-            size=buffered - self._wire.buffered,
-            handled_s=clock.monotonic_s() - began_s,
-        )
+        size, handled_s = buffered - self._wire.buffered, clock.monotonic_s() - began_s
+        client = self.context.client(request)
+        throttle_ms = charge(request, self._quotas, client, size=size, handled_s=handled_s)
         if throttle_ms:
             self.mute(throttle_ms)
         return throttle_ms > 0
@@ -446,10 +444,14 @@ class Connection(asyncio.BufferedProtocol):
         buffers = self._wire.outgoing()
         if buffers:
             self._sender.send(buffers)
+        if self._timing.open and not self._sender.busy:
+            self._timing.sent(clock.monotonic_s())
         if self._closing:
             self._close_when_done()
 
     def _on_drained(self) -> None:
+        if self._timing.open:
+            self._timing.sent(clock.monotonic_s())
         if self._closing:
             self._close_when_done()
         elif self._wire.buffered:
@@ -488,12 +490,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = False
         self._rest()
         if not getattr(error, "quiet", False):
-            logs.warn_once_a_minute(
-                "connection closed",
-                str(error),
-                self.address,
-                client_id=self.context.client_id,
-            )
+            self._warn("connection closed", str(error))
 
     def _close_when_done(self) -> None:
         if self._wire.unanswered == 0 and not self._sender.busy:

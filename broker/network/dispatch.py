@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from broker import handlers
+from broker.clock import monotonic_s
 from broker.coordinator.needs import NeededFirst
 from broker.handlers.api_versions import api_versions
 from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -30,6 +31,7 @@ from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
 from broker.metadata.changes import ChangeWait
 from broker.pending import error_answer
+from broker.request_times import ALL_TIMED, NOT_TIMED, TIMED_EVERY, TimedRequest
 from protocol import registry
 from protocol.connection import Served
 
@@ -107,7 +109,11 @@ def served(handlers: dict[int, Handler] = HANDLERS) -> dict[int, Served]:
 def answer(request: Request, ctx: Context) -> Any:
     """Call the handler; its result is an answer, or one of broker.pending."""
     route = request.route
-    route.requests += 1
+    number = route.requests
+    route.requests = number + 1
+    if not number & NOT_TIMED or number < ALL_TIMED:
+        stands_for = 1 if number < ALL_TIMED else TIMED_EVERY
+        ctx.timed.append(TimedRequest(request, stands_for, monotonic_s()))
     try:
         return route.handler(request, ctx)
     except Exception as error:

@@ -39,7 +39,10 @@ class Partition:
     live for one turn of the loop (see broker.producing.appends).
     """
 
-    __slots__ = ("index", "log", "topic", "unwritten", "unwritten_bytes", "waits")
+    __slots__ = (
+        *("bytes_in", "bytes_out", "index", "log", "topic", "unwritten", "unwritten_bytes"),
+        "waits",
+    )
 
     def __init__(self, topic: Topic, index: int, log: Log) -> None:
         self.topic = topic
@@ -48,6 +51,10 @@ class Partition:
         self.waits: dict[Watcher, None] = {}
         self.unwritten: list[Unwritten] = []
         self.unwritten_bytes = 0
+        self.bytes_in = 0
+        """Bytes of batches, markers included, that were written since the start."""
+        self.bytes_out = 0
+        """Bytes of records that answers to fetches have had since the start."""
 
     @property
     def high_watermark(self) -> int:

@@ -23,7 +23,8 @@ class Appends:
     """Partitions with queued batches. One object serves all connections."""
 
     __slots__ = (
-        "_disk", "_partitions", "bytes_written", "failures", "pending_bytes", "rebuilt", "unsynced",
+        "_disk", "_partitions", "bytes_written", "failures", "pending_bytes", "rebuilt", "refused",
+        "unsynced",
     )  # fmt: skip
 
     def __init__(self, disk: DiskState) -> None:
@@ -35,6 +36,8 @@ class Appends:
         """Bytes of the batches that are queued."""
         self.failures = 0
         """Writes of logs that failed so far. Entries that were added before one may be errors."""
+        self.refused: dict[int, int] = {}
+        """Sets that were not stored, by the code of the error, for the metrics."""
         self.bytes_written = 0
         """Bytes of batches written, or recovered by a start, since the last checkpoint."""
         self.rebuilt = 0
@@ -74,12 +77,18 @@ class Appends:
             size = partition.unwritten_bytes
             partition.unwritten_bytes = 0
             self.bytes_written += size
+            partition.bytes_in += size
             if partition.waits:
                 partition.wake(size)
+
+    def note_refusal(self, code: int, count: int = 1) -> None:
+        """So many sets were not stored, because of this error."""
+        self.refused[code] = self.refused.get(code, 0) + count
 
     def _fail(self, partition: Partition, error: KafkaError) -> None:
         """Nothing that was queued for this partition is stored: its answers become errors."""
         self.failures += 1
+        self.note_refusal(error.code, len(partition.unwritten))
         if not self._disk.noticed(error):
             logs.error(
                 "append failed",

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.histograms import Histogram
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,8 +32,8 @@ class GroupCommit:
     """
 
     __slots__ = (
-        "_again", "_disk", "_loop", "_run_all", "_running", "_scheduled", "_wanted", "_worker",
-        "_write_queued", "covers_acks",
+        "_again", "_disk", "_loop", "_run_all", "_running", "_scheduled", "_time_s", "_wanted",
+        "_worker", "_write_queued", "covers_acks", "failures", "sync_times",
     )  # fmt: skip
 
     def __init__(
@@ -43,10 +44,11 @@ class GroupCommit:
         disk: DiskState,
         *,
         write_queued: Callable[[], None],
+        time_s: Callable[[], float],
         covers_acks: bool = True,
     ) -> None:
         """`run_all` is called on the worker's thread. `write_queued` is called before a sync: it is
-        to cover what waits for the end of the turn."""
+        to cover what waits for the end of the turn. `time_s` measures syncs."""
         self.covers_acks = covers_acks
         """Whether produce answers to acks=all wait for it (log.flush.policy=ack)."""
         self._loop = loop
@@ -58,6 +60,10 @@ class GroupCommit:
         self._again: list[Callable[[dict[Log, str]], None]] = []
         self._running = False
         self._scheduled = False
+        self._time_s = time_s
+        self.sync_times = Histogram()
+        self.failures = 0
+        """Logs whose sync failed, so far."""
 
     def wait(self, wanted: Iterable[Log], done: Callable[[dict[Log, str]], None]) -> None:
         """Call `done` when everything now written to these logs is on disk.
@@ -97,11 +103,15 @@ class GroupCommit:
             except OSError as error:
                 errors[log] = error
 
-        def sync() -> None:
+        def sync() -> float:
+            began_s = self._time_s()
             self._run_all([partial(sync_one, log, steps) for log, steps, _ in jobs])
+            return self._time_s() - began_s
 
-        def synced(nothing: None) -> None:
+        def synced(took_s: float) -> None:
             self._running = False
+            self.sync_times.add(took_s)
+            self.failures += len(errors)
             for log, _, up_to in jobs:
                 error = errors.get(log)
                 if error is None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.metrics import page
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.metadata import MetadataRequest
@@ -15,6 +14,7 @@ from protocol.schema import ZERO_UUID
 from tests.support.caller import Caller, Timed
 from tests.support.metadata_fetches import LONG_MS, VERSIONS, asking, entry_of
 from tests.support.running_controller import RunningController
+from tests.support.scraped import page_of
 from tests.support.wire_client import ConnectionClosed
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def test_requests_on_both_kinds_of_listeners_are_counted_together(
     with own_node.connect() as follower:
         follower.call(asking(0, 0, own_node.epoch), 17)
 
-    lines = own_node.run(lambda: page(own_node.broker.metric_sources())).splitlines()
+    lines = own_node.run(lambda: page_of(own_node.broker.metric_sources())).splitlines()
 
     counted = [line for line in lines if line.startswith("triglot_requests_total")]
     assert counted == [

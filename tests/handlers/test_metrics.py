@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import parser as prometheus
+from prometheus_client.openmetrics import parser as open_metrics
 
-from broker import http_exchange, metrics
-from broker.metrics_listener import Credentials, MetricsListener
+from broker import http_exchange
+from broker.metrics.families import Sources
+from broker.metrics.listener import Credentials, MetricsListener
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
 from tests.support.old_sets import GZIP, messages, wrapper
@@ -24,18 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-ROW = re.compile(r'triglot_([a-z_]+)(\{([a-z_]+="[^"\\]*",?)+\})? (\d+)')
-
-
 @pytest.fixture(scope="module")
 def settings() -> Mapping[str, str]:
     return {"metrics.port": str(free_port())}
 
 
-def nothing_to_count(loop: asyncio.AbstractEventLoop) -> metrics.Sources:
+def nothing_to_count(loop: asyncio.AbstractEventLoop) -> Sources:
     """For a scrape that never comes to its request."""
-    no_parts: dict[str, Any] = dict.fromkeys(metrics.Sources._fields)
-    return metrics.Sources(**{**no_parts, "loop": loop})
+    no_parts: dict[str, Any] = dict.fromkeys(Sources._fields)
+    return Sources(**{**no_parts, "loop": loop})
 
 
 @pytest.fixture
@@ -62,23 +62,23 @@ def test_the_page_is_text_in_the_format_of_prometheus(port: int) -> None:
     assert page.status == 200
     assert page.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert page.headers["Content-Length"] == str(len(page.body))
-    assert page.body.endswith("\n")
-    described: set[str] = set()
-    for line in page.body.splitlines():
-        if line.startswith("# HELP triglot_"):
-            name, _, meaning = line.removeprefix("# HELP triglot_").partition(" ")
-            assert meaning.endswith(".")
-            assert name not in described
-            described.add(name)
-        elif line.startswith("# TYPE triglot_"):
-            name, kind = line.removeprefix("# TYPE triglot_").split(" ")
-            assert kind in ("counter", "gauge")
-            assert name in described
-            assert name.endswith("_total") == (kind == "counter")
-        else:
-            row = ROW.fullmatch(line)
-            assert row, line
-            assert row[1] in described
+    found = list(prometheus.text_string_to_metric_families(page.body))
+    names = [family.name for family in found]
+    assert len(set(names)) == len(names) > 50
+    assert "triglot_codec_calls" in names
+    for family in found:
+        assert family.name.startswith("triglot_")
+        assert family.documentation.endswith(".")
+        assert family.type in ("counter", "gauge", "histogram")
+
+
+def test_who_asks_for_open_metrics_gets_the_same_families_in_it(port: int) -> None:
+    page = scrape(port, accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+
+    assert page.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    found = {one.name for one in open_metrics.text_string_to_metric_families(page.body)}
+    plain = scrape(port).body
+    assert found == {one.name for one in prometheus.text_string_to_metric_families(plain)}
 
 
 def test_requests_are_counted_by_api_and_version(port: int, caller: Caller, topic: str) -> None:

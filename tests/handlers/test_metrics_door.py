@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.metrics_listener import Credentials
+from broker.metrics.listener import Credentials
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.server_process import ServerFailed, free_port

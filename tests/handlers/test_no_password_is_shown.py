@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.metrics_listener import Credentials
+from broker.metrics.listener import Credentials
 from broker.security.credentials import parse_new_credential
 from broker.security.sasl.plain import PlainExchange
 from broker.security.sasl.scram import SHA_256, credential_of_password

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import http.client
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.metrics.families import families
+from broker.metrics.text import page
+
+if TYPE_CHECKING:
+    from broker.metrics.families import Sources
 
 
 class Page(NamedTuple):
@@ -12,11 +18,11 @@ class Page(NamedTuple):
     body: str
 
 
-def scrape(port: int, path: str = "/metrics", *, method: str = "GET") -> Page:
+def scrape(port: int, path: str = "/metrics", *, method: str = "GET", accept: str = "*/*") -> Page:
     """One request over a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers={"Accept": accept})
         answer = connection.getresponse()
         return Page(answer.status, dict(answer.getheaders()), answer.read().decode())
     finally:
@@ -28,6 +34,16 @@ def counters(port: int) -> dict[str, float]:
     rows = [line for line in scrape(port).body.splitlines() if not line.startswith("#")]
     parted = [row.rpartition(" ") for row in rows]
     return {name.removeprefix("triglot_"): float(value) for name, _, value in parted}
+
+
+def page_of(sources: Sources) -> str:
+    """The page of a broker in this process."""
+    steps = page(families(sources), open_metrics=False)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return str(end.value)
 
 
 class CodecCalls:

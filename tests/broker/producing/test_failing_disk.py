@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker import metrics
 from broker.partitions.topic import Topic
 from broker.partitions.topics import NewTopic
 from protocol.errors import ErrorCode
@@ -22,6 +21,7 @@ from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.support.caller import Target, batch, fetch_request, produce_request
 from tests.support.fake_connection import FakeClient, InProcessBroker
+from tests.support.scraped import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,7 +244,7 @@ def test_what_cannot_be_read_is_told_for_its_partition_alone_and_stops_its_log(
     logs = broker.running.broker.directory.logs
     assert "read failed" in (logs[BAD, 0].failed or "")
     assert logs[GOOD, 0].failed is None
-    page = metrics.page(broker.running.broker.metric_sources())
+    page = page_of(broker.running.broker.metric_sources())
     assert "\ntriglot_failed_logs 1\n" in page
     assert f'\ntriglot_failed_log{{topic="{BAD}",partition="0"}} 1\n' in page
 

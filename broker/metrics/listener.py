@@ -1,6 +1,11 @@
 """The port of the metrics: requests of HTTP/1.0, with credentials and TLS if they are set.
 
-It has the page of the broker's own counters and that of what clients have pushed (KIP-714).
+/metrics         the broker's own numbers, in the format of Prometheus or, if asked, in OpenMetrics
+/client-metrics  what clients have pushed (KIP-714)
+/healthz         whether the broker runs: its loop answers
+/readyz          whether it serves everybody: its groups are loaded, its disk takes records
+
+The last two need no credentials: they say what a connection to the broker says, too.
 """
 
 from __future__ import annotations
@@ -11,21 +16,27 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.http_exchange import REQUEST_WITHIN_S, HttpExchange, field
-from broker.metrics import page
+from broker.metrics.families import families
+from broker.metrics.health import unready
+from broker.metrics.text import OPEN_METRICS, PROMETHEUS, page
 from broker.network.secured import LOOK_EVERY_S, is_loopback
+from broker.slicing import Slicer
 from config.broker_network import METRICS
 
 if TYPE_CHECKING:
     import asyncio
     import ssl
+    from collections.abc import Iterator
 
     from broker.http_exchange import HttpRequest
-    from broker.metrics import Sources
+    from broker.metrics.families import Sources
     from broker.network.tls import Tls
     from config.broker import BrokerSettings
     from storage.filesystem import Filesystem
 
-PAGES = ("/metrics", "/client-metrics")
+PAGES = ("/metrics", "/client-metrics", "/healthz", "/readyz")
+SLICE_S, PAUSE_S = 0.001, 0.001
+"""A page of thousands of rows is made in slices of the loop."""
 
 
 class Credentials:
@@ -96,17 +107,38 @@ class MetricsListener:
             self._timer.cancel()
 
     def _answer(self, scrape: HttpExchange, request: HttpRequest) -> None:
-        if not self.credentials.admit(request.head):
+        if request.method not in ("GET", "HEAD"):
+            scrape.send("405 Method Not Allowed", "only GET is served\n")
+        elif request.path == "/healthz":
+            scrape.send("200 OK", "the broker runs\n")
+        elif request.path == "/readyz":
+            reasons = unready(self._sources)
+            status = "503 Service Unavailable" if reasons else "200 OK"
+            scrape.send(status, "".join(f"{one}\n" for one in reasons or ["ready"]))
+        elif not self.credentials.admit(request.head):
             reason = "the credentials are missing or wrong\n"
             scrape.send("401 Unauthorized", reason, fields=self.credentials.challenges())
-        elif request.method not in ("GET", "HEAD"):
-            scrape.send("405 Method Not Allowed", "only GET is served\n")
         elif request.path == "/metrics":
-            scrape.send("200 OK", page(self._sources))
+            self._answer_with_metrics(scrape, request)
         elif request.path == "/client-metrics":
             self._answer_with_client_metrics(scrape)
         else:
-            scrape.send("404 Not Found", f"there are {' and '.join(PAGES)}\n")
+            scrape.send("404 Not Found", f"there are {', '.join(PAGES)}\n")
+
+    def _answer_with_metrics(self, scrape: HttpExchange, request: HttpRequest) -> None:
+        accepted = field(request.head, b"accept") or b""
+        open_metrics = b"application/openmetrics-text" in accepted
+        text = ""
+
+        def steps() -> Iterator[None]:
+            nonlocal text
+            text = yield from page(families(self._sources), open_metrics=open_metrics)
+
+        def made() -> None:
+            scrape.send("200 OK", text, kind=OPEN_METRICS if open_metrics else PROMETHEUS)
+
+        slicer = Slicer(self._sources.loop, "metrics", slice_s=SLICE_S, pause_s=PAUSE_S)
+        slicer.run(steps(), made)
 
     def _answer_with_client_metrics(self, scrape: HttpExchange) -> None:
         """Their page is made on a thread: it may be of thousands of clients."""

@@ -1,11 +1,10 @@
-"""Counters of this process, as text that Prometheus and people can read.
+"""Everything that is counted, in the order of the page.
 
     triglot_codec_calls_total{codec="gzip",call="compress"} 0
 
-That the first is 0 while gzip batches come in is the point of KIP-31: nothing is compressed again.
-The page is served at `metrics.port` and nowhere else (`broker.metrics_listener`). Counters
-are kept where things happen and collected here when somebody asks, so that counting costs nothing
-on the way of a request.
+That this is 0 while gzip batches come in is the point of KIP-31: nothing is compressed again.
+Counters are kept where things happen and collected here when somebody asks, so that counting costs
+next to nothing on the way of a request.
 """
 
 from __future__ import annotations
@@ -13,6 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker._version import VERSION
+from broker.metrics.groups import group_families
+from broker.metrics.partitions import partition_families, removal_families
+from broker.metrics.process import process_families
+from broker.metrics.requests import (
+    client_families,
+    refusal_families,
+    request_families,
+    sync_families,
+)
+from broker.metrics.text import Family
 from protocol.records import transcode
 from protocol.records.compression import CALLS
 
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
     from broker.background.cleaner import Cleaner
     from broker.background.deletion_clock import DeletionClock
+    from broker.background.log_starts import LogStarts
     from broker.background.retention_wait import RetentionWait
     from broker.background.scrubber import Scrubber
     from broker.coordinator.group_coordinator import GroupCoordinator
@@ -37,12 +47,14 @@ if TYPE_CHECKING:
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
+    from broker.request_times import RequestTimes
     from broker.workers import Worker
     from protocol.connection import Routes
     from storage.data_dir import DataDirectory
 
-Family = tuple[str, str, str, list[tuple[str, int]]]
-"""Name, kind, meaning, and rows of labels (or "") with a value."""
+Counters = tuple[str, str, str, list[tuple[str, int]]]
+"""A family of few rows: name, kind, meaning, and rows of labels (or "") with a value."""
 
 
 class Sources(NamedTuple):
@@ -60,11 +72,15 @@ class Sources(NamedTuple):
     descriptors: Descriptors
     directory: DataDirectory
     disk: DiskState
+    group_commit: GroupCommit
     groups: GroupCoordinator
+    log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
+    now_ms: Callable[[], int]
     offsets: OffsetCoordinator
     quotas: ClientQuotas
     readers: Worker
+    request_times: RequestTimes
     retention_wait: Callable[[], RetentionWait]
     routes: Routes
     scrubber: Scrubber
@@ -72,14 +88,18 @@ class Sources(NamedTuple):
     topics: Topics
 
 
-def page(sources: Sources) -> str:
-    """All counters in the text format of Prometheus, each with a line on what it counts."""
-    lines: list[str] = []
-    for name, kind, meaning, rows in _families(sources):
-        lines.append(f"# HELP triglot_{name} {meaning}")
-        lines.append(f"# TYPE triglot_{name} {kind}")
-        lines.extend(f"triglot_{name}{labels} {value}" for labels, value in rows)
-    return "\n".join(lines) + "\n"
+def families(sources: Sources) -> Iterator[Family]:
+    """Every family there is; rows that are many are worked out when they are asked for."""
+    for name, kind, meaning, rows in _counters(sources):
+        yield Family(name, kind, meaning, rows)
+    yield from request_families(sources.request_times)
+    yield from sync_families(sources.group_commit)
+    yield from client_families(sources.connections)
+    yield from refusal_families(sources.appends)
+    yield from partition_families(sources.topics)
+    yield from removal_families(sources.log_starts)
+    yield from group_families(sources.groups, sources.topics, sources.now_ms)
+    yield from process_families()
 
 
 def _request_rows(sources: Sources) -> list[tuple[str, int]]:
@@ -91,7 +111,7 @@ def _request_rows(sources: Sources) -> list[tuple[str, int]]:
     return list(counts.items())
 
 
-def _families(sources: Sources) -> Iterator[Family]:
+def _counters(sources: Sources) -> Iterator[Counters]:
     about = f'{{version="{VERSION}",record_loops="{transcode.IMPLEMENTATION}"}}'
     yield "info", "gauge", "What runs here.", [(about, 1)]
     yield "connections", "gauge", "Open connections.", [("", len(sources.connections))]
@@ -135,7 +155,7 @@ def _families(sources: Sources) -> Iterator[Family]:
     yield from _client_metrics_families(sources)
 
 
-def _authentication_families(sources: Sources) -> Iterator[Family]:
+def _authentication_families(sources: Sources) -> Iterator[Counters]:
     """Authentications by listener and mechanism, named as in Kafka's socket-server-metrics."""
     outcomes = sorted(sources.secure_listeners.outcomes.items())
     for what, succeeded, again, meaning in (
@@ -152,7 +172,7 @@ def _authentication_families(sources: Sources) -> Iterator[Family]:
         yield f"{what}_total", "counter", meaning, rows
 
 
-def _throttling_families(sources: Sources) -> Iterator[Family]:
+def _throttling_families(sources: Sources) -> Iterator[Counters]:
     """Who had to wait for a quota, or for its turn to connect."""
     for label, noun, by_place in (
         ("quota", "throttled", sources.quotas.throttled),
@@ -168,7 +188,7 @@ def _throttling_families(sources: Sources) -> Iterator[Family]:
         yield name, "counter", waits, [(at, one.total_ms) for at, one in counted]
 
 
-def _disk_families(sources: Sources) -> Iterator[Family]:
+def _disk_families(sources: Sources) -> Iterator[Counters]:
     """Room, and logs that the disk has failed."""
     disk = sources.disk
     full = "1 while records are refused because the disk is full."
@@ -191,7 +211,7 @@ def _disk_families(sources: Sources) -> Iterator[Family]:
     yield "damaged_segments", "gauge", damaged, [("", scrubber.damaged)]
 
 
-def _waiting_families(sources: Sources) -> Iterator[Family]:
+def _waiting_families(sources: Sources) -> Iterator[Counters]:
     """Records that wait for groups before retention drops them."""
     wait = sources.retention_wait()
     records, byte_size = wait.totals()
@@ -207,7 +227,7 @@ def _waiting_families(sources: Sources) -> Iterator[Family]:
     yield "retention_wait_lost_records_total", "counter", lost, [("", wait.lost_records)]
 
 
-def _cleaner_families(sources: Sources) -> Iterator[Family]:
+def _cleaner_families(sources: Sources) -> Iterator[Counters]:
     """Compaction."""
     done = sources.cleaner.counts
     for name, meaning, value in (
@@ -227,7 +247,7 @@ def _cleaner_families(sources: Sources) -> Iterator[Family]:
     yield "cleaning_last_milliseconds", "gauge", took, [("", round(1000 * done.last_duration_s))]
 
 
-def _group_families(sources: Sources) -> Iterator[Family]:
+def _group_families(sources: Sources) -> Iterator[Counters]:
     """Groups and their offsets."""
     groups, offsets = sources.groups, sources.offsets
     shards = list(groups.loaded_shards())
@@ -248,7 +268,7 @@ def _group_families(sources: Sources) -> Iterator[Family]:
     yield "offsets_skipped_records_total", "counter", left, [("", groups.loads.skipped)]
 
 
-def _client_metrics_families(sources: Sources) -> Iterator[Family]:
+def _client_metrics_families(sources: Sources) -> Iterator[Counters]:
     """Metrics that clients push."""
     clients = sources.client_metrics()
     remembered = "Clients that have asked which metrics to push."
@@ -261,7 +281,7 @@ def _client_metrics_families(sources: Sources) -> Iterator[Family]:
     yield "client_metrics_refusals_total", "counter", refused, [("", clients.refusals)]
 
 
-def _conversion_families(sources: Sources) -> Iterator[Family]:
+def _conversion_families(sources: Sources) -> Iterator[Counters]:
     """Conversions for readers of older formats."""
     made = sources.conversions
     for name, meaning, value in (

@@ -1,0 +1,107 @@
+"""Groups: their states, their members, and how far behind they are, in records and in time.
+
+The lag in seconds is the age of the oldest record that a group has not committed, by the broker's
+own clock: how long ago it came in (`storage.receive_times`, to a second or 1/64 of what the log
+holds). No record is read for it, and producers' clocks do not matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.coordinator.classic.group import ClassicGroup
+from broker.metrics.text import Family, labels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.coordinator.shard import Shard
+    from broker.metrics.text import Row
+    from broker.partitions.topic import Partition
+    from broker.partitions.topics import Topics
+
+LAGS_MAX = 10_000
+"""Partitions of groups that have a row; those of groups that come later have none."""
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in one partition. `seconds` is 0 where it has read all."""
+
+    group: str
+    topic: str
+    partition: int
+    records: int
+    seconds: float
+
+
+def lags(groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]) -> Iterator[Lag]:
+    """The lag of every group in every partition that it has committed an offset of and that exists,
+    group by group. Groups may come and go meanwhile."""
+    for shard in list(groups.loaded_shards()):
+        offsets = shard.state.offsets
+        for group in offsets.groups():
+            for name, index, committed in offsets.entries(group):
+                partition = topics.partition(name, index)
+                if partition is not None:
+                    records = max(0, partition.high_watermark - committed.offset)
+                    seconds = _age_s(partition, committed.offset, now_ms()) if records else 0.0
+                    yield Lag(group, name, index, records, seconds)
+
+
+def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
+    log = partition.log
+    since_ms = log.received.since_ms(log, max(offset, log.start_offset), now_ms=now_ms)
+    return max(0, now_ms - since_ms) / 1000
+
+
+def group_families(
+    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+) -> Iterator[Family]:
+    shards = list(groups.loaded_shards())
+    yield from _state_families(shards)
+    rebalances = "New generations of classic groups, and new epochs of consumer groups."
+    rows = [("", groups.runtime.rebalances)]
+    yield Family("group_rebalances_total", "counter", rebalances, rows)
+    yield from _lag_families(groups, topics, now_ms)
+
+
+def _state_families(shards: list[Shard]) -> Iterator[Family]:
+    states: Counter[tuple[str, str]] = Counter()
+    members: Counter[str] = Counter()
+    for shard in shards:
+        for group in shard.state.groups.values():
+            is_classic = isinstance(group, ClassicGroup)
+            state = group.state.value if isinstance(group, ClassicGroup) else group.state
+            states["classic" if is_classic else "consumer", state] += 1
+            members["classic" if is_classic else "consumer"] += len(group.members)
+    rows = [(labels(type=kind, state=state), n) for (kind, state), n in sorted(states.items())]
+    yield Family("group_states", "gauge", "Groups by type and state.", rows)
+    rows = [(labels(type=kind), count) for kind, count in sorted(members.items())]
+    yield Family("group_members", "gauge", "Members of groups, by type.", rows)
+
+
+def _lag_families(
+    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+) -> Iterator[Family]:
+    known = sum(len(shard.state.offsets) for shard in groups.loaded_shards())
+    shown: list[Lag] = []
+
+    def record_rows() -> Iterator[Row]:
+        for lag in islice(lags(groups, topics, now_ms), LAGS_MAX):
+            shown.append(lag)
+            yield _place(lag), lag.records
+
+    records = "Records that a group has not committed, by partition."
+    yield Family("group_lag_records", "gauge", records, record_rows())
+    seconds = "Age of the oldest of these, by the broker's clock."
+    rows = ((_place(lag), lag.seconds) for lag in shown)
+    yield Family("group_lag_seconds", "gauge", seconds, rows)
+    left = "Committed offsets that have no row: there are too many, or their topic is gone."
+    yield Family("group_lags_left_out", "gauge", left, [("", max(0, known - len(shown)))])
+
+
+def _place(lag: Lag) -> str:
+    return labels(group=lag.group, topic=lag.topic, partition=lag.partition)
