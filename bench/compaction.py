@@ -158,7 +158,7 @@ def _compacted(server: CleaningTriglot, seconds: float) -> dict[str, float]:
     read = server.counter("cleaning_read_bytes_total")
     records = server.counter("cleaning_read_records_total")
     return {
-        PER_S: read / 1e3 / server.counter("cleaning_last_milliseconds"),
+        PER_S: read / 1e6 / server.counter("cleaning_last_seconds"),
         PER_CPU_S: read / 1e6 / machine.cpu_seconds(pid),
         RECORDS_LEFT: 100 * server.counter("cleaning_kept_records_total") / records,
         MAP_MIB: server.counter("cleaning_last_map_bytes") / 2**20,

@@ -10,6 +10,19 @@ from __future__ import annotations
 import os
 
 
+def watchdog_period_s() -> float | None:
+    """Seconds between two signs of life: half of what the manager waits for one before it starts
+    the broker anew (WatchdogSec=); None where it waits for none."""
+    wait_us = os.environ.get("WATCHDOG_USEC", "")
+    of_us = os.environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
+    return int(wait_us) / 2_000_000 if of_us and wait_us.isdigit() and int(wait_us) else None
+
+
+def tell_alive() -> None:
+    """Whoever calls this from the loop shows that it turns."""
+    notify(WATCHDOG="1")
+
+
 def notify(**states: str) -> None:
     """Send states such as READY="1" or STATUS="...". One that cannot be sent is only logged: the
     manager then acts on its own time-out."""

@@ -52,7 +52,7 @@ from broker.network.dispatch import HANDLERS, served
 from broker.network.listening import CannotListen, Listening
 from broker.network.secured import SecureListeners, warn_of_open_listeners
 from broker.network.turn import Turn
-from broker.notify import notify
+from broker.notify import notify, tell_alive, watchdog_period_s
 from broker.partitions import disk_state
 from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
@@ -377,8 +377,10 @@ class Broker:
             from broker.background.token_expiry import TokenExpiry  # few brokers have any
 
             expiry = [(tokens_s, TokenExpiry(tokens, self.controller, self.changes).look)]
+        watchdog_s = watchdog_period_s()
         return [
             *expiry,
+            *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),
             (self.flushing.period_s, self.flushing.look),
             (disk_state.LOOK_EVERY_S, self.disk.look),
             (descriptors.LOOK_EVERY_S, self.descriptors.look),

@@ -3,7 +3,8 @@
 docs/config.md comes from the declarations of the settings, docs/apis.md from the registry of APIs,
 the table of handlers and the sentence at the head of each, docs/access.md from the table of what
 each asks of the authorizer, docs/clients.md from what real clients
-did when they were last tried, docs/releases.md from what was read of the releases of Kafka.
+did when they were last tried, docs/releases.md from what was read of the releases of Kafka,
+ops/grafana-board.json from the list of its panels.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from broker.network.controller_handlers import CONTROLLER_HANDLERS
 from broker.network.dispatch import served
 from config.documentation import page as config_page
 from docs.access_page import access_page
+from docs.board import board
 from docs.clients_page import clients_page
 from docs.releases_page import releases_page
 from protocol.registry import APIS
@@ -123,6 +125,7 @@ def pages() -> dict[str, str]:
         "docs/clients.md": clients_page(),
         "docs/config.md": config_page(),
         "docs/releases.md": releases_page(),
+        "ops/grafana-board.json": board(),
     }
 
 

@@ -1,7 +1,7 @@
 """The time by which the broker deletes for age: records, tombstones, offsets, producers.
 
 It is the wall clock, held back where that has jumped (`storage.trusted_time`). A jump and its end
-are one log line each; `triglot_clock_jump_ms` is how far the two are apart.
+are one log line each; `triglot_clock_jump_seconds` is how far the two are apart.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from protocol.records.compression import CALLS
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from broker.background.cleaner import Cleaner
     from broker.background.deletion_clock import DeletionClock
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.fetching.conversion import Conversions
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metadata.client_quotas import ClientQuotas
+    from broker.metrics.text import Row
     from broker.network.backlog import Backlog
     from broker.network.connection_counts import ConnectionCounts
     from broker.network.connections import Connections
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from protocol.connection import Routes
     from storage.data_dir import DataDirectory
 
-Counters = tuple[str, str, str, list[tuple[str, int]]]
+Counters = tuple[str, str, str, "Iterable[Row]"]
 """A family of few rows: name, kind, meaning, and rows of labels (or "") with a value."""
 
 
@@ -184,8 +185,8 @@ def _throttling_families(sources: Sources) -> Iterator[Counters]:
             of = "Connections that waited for max.connection.creation.rate, by listener."
         counted = [(f'{{{label}="{place}"}}', one) for place, one in by_place.items()]
         yield f"{noun}_total", "counter", of, [(at, one.count) for at, one in counted]
-        name = noun.replace("throttled", "throttle_time_milliseconds_total")
-        yield name, "counter", waits, [(at, one.total_ms) for at, one in counted]
+        name = noun.replace("throttled", "throttle_time_seconds_total")
+        yield name, "counter", waits, [(at, one.total_ms / 1000) for at, one in counted]
 
 
 def _disk_families(sources: Sources) -> Iterator[Counters]:
@@ -196,7 +197,7 @@ def _disk_families(sources: Sources) -> Iterator[Counters]:
     free = "What may still be written to the data directory, without the reserve."
     yield "disk_free_bytes", "gauge", free, [("", disk.free_bytes)]
     jumped = "How far the clock is ahead of the time by which records are deleted for their age."
-    yield "clock_jump_ms", "gauge", jumped, [("", sources.deletion_clock.jump_ms)]
+    yield "clock_jump_seconds", "gauge", jumped, [("", sources.deletion_clock.jump_ms / 1000)]
     failed = [key for key, log in sources.directory.logs.items() if log.failed is not None]
     stopped = "Logs that take no more records until a restart."
     yield "failed_logs", "gauge", stopped, [("", len(failed))]
@@ -244,7 +245,7 @@ def _cleaner_families(sources: Sources) -> Iterator[Counters]:
     keys = "Memory of the last compaction's map of keys."
     yield "cleaning_last_map_bytes", "gauge", keys, [("", done.last_map_bytes)]
     took = "How long the last compaction took."
-    yield "cleaning_last_milliseconds", "gauge", took, [("", round(1000 * done.last_duration_s))]
+    yield "cleaning_last_seconds", "gauge", took, [("", round(done.last_duration_s, 3))]
 
 
 def _group_families(sources: Sources) -> Iterator[Counters]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker import logs
-from broker.notify import notify
+from broker.notify import notify, watchdog_period_s
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 
 if TYPE_CHECKING:
@@ -51,6 +51,24 @@ def test_a_broker_tells_its_manager_when_it_is_ready_and_when_it_stops(
     assert ready == "READY=1"
     assert status == f"STATUS=listening on {broker.bootstrap}, data in {tmp_path / 'data'}"
     assert manager.received() == ["STOPPING=1"]
+
+
+def test_a_broker_that_is_watched_gives_signs_of_life(
+    manager: NotifySocket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    with BrokerProcess(tmp_path / "data"):
+        assert manager.received()[0] == "READY=1"
+        assert manager.received() == manager.received() == ["WATCHDOG=1"]
+
+
+def test_signs_of_life_that_are_for_another_process_are_not_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    assert watchdog_period_s() == 0.1
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert watchdog_period_s() is None
 
 
 def test_a_manager_may_have_an_abstract_address(monkeypatch: pytest.MonkeyPatch) -> None:

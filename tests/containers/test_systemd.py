@@ -107,6 +107,18 @@ def test_a_broker_that_is_killed_is_started_again(service: Service) -> None:
     service.run("/opt/triglot/bin/triglot health")
 
 
+def test_a_broker_that_hangs_is_started_again(service: Service) -> None:
+    drop_in = "/etc/systemd/system/triglot.service.d/soon.conf"
+    service.run(f"mkdir -p {drop_in.rpartition('/')[0]}")
+    service.run(f"printf '[Service]\\nWatchdogSec=4\\nTimeoutAbortSec=2\\n' >{drop_in}")
+    service.run("systemctl daemon-reload && systemctl restart triglot")
+    before = int(service.show()["NRestarts"])
+    service.run("kill -STOP $(systemctl show -p MainPID --value triglot)")
+    service.wait_for(ActiveState="active", NRestarts=str(before + 1))
+    service.run("/opt/triglot/bin/triglot health")
+    service.run(f"rm {drop_in} && systemctl daemon-reload && systemctl restart triglot")
+
+
 def test_a_stop_is_clean(service: Service) -> None:
     service.run("systemctl restart triglot && systemctl stop triglot")
     shown = service.show()

@@ -134,7 +134,7 @@ def test_who_waits_for_a_quota_is_counted(secured: SecuredBroker) -> None:
         assert wait_ms > 0
         assert grown.by("throttle") == {
             'throttled_total{quota="producer_byte_rate"}': 1,
-            'throttle_time_milliseconds_total{quota="producer_byte_rate"}': wait_ms,
+            'throttle_time_seconds_total{quota="producer_byte_rate"}': wait_ms / 1000,
         }
 
 
@@ -165,4 +165,4 @@ def test_connections_that_wait_for_their_turn_are_counted(secured: SecuredBroker
         delete_all(admin, name)
     counted = grown.by("connection_accept")
     assert counted['connection_accept_throttled_total{listener="PLAINTEXT"}'] == 1
-    assert counted['connection_accept_throttle_time_milliseconds_total{listener="PLAINTEXT"}'] > 0
+    assert counted['connection_accept_throttle_time_seconds_total{listener="PLAINTEXT"}'] > 0

@@ -141,10 +141,12 @@ def test_states_members_and_rebalances_of_groups_are_told(
 
 
 def test_connections_are_told_by_the_software_of_the_client(
-    port: int, broker: BrokerProcess
+    port: int, broker: BrokerProcess, caller: Caller, topic: str
 ) -> None:
+    caller.create_topic(topic)
     producer = Producer({"bootstrap.servers": f"{broker.host}:{broker.port}"})
-    assert producer.list_topics(timeout=30).brokers
+    producer.produce(topic, b"a")
+    assert producer.flush(30) == 0  # then its connection has come, and stays
 
     rows = [name for name in counters(port) if name.startswith("client_connections")]
     assert any('software_name="confluent-kafka-python"' in row for row in rows), rows

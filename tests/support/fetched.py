@@ -193,6 +193,22 @@ def node_modules(package: Path) -> Path:
     return folder / "node_modules"
 
 
+def debian_package(name: str) -> Path:
+    """The folder with the files of a Debian package, which is not installed: nothing of it starts
+    by itself, and none of its scripts runs."""
+    with made_once("debian", [name.encode()]) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            runtime("dpkg-deb")
+            download = f"{runtime('apt-get')} download -qq {name}"
+            # Where no list of packages was ever fetched, that comes first.
+            _fetch(["sh", "-c", f"{download} || (apt-get update -qq && {download})"], cwd=folder)
+            (package,) = folder.glob("*.deb")
+            _fetch(["dpkg-deb", "-x", str(package), str(folder)], cwd=folder)
+            package.unlink()
+    return folder
+
+
 @contextmanager
 def made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]]:
     """A folder for these inputs, and whether the caller has to fill it.
