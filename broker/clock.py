@@ -1,4 +1,5 @@
-"""The only module that reads a clock. Everything else is given the time."""
+"""The only module that reads a clock: everything else is given the time. It also asks the system
+how old and how large this process is."""
 
 from __future__ import annotations
 
@@ -46,6 +47,18 @@ def process_age_ms() -> int:
 
     started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000))
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is in RAM; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - as above
+            pages = int(statm.read().split()[1])
+    except OSError:
+        return None
+    import os
+
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def utc_text(timestamp_ms: int) -> str:

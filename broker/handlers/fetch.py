@@ -176,8 +176,6 @@ class _Reading:
         self._lagging = 0
         self._inline_us: float = INLINE_US
         self._entries: list[tuple[FetchPartition, PartitionResult]] = []
-        self._found: list[tuple[Partition, int]] = []
-        """Bytes of records, of each partition that has any."""
         self.found_bytes = 0
         self.has_error = False
         self.watched: list[Partition] = []
@@ -245,8 +243,9 @@ class _Reading:
             throttle_ms = self._ctx.quotas.fetched(self._client, self.found_bytes)
             if throttle_ms:
                 return self._held_up(throttle_ms)
-        for partition, size in self._found:
-            partition.bytes_out += size
+        told = (entry for _, entry in self._entries if entry.error_code == ErrorCode.NONE)
+        for partition, entry in zip(self.watched, told, strict=True):
+            partition.bytes_out += len(entry.records)
         incremental = self._plan.incremental
         topics: dict[str | bytes, FetchResponse.Topic] = {}
         for wanted, entry in self._entries:
@@ -363,7 +362,6 @@ class _Reading:
             size = len(found)
             self.found_bytes += size
             self._left = max(0, self._left - size)
-            self._found.append((partition, size))
         self.watched.append(partition)
         return entry
 

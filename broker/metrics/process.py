@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from broker import clock
@@ -16,15 +15,7 @@ def process_families() -> Iterator[Family]:
     """Memory is left out where the system does not say."""
     cpu = "CPU time of the process, in seconds."
     yield Family("process_cpu_seconds_total", "counter", cpu, [("", clock.process_s())])
-    resident = _resident_bytes()
+    resident = clock.resident_bytes()
     if resident is not None:
         memory = "Resident memory."
         yield Family("process_resident_memory_bytes", "gauge", memory, [("", resident)])
-
-
-def _resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - as in broker.clock
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
