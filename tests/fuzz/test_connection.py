@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 SEED = int(os.environ.get("FUZZ_SEED", "20261120"))
 FACTOR = int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
-WHOLE = 100_000 * FACTOR
+WHOLE = 40_000 * FACTOR
 BY_BYTE_EVERY = 4
-MEASURED = 3_000
+MEASURED = 1_000
 
 #: An element of three bytes on the wire (an entry of AlterClientQuotas that is empty) can become a
 #: struct of some 90 bytes with its place in a list; measured are 29 at the worst. The rest is the

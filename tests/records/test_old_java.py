@@ -65,7 +65,13 @@ def shown(base_offset: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "magic"), [("0.8.2.2", 0), ("0.9.0.1", 0), ("0.10.0.1", 0), ("0.10.0.1", 1)]
+    ("version", "magic"),
+    [
+        ("0.8.2.2", 0),
+        pytest.param("0.9.0.1", 0, marks=pytest.mark.long),
+        pytest.param("0.10.0.1", 0, marks=pytest.mark.long),
+        ("0.10.0.1", 1),
+    ],
 )
 def test_the_consumer_of_that_age_reads_every_codec_we_write(version: str, magic: int) -> None:
     sets = [build_messages(ROWS, magic=magic, codec=codec, base_offset=1000) for codec in range(4)]

@@ -19,7 +19,7 @@ from tests.simulation.settings import Settings
 from tests.simulation.world import SimulatedTopic, World
 
 FIRST = 1_000_000
-WORLDS = int(os.environ.get("TEST_SIM_WORLDS", "40"))
+WORLDS = int(os.environ.get("TEST_SIM_WORLDS", "12"))
 CHOSEN = os.environ.get("TEST_SIM_SEED")
 SEEDS = [int(CHOSEN)] if CHOSEN else range(FIRST, FIRST + WORLDS)
 
