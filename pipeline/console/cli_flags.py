@@ -229,17 +229,24 @@ CATALOG = (
 )
 """Of an archive that is an Iceberg table. What has been made notes them, but for credentials."""
 
-FORMATS = ("avro", "json")
+FORMATS = ("avro", "json", "protobuf")
 VALUES = (
     Flag("--value", "value", "a column for each field of the value", choices=FORMATS),
     Flag(
         "--value-schema",
         "value_schema",
-        "its schema (.avsc, JSON Schema, Spark's DDL), where there is no registry",
+        "its schema (.avsc, JSON Schema, Spark's DDL, .proto, descriptors), without a registry",
         "FILE",
+    ),
+    Flag(
+        "--value-message",
+        "value_message",
+        "of Protobuf: the message that columns are made of (default the first of the schema)",
+        "NAME",
     ),
     Flag("--key", "key", "the same for the key, in column _key", choices=FORMATS),
     Flag("--key-schema", "key_schema", "its schema, where there is no registry", "FILE"),
+    Flag("--key-message", "key_message", "its message, as --value-message", "NAME"),
     Flag(
         "--registry",
         "registry",

@@ -90,11 +90,16 @@ def _values(rest: dict[str, Any]) -> Any:
     if not any(given.values()):
         return None
     for name in ("key", "value"):
-        schema = given.pop(f"{name}_schema")
+        rest_of = {key: given.pop(f"{name}_{key}") for key in ("schema", "message")}
         if given[name] is not None:
-            given[name] = Decoding(given[name], schema)
-        elif schema is not None:
-            raise WrongUse(f"--{name}-schema needs the format of the {name}: --{name} avro or json")
+            given[name] = Decoding(given[name], **rest_of)
+            continue
+        for key, one in rest_of.items():
+            if one is not None:
+                raise WrongUse(
+                    f"--{name}-{key} needs the format of the {name}: --{name} "
+                    f"{', '.join(flags.FORMATS[:-1])} or {flags.FORMATS[-1]}"
+                )
     return Values(**given)
 
 

@@ -26,7 +26,11 @@ PYTHON = (3, 11)
 SAMPLE = b"the same again, " * 64
 """What each codec has to give back unchanged."""
 TIMEOUT_S = 5.0
-VALUES = {"avro": (("pandas", (2, 2)), ("fastavro", (1, 9))), "json": (("pandas", (2, 2)),)}
+VALUES = {
+    "avro": (("pandas", (2, 2)), ("fastavro", (1, 9))),
+    "json": (("pandas", (2, 2)),),
+    "protobuf": (("pandas", (2, 2)), ("google.protobuf", (6, 30)), ("grpc_tools", (1, 70))),
+}
 """The packages that columns of values want, by their format, and the oldest that will do."""
 
 

@@ -42,6 +42,10 @@ def check(where: Where) -> None:
         check_master(where.master or where.conf.get("spark.master", ""))
 
 
+DISTRIBUTIONS = {"google.protobuf": "protobuf", "grpc_tools": "grpcio-tools"}
+"""What modules are called where they are installed from, if that is not their name."""
+
+
 def check_package(package: str, oldest: tuple[int, ...], extra: str = "pipeline") -> str:
     """The version that is installed; `extra` is what brings it. Raises NotInstalled."""
     found = version(package)
@@ -63,7 +67,7 @@ def version(package: str) -> str | None:
     if not importable(package):
         return None
     # Spark's client without the JVM part is another distribution of the same module.
-    for name in (package, f"{package}-client"):
+    for name in (DISTRIBUTIONS.get(package, package), f"{package}-client"):
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -13,7 +13,6 @@ from pipeline.tables.growth import grow_table
 from pipeline.values.dead_letter_topic import DeadLetterTopic
 from pipeline.values.known_schemas import KnownSchemas
 from pipeline.values.values_job import DEAD_LETTERS, Place, ValuesJob
-from pipeline.values.wanted import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +64,7 @@ def values_job(
         letters = Publication(dead, state, note=DEAD_LETTERS)
     registry = values.open_registry()
     schemas = [
-        KnownSchemas(name, FORMATS[part.format](), text=part.text(), registry=registry)
+        KnownSchemas(name, part.opened(), text=part.text(), registry=registry)
         for name, part in values.parts.items()
     ]
     place = Place(folder, dead, layout, cluster, compression, grow)

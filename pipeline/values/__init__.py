@@ -1,1 +1,1 @@
-"""Keys and values as columns: Avro and JSON, decoded by Spark's own functions."""
+"""Keys and values as columns: Avro and JSON, decoded by Spark's own functions, and Protobuf."""

@@ -22,8 +22,11 @@ from pipeline.values.wire_format import HEADER_SIZE, MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import Column
+
+    from pipeline.values.registry import RegisteredSchema
 
 PACKAGE = "org.apache.spark:spark-avro_2.13"
 MOST_FIELDS = 5000
@@ -44,8 +47,20 @@ class Avro:
     """The format of keys or values."""
 
     kind: str = "AVRO"
+    by_spark: bool = True
+    """Whether Spark decodes, in the JVM."""
     mark: bool = True
     """Whether values need wire_format.MARK."""
+
+    @staticmethod
+    def text_of(path: Path, content: bytes) -> str:
+        """A schema from a file. Raises UnicodeDecodeError."""
+        return content.decode()
+
+    @staticmethod
+    def texts_of(registered: RegisteredSchema, what: str) -> tuple[str, ...]:
+        """A schema of a registry, behind those that it refers to."""
+        return (*registered.references, registered.text)
 
     def merged(self, reader: str | None, texts: Sequence[str], what: str) -> str:
         """The reader's schema, made to take a writer's: the last of `texts`, which the others are

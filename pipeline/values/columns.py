@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pipeline.values.avro import Avro
     from pipeline.values.decode_tasks import Payload
     from pipeline.values.json_values import Json
+    from pipeline.values.protobuf import Protobuf
+    from pipeline.values.protobuf_messages import ProtobufDecoder
+
+    Format = Avro | Json | Protobuf
 
 KAFKA = pa.schema(
     [
@@ -45,16 +49,18 @@ DECODED = "_decoded"
 class Part:
     """One of key and value that is decoded."""
 
-    format: Avro | Json
+    format: Format
     type: pa.DataType | None
     """What its columns come from; None as long as no schema has been met."""
     required: tuple[tuple[str, ...], ...] = ()
     """Fields that may not be null in it."""
+    decoder: ProtobufDecoder | None = None
+    """What decodes it in the task, where Spark does not."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns, and how they are made of what Spark has decoded. Picklable."""
+    """The columns, and how they are made of what has been decoded. Picklable."""
 
     parts: Mapping[str, Part]
     """By `key` and `value`."""
@@ -133,7 +139,10 @@ class Columns:
                 value, whole = _taken(part, row[payload.name + DECODED])
                 if whole[0].as_py():
                     continue
-                why = _reason(part, value, payload, id_)
+                if part.decoder is not None:
+                    why = part.decoder.reason(row[payload.name][0].as_py(), id_)
+                else:
+                    why = _reason(part, value, payload, id_)
             return f"the {payload.name} {why}"
         raise AssertionError("it fits")
 

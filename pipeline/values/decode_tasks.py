@@ -1,7 +1,7 @@
 """The two ends of a task that makes columns: what Spark's decoders are given, and what they made.
 
     read     fetches a range, and finds the schema ids of keys and values
-    Spark    decodes each by the schema of its id, in the JVM
+    Spark    decodes each by the schema of its id, in the JVM; not Protobuf, which `write` decodes
     write    puts the columns into one staged file, and what does not fit into another
 
 All is one stage of Spark's: a range stays in a task, in the order of its offsets. A row of Spark's
@@ -71,6 +71,7 @@ class Payload(NamedTuple):
     name: str
     header: bool
     """Whether it begins with Confluent's header."""
+    by_spark: bool
     mark: bool
     known: frozenset[int]
     """Schema ids that need not be asked for."""
@@ -136,10 +137,12 @@ class ReadTask:
                     unknown[payload.name] |= new
             else:
                 ids = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int32()), None)
+            passed = passed.append_column(f"{payload.name}_id", ids)
+            if not payload.by_spark:
+                continue
             data = wire_format.marked(values) if payload.mark else values
             both = pa.StructArray.from_arrays([ids, data], fields=list(ENCODED.value_type))
             encoded[payload.name] = pa.ListArray.from_arrays([0, len(both)], both)
-            passed = passed.append_column(f"{payload.name}_id", ids)
         return _row_of(range=number, records=_to_bytes(passed), **encoded)
 
 
@@ -194,11 +197,15 @@ class WriteTask:
         return facts | ({"dead_files": {name: dead.staged}} if dead.is_open else {})
 
     def _piece(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
-        """The records of a row, with what Spark has decoded of them."""
+        """The records of a row, with what is decoded of them."""
         records = _from_bytes(batch["records"][row].as_buffer())
         for payload in self.payloads:
             name = payload.name + DECODED
-            if name in batch.schema.names:
+            decoder = self.columns.parts[payload.name].decoder
+            if decoder is not None:
+                ids = records[f"{payload.name}_id"]
+                records = records.append_column(name, decoder.decode(records[payload.name], ids))
+            elif name in batch.schema.names:
                 records = records.append_column(name, batch[name][row].values)
         return records
 

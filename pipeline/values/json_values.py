@@ -19,8 +19,11 @@ from pipeline.values.wire_format import HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import Column
+
+    from pipeline.values.registry import RegisteredSchema
 
 REJECTED = "_triglot_rejected"
 """The column that Spark puts a text into that is not of the schema."""
@@ -35,7 +38,18 @@ class Json:
     """The format of keys or values."""
 
     kind: str = "JSON"
+    by_spark: bool = True
     mark: bool = False
+
+    @staticmethod
+    def text_of(path: Path, content: bytes) -> str:
+        """A schema from a file. Raises UnicodeDecodeError."""
+        return content.decode()
+
+    @staticmethod
+    def texts_of(registered: RegisteredSchema, what: str) -> tuple[str, ...]:
+        """A schema of a registry, behind those that it refers to."""
+        return (*registered.references, registered.text)
 
     def merged(self, reader: str | None, texts: Sequence[str], what: str) -> str:
         """The structure that takes what was read until now, and the schema that comes last: as
@@ -43,7 +57,7 @@ class Json:
         new = _structure(texts[-1], what)
         if reader is None:
             return json.dumps(new)
-        return json.dumps(_merged(json.loads(reader), new, what, ()))
+        return json.dumps(merged_structures(json.loads(reader), new, what))
 
     def column(
         self,
@@ -215,6 +229,12 @@ def _may_be_null(schema: Any) -> bool:
     kind = schema.get("type") if isinstance(schema, dict) else None
     branches = [*schema.get("oneOf", ()), *schema.get("anyOf", ())] if kind is None else []
     return kind == "null" or "null" in (kind or ()) or {"type": "null"} in branches
+
+
+def merged_structures(known: Any, new: Any, what: str) -> Any:
+    """The structure that takes what is in both, as Spark writes types in JSON. Raises Refused, with
+    `what` in its line."""
+    return _merged(known, new, what, ())
 
 
 def _merged(known: Any, new: Any, what: str, path: tuple[str, ...]) -> Any:

@@ -10,8 +10,7 @@ from pipeline.values.decode_tasks import Payload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline.values.avro import Avro
-    from pipeline.values.json_values import Json
+    from pipeline.values.columns import Format
     from pipeline.values.registry import Registry
 
 MOST_SCHEMAS = 200
@@ -26,7 +25,7 @@ class KnownSchemas:
     """Writers' schemas by id, and the reader's schema that takes them all."""
 
     def __init__(
-        self, name: str, format_: Avro | Json, *, text: str | None, registry: Registry | None
+        self, name: str, format_: Format, *, text: str | None, registry: Registry | None
     ) -> None:
         """With a `text` it is the only schema, and there are no ids."""
         self.name = name
@@ -43,6 +42,7 @@ class KnownSchemas:
         return Payload(
             self.name,
             self._text is None,
+            self.format.by_spark,
             self.format.mark,
             frozenset((*self.writers, *self._missing)),
             frozenset(self._missing),
@@ -79,7 +79,8 @@ class KnownSchemas:
                     f"schema {id_} is {found.kind}, and the {self.name} was to be "
                     f"{self.format.kind}: give its format"
                 )
-            self._add(id_, (*found.references, found.text), f"schema {id_}")
+            what = f"schema {id_}"
+            self._add(id_, self.format.texts_of(found, what), what)
             if len(self.writers) > MOST_SCHEMAS:
                 raise Refused(
                     f"the {self.name} has over {MOST_SCHEMAS} schema ids, more than Spark can be "

@@ -40,6 +40,8 @@ class RegisteredSchema(NamedTuple):
     text: str
     references: tuple[str, ...] = ()
     """The texts of the schemas that it refers to, those first that others refer to."""
+    names: tuple[str, ...] = ()
+    """What each of them is called where it is referred to."""
 
 
 def properties(path: str) -> dict[str, str]:
@@ -103,7 +105,8 @@ class Registry:
         found = self._ask(f"schema {id_}", lambda: self._client.get_schema(id_))
         if found is None:
             return None
-        references = self._referred(found)
+        referred = self._referred(found)
+        references = tuple(referred.values())
         text = found.schema_str or ""
         size = len(text) + sum(map(len, references))
         if size > MOST_CHARACTERS:
@@ -111,21 +114,22 @@ class Registry:
                 f"schema {id_} of {self._url} has {size:,} characters with what it refers to, and "
                 f"at most {MOST_CHARACTERS:,} are taken"
             )
-        return RegisteredSchema(found.schema_type or "AVRO", text, references)
+        return RegisteredSchema(found.schema_type or "AVRO", text, references, tuple(referred))
 
-    def _referred(self, schema: Any) -> tuple[str, ...]:
-        found: dict[tuple[str, int], str] = {}
+    def _referred(self, schema: Any) -> dict[str, str]:
+        """Texts by their names."""
+        found: dict[tuple[str, int], tuple[str, str]] = {}
         self._collect(schema, found)
-        return tuple(found.values())
+        return dict(found.values())
 
-    def _collect(self, schema: Any, found: dict[tuple[str, int], str]) -> None:
+    def _collect(self, schema: Any, found: dict[tuple[str, int], tuple[str, str]]) -> None:
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
             if place in found:
                 continue
             if len(found) >= MOST_REFERENCES:
                 raise Refused(f"a schema of {self._url} refers to over {MOST_REFERENCES} others")
-            found[place] = ""
+            found[place] = ("", "")
             version = self._ask(
                 f"version {place[1]} of {place[0]}",
                 lambda place=place: self._client.get_version(*place),
@@ -134,7 +138,7 @@ class Registry:
                 raise Refused(f"{self._url} has no version {place[1]} of {place[0]}, referred to")
             self._collect(version.schema, found)
             del found[place]  # behind what it refers to itself
-            found[place] = version.schema.schema_str or ""
+            found[place] = (reference.name, version.schema.schema_str or "")
 
     def _ask(self, what: str, request: Any) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError

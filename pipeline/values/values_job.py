@@ -27,6 +27,7 @@ from pipeline.values.avro import refuse_without_package
 from pipeline.values.columns import DECODED, Columns, Part
 from pipeline.values.decode_tasks import READ, ReadTask, WriteTask
 from pipeline.values.evolution import refuse_change
+from pipeline.values.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -204,7 +205,11 @@ class ValuesJob:
         from pyspark.errors import PySparkException
 
         try:
-            decoded = [_decoded_by(one, rows) for one in self._schemas if one.reader is not None]
+            decoded = [
+                _decoded_by(one, rows)
+                for one in self._schemas
+                if one.reader is not None and one.format.by_spark
+            ]
             rows = rows.select("range", "records", *decoded, "told")
             rows.schema  # noqa: B018 - what Spark cannot make columns of it says now
         except TypeError as failure:
@@ -225,6 +230,12 @@ class ValuesJob:
             if one.reader is None:
                 parts[one.name] = Part(one.format, None)
                 continue
+            if isinstance(one.format, Protobuf):
+                type_ = arrow_type(one.reader)
+                header = one.payload.header
+                decoder = one.format.decoder(one.writers, type_, header=header)
+                parts[one.name] = Part(one.format, type_, decoder=decoder)
+                continue
             type_ = one.format.type_of(types.field(one.name + DECODED).type.value_type)
             parts[one.name] = Part(one.format, type_, one.format.required(one.reader))
         return Columns(parts)
@@ -241,6 +252,7 @@ def _decoded_by(schemas: KnownSchemas, rows: DataFrame) -> Column:
 
     def decode(one: Column) -> Column:
         assert schemas.reader is not None
+        assert not isinstance(schemas.format, Protobuf)
         return schemas.format.column(
             one["data"],
             one["id"],
@@ -256,6 +268,14 @@ def noted_columns(state: State) -> pa.Schema | None:
     """The columns of what is published, or about to be; None before the first micro-batch."""
     noted = state.read(NOTE)
     return None if noted is None else _schema_in(noted["columns"])
+
+
+def arrow_type(structure: str) -> pa.DataType:
+    """Of a structure that is written in JSON as Spark writes types."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    return to_arrow_type(StructType.fromJson(json.loads(structure)), timezone="UTC")
 
 
 def _ddl(schema: pa.Schema) -> Any:

@@ -11,12 +11,14 @@ from pipeline.errors import NotInstalled, WrongUse
 from pipeline.values.avro import Avro
 from pipeline.values.dead_letter_topic import check_topic
 from pipeline.values.json_values import Json
+from pipeline.values.protobuf import Protobuf
 from pipeline.values.registry import Registry, properties
 
 if TYPE_CHECKING:
     from pipeline.reading.options import SourceOptions
+    from pipeline.values.columns import Format
 
-FORMATS: dict[str, type[Avro] | type[Json]] = {"avro": Avro, "json": Json}
+FORMATS: dict[str, type[Format]] = {"avro": Avro, "json": Json, "protobuf": Protobuf}
 MOST_BYTES = 4 << 20
 """Of a file with a schema."""
 TOPIC = "topic:"
@@ -32,9 +34,22 @@ class Decoding:
     schema: str | None = None
     """A file with the schema; without it schemas come from the registry, by the id in each record:
     a zero and four bytes before the payload."""
+    message: str | None = None
+    """Of Protobuf, the full name of the message that columns are made of; None for the first of the
+    schema's file."""
+
+    def opened(self) -> Format:
+        """The format. Raises WrongUse for one that is not known."""
+        if self.format not in FORMATS:
+            raise WrongUse(f"no such format: {self.format!r}; known: {', '.join(FORMATS)}")
+        if self.format == "protobuf":
+            return Protobuf(self.message)
+        if self.message is not None:
+            raise WrongUse(f"{self.format} has no messages: leave {self.message} out")
+        return FORMATS[self.format]()
 
     def text(self) -> str | None:
-        """The schema in the file; None without one. Raises WrongUse."""
+        """The schema in the file; None without one. Raises WrongUse, and what the format does."""
         if self.schema is None:
             return None
         try:
@@ -44,7 +59,7 @@ class Decoding:
                 raise WrongUse(
                     f"{self.schema} is over {MOST_BYTES >> 20} MiB, too much for a schema"
                 )
-            return content.decode()
+            return self.opened().text_of(Path(self.schema), content)
         except (OSError, UnicodeDecodeError) as failure:
             raise WrongUse(f"the schema cannot be read: {failure}") from None
 
@@ -97,8 +112,7 @@ class Values:
                 "Spark wants pandas for columns of values: pip install 'triglot[pipeline-values]'"
             )
         for name, decoding in self.parts.items():
-            if decoding.format not in FORMATS:
-                raise WrongUse(f"no such format: {decoding.format!r}; known: {', '.join(FORMATS)}")
+            opened = decoding.opened()
             if decoding.schema is None and self.registry is None:
                 raise WrongUse(
                     f"where is the schema of the {name}? In a file (--{name}-schema FILE), or in a "
@@ -107,7 +121,7 @@ class Values:
             text = decoding.text()
             # Spark reads its DDL, which needs the JVM.
             if text is not None and (decoding.format != "json" or text.lstrip().startswith("{")):
-                FORMATS[decoding.format]().merged(None, [text], str(decoding.schema))
+                opened.merged(None, [text], str(decoding.schema))
         registry = self.open_registry()
         if registry is not None:
             registry.check()

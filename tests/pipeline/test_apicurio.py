@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from pipeline.errors import Unreachable, WrongUse
 from pipeline.values.registry import Registry
 from tests.clients.available import end_of_test
+from tests.pipeline import protobuf_topics as messages
 from tests.pipeline import values_topics as topics
 from tests.support.apicurio import Apicurio
 from tests.support.fetched import NotAvailable
@@ -71,6 +73,19 @@ def test_an_archive_reads_values_by_what_is_registered_in_apicurio(
     assert registered is not None
     assert [json.loads(text) for text in registered.references] == [line]
     assert json.loads(registered.text) == whole
+
+    made = messages.classes(messages.EVERYTHING)["shop.Everything"](text="a")
+    data = messages.serialize(apicurio, "values-by-protobuf", made)
+    client.register_schema("parts", Schema(messages.LINE, "PROTOBUF"))
+    refers = [SchemaReference("shop/line.proto", "parts", 1)]
+    id_ = client.register_schema("whole-proto", Schema(messages.WHOLE, "PROTOBUF", refers))
+    whole = b"\0" + id_.to_bytes(4, "big") + b"\0\x0a\x03\x0a\x01a"
+    for value, name, column in ((data, "text", "a"), (whole, "line", {"article": "a"})):
+        id_ = int.from_bytes(value[1:5], "big")
+        decoded = messages.decoder(apicurio, [id_]).decode(
+            pa.array([value]), pa.array([id_], pa.int32())
+        )
+        assert decoded[0][name].as_py() == column
 
     for place in ("", "/apis/ccompat", "/apis/registry/v3", "/ui"):
         with pytest.raises(WrongUse, match="is no schema registry with Confluent's API"):

@@ -41,7 +41,7 @@ def _read(
 ) -> tuple[list[tuple[pa.RecordBatch, pa.Array]], dict[str, object]]:
     """The pieces of a partition, each with what Spark is given to decode; and what is told."""
     source = SourceOptions(servers=broker.bootstrap, topics=(TOPIC,))
-    payload = Payload("value", True, True, frozenset(known), frozenset())
+    payload = Payload("value", True, True, True, frozenset(known), frozenset())
     task = ReadTask(source, (Range(TOPIC, partition, 0, size),), (payload,))
     rows = list(task([pa.RecordBatch.from_pydict({"id": [0]})]))
     assert all(row.num_rows == 1 for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pipeline.session import session
 from pipeline.tables.table import Catalog
 from pipeline.values.wanted import Decoding, Values
 from protocol.records.builder import build_batch
+from tests.pipeline import protobuf_topics as messages
 from tests.pipeline import values_topics as topics
 from tests.support.caller import NOW_MS, Caller
 
@@ -174,6 +176,44 @@ def test_json_becomes_columns_by_ddl_and_by_a_json_schema_and_keys_too(
         dead = topics.rows(tmp_path / f"lake-{name}-dead")
         assert [row["offset"] for row in dead] == [2, 3, 4, 5]
         assert all(row["reason"] for row in dead)
+
+
+@pytest.mark.long
+def test_protobuf_becomes_columns_of_two_schemas_in_a_batch_and_the_table_grows(
+    broker: BrokerProcess, registry: SchemaRegistry, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    old, new = messages.classes(messages.ORDER_1), messages.classes(messages.ORDER_2)
+    first = [
+        messages.serialize(registry, topic, old["shop.Order"](id=1, note="a")),
+        messages.serialize(registry, topic, old["shop.Order.Refund"](id=1)),
+    ]
+    values = Values(
+        Decoding("protobuf"), registry=registry.url, dead_letters=f"{tmp_path}/lake-dead"
+    )
+    folder = tmp_path / "lake"
+    archive = Archive(str(folder), servers=broker.bootstrap, topics=(topic,), values=values)
+    topics.produce(broker, topic, *first, None, b"no header")
+    outcome = _run(archive)
+    assert (outcome.records, outcome.details["dead letters"]) == (4, 2)
+    wider = messages.serialize(registry, topic, new["shop.Order"](id=2, customer="c"))
+    topics.produce(broker, topic, wider, first[0])
+    with pytest.raises(Refused, match="parquet files cannot follow: column id was int32"):
+        _run(archive)
+    both = replace(archive, to=f"{tmp_path}/both", values=replace(values, dead_letters=None))
+    with pytest.raises(Undecodable, match=r"offset 1: the value is a shop\.Order\.Refund"):
+        _run(both)
+    both = replace(both, values=replace(values, dead_letters=f"{tmp_path}/both-dead"))
+    assert _run(both).details["dead letters"] == 2
+    rows = topics.rows(tmp_path / "both")
+    assert [(row["id"], row["note"], row["customer"]) for row in rows] == [
+        (1, "a", None),
+        (None, None, None),
+        (2, None, "c"),
+        (1, "a", None),
+    ]
+    dead = topics.rows(tmp_path / "both-dead")
+    assert [row["value"] for row in dead] == [first[1], b"no header"]
+    assert dead[1]["reason"] == "the value does not begin with a zero and a schema id"
 
 
 @pytest.mark.long

@@ -33,6 +33,10 @@ pytestmark = [
 ]
 PAGE = (CHECKOUT / "docs" / "values.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^triglot pipeline (.+)$", PAGE, re.MULTILINE)
+TRIP = """syntax = "proto3"; package taxi;
+message Place { string name = 1; }
+message Trip { int64 id = 1; Place to = 2; }
+"""
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}
 LATER = 999
 """A schema id that is registered once the page has come to reading what it was missing for."""
@@ -60,6 +64,7 @@ class Reader:
             "orders": [(b"k", order), (b"k", b"no order")],
             "clicks": [(None, b'{"id": 7, "name": "start"}')],
             "users": [(b"\x02", b"\x04"), (b"\x02", None)],
+            "trips": [(None, b"\x08\x07\x12\x03\x0a\x01x")],
             "payments": [(b"k", order), (b"late", unknown)],
         }
         with Caller(self.broker.host, self.broker.port) as caller:
@@ -86,6 +91,7 @@ def test_each_command_of_the_page_does_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clicks.ddl").write_text("id BIGINT NOT NULL, name STRING")
+    (tmp_path / "trip.proto").write_text(TRIP)
     for name in ("user", "user-key"):
         (tmp_path / f"{name}.avsc").write_text(json.dumps(USER))
     reader = Reader(own_broker, registry)
@@ -101,6 +107,7 @@ def test_each_command_of_the_page_does_what_the_page_says(
     assert [row["id"] for row in topics.rows(lake / "orders")] == [1]
     assert reader.values("orders.dead") == [b"no order"]
     assert [(row["id"], row["name"]) for row in topics.rows(lake / "clicks")] == [(7, "start")]
+    assert [(row["id"], row["to"]) for row in topics.rows(lake / "trips")] == [(7, {"name": "x"})]
     assert [(row["_key"], row["id"], row["_tombstone"]) for row in topics.rows(lake / "users")] == [
         ({"id": 1}, 2, False),
         ({"id": 1}, None, True),
