@@ -25,6 +25,36 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="types of columns are Spark's")
 
+COLUMNS = {
+    "i32": -1,
+    "u32": 2**32 - 1,
+    "i64": -(2**63),
+    "u64": Decimal(2**64 - 1),
+    "s32": -5,
+    "f64": Decimal(2**63),
+    "d": 0.5,
+    "f": 0.25,
+    "b": True,
+    "text": "ä",
+    "data": b"\xff",
+    "state": "PAID",
+    "numbers": [1, 2],
+    "states": ["NEW", "7"],
+    "lines": [{"article": "a", "count": None}],
+    "prices": [("x", 1.5)],
+    "by_number": [(7, {"article": "m", "count": None})],
+    "line": {"article": "", "count": 3},
+    "at": datetime.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=datetime.UTC),
+    "wrapped": 0,
+    "json": '{"k": 1.0}',
+    "nothing": True,
+    "maybe": 0,
+    "card": None,
+    "cash": None,
+    "took": {"seconds": 2, "nanos": 0},
+}
+"""Of a message with everything in it."""
+
 
 def _decoded(made: ProtobufDecoder, values: Sequence[bytes | None]) -> list[Any]:
     array = pa.array(values, pa.binary())
@@ -67,35 +97,7 @@ def test_every_kind_of_field_becomes_a_column(registry: SchemaRegistry) -> None:
     nothing = topics.serialize(registry, "everything", made())
     id_ = int.from_bytes(data[1:5], "big")
     found, empty = _decoded(decoder(registry, [id_]), [data, nothing])
-    at = datetime.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=datetime.UTC)
-    assert found == {
-        "i32": -1,
-        "u32": 2**32 - 1,
-        "i64": -(2**63),
-        "u64": Decimal(2**64 - 1),
-        "s32": -5,
-        "f64": Decimal(2**63),
-        "d": 0.5,
-        "f": 0.25,
-        "b": True,
-        "text": "ä",
-        "data": b"\xff",
-        "state": "PAID",
-        "numbers": [1, 2],
-        "states": ["NEW", "7"],
-        "lines": [{"article": "a", "count": None}],
-        "prices": [("x", 1.5)],
-        "by_number": [(7, {"article": "m", "count": None})],
-        "line": {"article": "", "count": 3},
-        "at": at,
-        "wrapped": 0,
-        "json": '{"k": 1.0}',
-        "nothing": True,
-        "maybe": 0,
-        "card": None,
-        "cash": None,
-        "took": {"seconds": 2, "nanos": 0},
-    }
+    assert found == COLUMNS
     assert empty["i32"] == 0
     assert (empty["numbers"], empty["prices"]) == ([], [])
     absent = ("line", "at", "wrapped", "json", "nothing", "maybe", "card", "cash", "took")
