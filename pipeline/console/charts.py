@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pipeline.console.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, short, ticks
+from pipeline.console.axes import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Grid
 from pipeline.outcome import SIZES
 
 if TYPE_CHECKING:
@@ -30,28 +29,18 @@ def chart_svg(chart: Chart) -> str:
     begin = min(bar[0] for bar in chart.bars)
     end = max(bar[1] for bar in chart.bars)
     low, span = scale(begin), (scale(end) - scale(begin)) or 1.0
-    most = max(bar[2] for bar in chart.bars) or 1.0
-    marks = ticks(most)
-    top = max(most, marks[-1])
+    grid = Grid(chart.title, max(bar[2] for bar in chart.bars) or 1.0)
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def x(value: float) -> float:
         return LEFT + (right - LEFT) * (scale(value) - low) / span
 
-    def y(value: float) -> float:
-        return bottom - (bottom - TOP) * value / top
-
-    lines = [f'<text class="title" x="{LEFT}" y="20">{html.escape(chart.title)}</text>']
-    lines += [
-        f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">{short(mark)}</text>'
-        for mark in marks
-    ]
+    lines = grid.lines()
     for from_, to, height in chart.bars:
         width = max(LEAST_PX, x(to) - x(from_))
         lines.append(
-            f'<rect class="bar" x="{x(from_):.1f}" y="{y(height):.1f}" width="{width:.1f}" '
-            f'height="{bottom - y(height):.1f}"/>'
+            f'<rect class="bar" x="{x(from_):.1f}" y="{grid.y(height):.1f}" width="{width:.1f}" '
+            f'height="{bottom - grid.y(height):.1f}"/>'
         )
     named = _sizes(chart) if chart.axis == SIZES else _times(begin, end)
     lines += [

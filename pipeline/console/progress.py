@@ -31,6 +31,8 @@ ON_TIME_S = 1.0
 """What comes less late than that is on time."""
 REDRAW_S = 0.25
 LINE_EVERY_S = 5.0
+BAR_LEAST, BAR_MOST = 8, 32
+"""Characters in a bar."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,7 @@ class TerminalLine:
             return
         self._drawn_at = now
         # The last column stays free: some terminals would begin another line.
-        self._write(f"\r\x1b[2K{in_width(parts(status), self._width() - 1)}")
+        self._write(f"\r\x1b[2K{with_bar(status, self._width() - 1)}")
 
     def close(self, outcome: Outcome | None) -> None:
         """As View has it: the line goes, what is printed next takes its place."""
@@ -426,6 +428,17 @@ def in_width(said: list[str], width: int) -> str:
             break
         line += f"  {part}"
     return line
+
+
+def with_bar(status: Status, width: int) -> str:
+    """The line, and behind the percentage a bar in the room that it leaves."""
+    said = parts(status)
+    line = in_width(said, width)
+    room = min(width - len(line) - len("  []"), BAR_MOST)
+    if status.percent is None or room < BAR_LEAST:
+        return line
+    filled = "#" * int(room * status.percent / 100)
+    return in_width([*said[:2], f"[{filled:.<{room}}]", *said[2:]], width)
 
 
 def duration(seconds: float) -> str:

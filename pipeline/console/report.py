@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.console.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, short, ticks
+from pipeline.console.axes import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Grid, short, ticks
 from pipeline.console.charts import CHART_STYLE, chart_svg
 from pipeline.console.progress import duration
 from pipeline.errors import NotInstalled, Refused, WrongUse
@@ -177,23 +177,13 @@ def as_svg(drawn: Sequence[Plot]) -> str:
 
 
 def _plot(plot: Plot, until_s: float) -> str:
-    most = max(plot.values, default=0.0) or 1.0
-    marks = ticks(most)
-    top = max(most, marks[-1])
+    grid = Grid(plot.title, max(plot.values, default=0.0) or 1.0)
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def x(at_s: float) -> float:
         return LEFT + (right - LEFT) * at_s / until_s
 
-    def y(value: float) -> float:
-        return bottom - (bottom - TOP) * value / top
-
-    lines = [f'<text class="title" x="{LEFT}" y="20">{html.escape(plot.title)}</text>']
-    lines += [
-        f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">{short(mark)}</text>'
-        for mark in marks
-    ]
+    lines = grid.lines()
     unit_s, unit = next(unit for unit in UNITS if until_s < unit[0] * 300 or unit[1] == "h")
     lines += [
         f'<text x="{x(mark * unit_s):.1f}" y="{bottom + 20}" text-anchor="middle">'
@@ -201,7 +191,7 @@ def _plot(plot: Plot, until_s: float) -> str:
         for mark in ticks(until_s / unit_s)
     ]
     points = _points(plot)
-    path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)
+    path = " ".join(f"{x(at):.1f},{grid.y(value):.1f}" for at, value in points)
     first, last = x(points[0][0]), x(points[-1][0])
     lines.append(
         f'<polygon class="area" points="{first:.1f},{bottom} {path} {last:.1f},{bottom}"/>'

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import CorruptData, Failure, ForeignState, Refused
-from pipeline.filesystem import s3_endpoint
+from pipeline.filesystem import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, s3_endpoint
 from pipeline.tables.durable import keep
 from pipeline.tables.iceberg_append import append_files
 from pipeline.tables.iceberg_upkeep import maintain
@@ -258,7 +258,12 @@ def plain(location: Location) -> str:
 def _loaded(catalog: Catalog) -> Any:
     from pyiceberg.catalog import load_catalog
 
-    told = {"s3.endpoint": s3_endpoint(), "s3.region": os.environ.get("AWS_REGION", "")}
+    told = {
+        "s3.endpoint": s3_endpoint(),
+        "s3.region": os.environ.get("AWS_REGION", ""),
+        "s3.connect-timeout": str(CONNECT_TIMEOUT_S),
+        "s3.request-timeout": str(REQUEST_TIMEOUT_S),
+    }
     known = {name: value for name, value in told.items() if value}
     return load_catalog(catalog.name, **{**known, **catalog.options})
 

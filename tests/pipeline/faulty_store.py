@@ -126,7 +126,8 @@ class _Forwarding(BaseHTTPRequestHandler):
                     self.send_header(name, value)
             self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            if self.command != "HEAD":
+                self.wfile.write(data)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
 

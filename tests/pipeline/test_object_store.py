@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,22 @@ import pytest
 
 from pipeline import errors, object_store
 from pipeline.archiving.archive_files import names_in
+from pipeline.archiving.coverage import Coverage
 from pipeline.dataframes.stream_source import StreamReader
 from pipeline.filesystem import locate
 from pipeline.jobs.archive import Archive
+from pipeline.jobs.replay import Replay
 from pipeline.schemas import RECORDS_AND_HEADERS
 from pipeline.spark.range_loop import run_loop
 from pipeline.spark.range_query import work_on
 from pipeline.state import State
+from pipeline.tables.table import Catalog
 from tests.clients.available import end_of_test
 from tests.pipeline.archive_runs import Topic, archive_of, made, rows_of
 from tests.pipeline.faulty_store import FaultyStore
+from tests.pipeline.mirroring import digest, stored
+from tests.pipeline.test_replay import Killed, without_spark
+from tests.pipeline.test_replay import run as replayed
 from tests.support import s3_server
 from tests.support.broker_process import CHECKOUT
 from tests.support.caller import Caller
@@ -38,9 +45,10 @@ from tests.support.fetched import NotAvailable
 from tests.support.s3_server import S3Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from pipeline.archiving.coverage import Covered
     from tests.support.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.long, pytest.mark.go, pytest.mark.timeout(300)]
@@ -82,6 +90,7 @@ def new_place() -> str:
 def there_again(store: FaultyStore) -> Iterator[None]:
     yield
     store.gone_after, store.gone, store.one_in = None, False, 0
+    object_store._client.cache_clear()
 
 
 @pytest.fixture
@@ -209,6 +218,49 @@ def test_a_store_that_goes_away_at_any_request_costs_no_record_and_doubles_none(
             assert rows(job.to) == wanted
             assert left_behind(job.to) == []
     assert cut_off > CUT_OFF
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_in_a_store_takes_a_micro_batch_that_was_cut_off_once_and_is_replayed(
+    server: S3Server,
+    broker: BrokerProcess,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    catalog = Catalog("shop.orders", "tests", {"type": "sql", "uri": uri})
+    add = Coverage.add
+    kills: list[int] = []
+
+    def killed(coverage: Coverage, batch_id: int, ranges: Sequence[Covered]) -> None:
+        # The table has the files by now.
+        if batch_id == 1 and not kills:
+            kills.append(batch_id)
+            raise Killed
+        add(coverage, batch_id, ranges)
+
+    # Not by way of this process: deltalake waits for answers with Python's lock held.
+    for name, value in s3_server.environ(server.endpoint).items():
+        monkeypatch.setenv(name, value)
+    object_store._client.cache_clear()
+    monkeypatch.setattr(Coverage, "add", killed)
+    without_spark(monkeypatch)
+    with Caller(broker.host, broker.port) as caller:
+        topic = made(caller, partitions=2)
+        for partition in range(2):
+            topic.write(3, partition=partition)
+    job = archive_of(broker, place, topic, max_offsets=40, file_offsets=20)
+    job = replace(job, table=kind, catalog=catalog if kind == "iceberg" else None)
+    with pytest.raises(Killed):
+        run(job)
+    run(job)
+    replayed(Replay(place, broker.bootstrap, rename="{topic}-again", catalog=job.catalog))
+    assert left_behind(place) == []
+    for partition in range(2):
+        wanted = stored(broker.bootstrap, topic.name, partition)
+        assert digest(stored(broker.bootstrap, f"{topic.name}-again", partition)) == digest(wanted)
 
 
 def test_requests_that_are_throttled_broken_or_cut_are_made_again(

@@ -17,6 +17,7 @@ from pipeline.console.progress import (
     duration,
     in_width,
     parts,
+    with_bar,
 )
 from pipeline.left_out import LeftOut
 from pipeline.outcome import BatchDone, Outcome, Tally
@@ -263,3 +264,17 @@ def test_durations_are_written_for_people() -> None:
         "3 min 05 s",
         "2 h 07 min",
     ]
+
+
+def test_a_wide_terminal_gets_a_bar_that_grows_with_the_percentage() -> None:
+    def status(offsets: int, total: int | None = 200) -> Status:
+        return Status("mirror", 9.0, offsets=offsets, total=total)
+
+    assert with_bar(status(50), 80) == f"mirror  25%  [{'#' * 8}{'.' * 24}]  working, 9 s"
+    assert with_bar(status(200), 80) == f"mirror  100%  [{'#' * 32}]  working, 9 s"
+    # What is told in words goes before; a bar takes the room that is left.
+    line = with_bar(status(50), 40)
+    assert line == "mirror  25%  [##.........]  working, 9 s"
+    assert len(line) == 40
+    assert with_bar(status(50), 30) == "mirror  25%  working, 9 s"
+    assert with_bar(status(50, total=None), 80) == "mirror  working, 9 s"

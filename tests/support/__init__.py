@@ -52,5 +52,6 @@ Apache Kafka and other programs
     dump_log_segments   what its DumpLogSegments says of files
     s3_server           a server of S3 in a process of its own, with its objects in a folder
     apicurio            Apicurio Registry in a process of its own, with its schemas in memory
+    iceberg_rest        Iceberg's own REST catalog in a process of its own, with tables in SQLite
     spark_connector     Spark's connector to Kafka, for the sessions of tests
 """
