@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -27,6 +27,7 @@ help:
 	echo "make test-long     the tests that start Apache Kafka, or Spark anew, or try many clients"
 	echo "make check         formatting, lint, types, import contracts"
 	echo "make compiled      build the parts in C; run and test try it by themselves"
+	echo "make test-portable the tests of the broker, on the portable path of macOS and Windows"
 	echo "make test-clients  only the tests with real client libraries"
 	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
@@ -169,6 +170,11 @@ test-long: .venv/.test-stamp .venv/.loops-stamp
 	echo "== long tests with client libraries"; \
 	wait $$clients || status=$$?; \
 	cat "$$report"; rm -f "$$report"; exit $$status
+
+# As on systems other than Linux: docs/platforms.md.
+PORTABLE := tests/storage tests/broker tests/handlers tests/testing tests/client tests/clients
+test-portable: .venv/.test-stamp .venv/.loops-stamp
+	TRIGLOT_PORTABLE=1 $(PYTEST) -m "not long" $(PORTABLE) $(PYTEST_ARGS)
 
 test-clients: .venv/.test-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)

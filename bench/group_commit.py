@@ -142,13 +142,14 @@ class Disk:
 
 def waited(waiters: int, folder: str, seconds: float) -> tuple[float, list[float]]:
     """Acks a second, and seconds that each waited; they begin again at once."""
+    from broker.event_loop import new_event_loop
     from broker.producing.group_commit import GroupCommit
-    from broker.server import SWITCH_INTERVAL_S, new_event_loop
+    from broker.server import SWITCH_INTERVAL_S
     from broker.workers import Worker
     from config.broker import BrokerSettings
     from config.topic import TopicSettings
     from protocol.records.layout import HEADER
-    from storage.filesystem import DiskFilesystem
+    from storage.disk import DiskFilesystem
     from storage.recovery import open_log
     from storage.syncing import one_by_one
 

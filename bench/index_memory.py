@@ -32,7 +32,7 @@ from bench.case import Case, Figure
 from bench.servers import CHECKOUT
 from protocol.records.crc import crc32c
 from protocol.records.layout import HEADER
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.recovery import LastKnown, open_log
 
 if TYPE_CHECKING:

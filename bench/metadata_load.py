@@ -25,7 +25,7 @@ from bench import machine
 from bench.case import Case, Figure
 from bench.servers import CHECKOUT
 from storage.data_dir import DataDirectory
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import load
 from storage.metadata.opening import open_metadata
 

@@ -126,7 +126,7 @@ def new_log(folder: str, segments: int) -> Log:
     from config.broker import BrokerSettings
     from config.topic import TopicSettings
     from protocol.records.layout import HEADER
-    from storage.filesystem import DiskFilesystem
+    from storage.disk import DiskFilesystem
     from storage.recovery import open_log
 
     made = batches(segments * BATCHES_IN_SEGMENT)

@@ -3,7 +3,12 @@ how old and how large this process is."""
 
 from __future__ import annotations
 
+import sys
 import time
+
+from config.platforms import PORTABLE
+
+_IMPORTED_S = time.monotonic()
 
 
 def now_ms() -> int:
@@ -28,25 +33,32 @@ def process_s() -> float:
 
 def elapsed_ms() -> int:
     """Milliseconds on a clock that never jumps; on Linux it counts on while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
+    if sys.platform == "linux":
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    else:
+        now_ns = time.monotonic_ns()
+    return now_ns // 1_000_000
 
 
 def process_age_ms() -> int:
-    """Time since the operating system started this process, in ms (0 where it does not say).
+    """Time since the operating system started this process, in ms; where it does not say, since
+    this module was imported.
 
     Used for the start-up time in the ready line: it includes what the interpreter needed before
     any of our lines ran.
     """
-    try:
-        with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - pathlib costs start-up time
-            fields = stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    import os
+    if sys.platform == "linux" and not PORTABLE:
+        try:
+            with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123 - pathlib costs start-up time
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            pass
+        else:
+            import os
 
-    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000))
+            started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_s) * 1000))
+    return int((time.monotonic() - _IMPORTED_S) * 1000)
 
 
 def resident_bytes() -> int | None:

@@ -8,6 +8,7 @@ names. Without the variable nothing is sent.
 from __future__ import annotations
 
 import os
+import sys
 
 
 def watchdog_period_s() -> float | None:
@@ -27,7 +28,7 @@ def notify(**states: str) -> None:
     """Send states such as READY="1" or STATUS="...". One that cannot be sent is only logged: the
     manager then acts on its own time-out."""
     address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
+    if sys.platform == "win32" or not address:
         return
     import socket  # asyncio has imported it; a broker that nobody manages does not get here
 

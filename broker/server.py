@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import sys
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +33,7 @@ from broker.coordinator.needs import ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
+from broker.event_loop import new_event_loop, on_stop_signal
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
@@ -66,8 +66,9 @@ from config import ConfigError
 from protocol.connection import Routes
 from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
+from storage.disk import DiskFilesystem
 from storage.errors import DataDirectoryError
-from storage.filesystem import SPARES, DiskFilesystem
+from storage.filesystem import SPARES
 from storage.identity import uuid_of
 from storage.layout import RESERVE
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
@@ -606,15 +607,6 @@ def _member_id(prefix: str) -> str:
     return "-".join((prefix, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop, or the standard one where uvloop has no build."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 def serve(
     settings: BrokerSettings,
     surroundings: Surroundings = SURROUNDINGS,
@@ -642,8 +634,7 @@ async def _serve(
     gc.disable()
     running = await starting
     stop = asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    on_stop_signal(loop, stop.set)
     running.announce(as_json=as_json)
     # What start-up made lives as long as the process; the collector need not look at it again.
     gc.collect()

@@ -6,7 +6,6 @@ is received into the buffer that its decoder reads from, and what is handed on i
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from client.errors import ConnectionLost, NoVersion
+from client.polling import has_input
 from protocol.client import (
     IMPOSSIBLE_VERSION,
     LENGTH_BYTES,
@@ -152,9 +152,7 @@ class Connection:
         if self._in_flight:
             return True
         # Nothing is to come, so that what can be read is the end.
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0) or (self._context is not None and self._is_only_tls())
+        return not has_input(self._socket, 0) or (self._context is not None and self._is_only_tls())
 
     def _is_only_tls(self) -> bool:
         """Whether what can be read is TLS's own, as a ticket to resume the session is."""
@@ -317,9 +315,7 @@ class Connection:
             raise self._lost(f"{self.address} {error}") from None
 
     def _is_silent(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(seconds * 1000)
+        return not has_input(self._socket, seconds)
 
     def _is_of_0_8(self) -> bool:
         """Ask in a version that nobody has, over a new connection."""

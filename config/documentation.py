@@ -69,7 +69,10 @@ with one key the last holds. All that is wrong in it is reported at once.
 No two keys have the same environment variable, so none is ambiguous. An unknown variable
 that begins with `TRIGLOT_` stops the start, with one exception: the variables Kubernetes and
 Docker make for a service named `triglot` (`TRIGLOT_SERVICE_HOST`, `TRIGLOT_PORT_9092_TCP_ADDR`)
-are not looked at. Keys that contain a name of yours have no variable, because an underscore
+are not looked at. `TRIGLOT_PORTABLE=1` is no key: it has a broker do as on systems
+[other than Linux](platforms.md).
+
+Keys that contain a name of yours have no variable, because an underscore
 could be part of that name; give them in the file or with `--set`. These are the keys of one
 listener (`listener.name.NAME.KEY`, with an effect for those of TLS and SASL and for
 `max.connections` and `max.connection.creation.rate`) and of remote storage plug-ins

@@ -8,6 +8,7 @@ from config.broker import BrokerSettings, Given, Layers
 from config.broker_rules import broken_rules
 from config.errors import ConfigError, Problem, nearest_of
 from config.keys import known_key, known_keys, problems_of
+from config.platforms import PORTABLE_VARIABLE, wants_portable
 from config.properties import (
     VARIABLE_PREFIX,
     keys_by_variable,
@@ -43,6 +44,10 @@ def load(
             problems += error.problems
     for variable, text in sorted((environ or {}).items()):
         if not variable.startswith(VARIABLE_PREFIX) or made_by_an_orchestrator(variable, text):
+            continue
+        if variable == PORTABLE_VARIABLE:
+            if wants_portable(environ or {}) is None:
+                problems.append(Problem(variable, "", None, f"{text!r} is neither 1 nor 0"))
             continue
         name = _key_of(variable)
         if name is None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from config.keystores import KeystoreError
+from config.platforms import PORTABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from config.keystores import PrivateKey
 
@@ -23,17 +26,34 @@ def choose_versions(context: ssl.SSLContext, names: Iterable[str]) -> None:
 
 
 def load_key(context: ssl.SSLContext, key: PrivateKey) -> None:
-    """OpenSSL takes files alone, so what is in memory becomes one there."""
-    with os.fdopen(os.memfd_create("keystore", os.MFD_CLOEXEC), "wb") as file:
-        file.write(key.pem)
-        file.flush()
+    """Have a context prove itself by this key. Raises KeystoreError."""
+    with _as_file(key.pem) as path:
         try:
             # Without a password OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(
-                f"/proc/self/fd/{file.fileno()}", password=lambda: key.password or ""
-            )
+            context.load_cert_chain(path, password=lambda: key.password or "")
         except ssl.SSLError as error:
             raise KeystoreError(f"{key.origin}: {_why_not_loaded(error, key)}") from None
+
+
+@contextmanager
+def _as_file(pem: bytes) -> Iterator[str]:
+    """OpenSSL takes files alone, so what is in memory becomes one there; elsewhere than on Linux it
+    is a temporary file of the user's for a moment."""
+    if sys.platform == "linux" and not PORTABLE:
+        with os.fdopen(os.memfd_create("keystore", os.MFD_CLOEXEC), "wb") as file:
+            file.write(pem)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
+    import tempfile
+
+    descriptor, path = tempfile.mkstemp(prefix="triglot-", suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+        yield path
+    finally:
+        os.unlink(path)  # noqa: PTH108 - pathlib costs start-up time
 
 
 def _why_not_loaded(error: ssl.SSLError, key: PrivateKey) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -47,12 +48,16 @@ def sweep(temporary: Path) -> None:
     """Remove the folders of processes that were killed."""
     for left in temporary.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError), (left / LOCK).open() as lock:
+            if sys.platform == "win32":
+                continue
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _hold(made: Path) -> None:
     lock = os.open(made / "locking", os.O_RDWR | os.O_CREAT, 0o600)
+    if sys.platform == "win32":
+        return  # Spark's jobs are not run there
     # Not every filesystem can do it. Under its name it is locked already, or another process would
     # sweep it away.
     with contextlib.suppress(OSError):

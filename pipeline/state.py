@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,7 +217,8 @@ class State:
             return
         lock = os.open(self.location.under(LOCK).path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if sys.platform != "win32":  # Spark's jobs are not run there
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
             raise ForeignState(

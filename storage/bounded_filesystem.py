@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from storage.filesystem import DiskFile, DiskFilesystem
+from storage.disk import DiskFile, DiskFilesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +79,11 @@ def _allocated(folder: str) -> int:
     for path, _, names in os.walk(folder):
         for name in names:
             try:
-                found += os.lstat(f"{path}/{name}").st_blocks * BLOCK_BYTES
+                status = os.lstat(f"{path}/{name}")
             except FileNotFoundError:
                 continue  # removed meanwhile
+            if sys.platform == "win32":
+                found += status.st_size
+            else:
+                found += status.st_blocks * BLOCK_BYTES
     return found

@@ -17,7 +17,11 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """The process, or the system, has no descriptor left. Nothing was tried, so nothing is lost."""
 
-BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+BROKEN = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "EROFS", "ENODEV", "ENXIO", "ESTALE", "EUCLEAN")
+    if hasattr(errno, name)  # the last is Linux's own
+)
 """The disk has failed. What it says later is not to be believed."""
 
 

@@ -1,23 +1,17 @@
-"""The only door to the disk.
+"""The only door to the disk: what storage does to files.
 
-`Filesystem` and `File` are the interface; `DiskFilesystem` and `DiskFile` the real thing. The
-tests have a twin in memory that knows which bytes would outlive a power cut.
-
-A `DiskFile` closes its descriptor when nobody refers to it any more. That is what keeps a
-deleted segment readable for a response that is still being sent, and a rolled segment open for
-the thread that is about to sync it: both simply hold the file.
+`Filesystem` and `File` are the interface. `storage.disk` has the real thing, one of two:
+`storage.portable_files` or, faster, `storage.linux_files`. The tests have a twin in memory that
+knows which bytes would outlive a power cut.
 
 Paths are plain strings: pathlib would cost start-up time and buy nothing here.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
-import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from storage.errors import NO_DESCRIPTORS
 
@@ -29,13 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IOV_MAX = 1024
-SMALL_FILE_BYTES, READ_BYTES = 1 << 16, 1 << 20
-"""Buffers the kernel takes in one call; Linux's limit."""
-
-
-SPARE_NAMES = 16
-"""A file system that can take fewer new files than this (inodes) counts as full: a new segment
-takes three."""
+"""Buffers that Linux takes in one call."""
 
 
 class File(Protocol):
@@ -201,7 +189,7 @@ class SpareDescriptors:
         """Take back what was given up; whether all are held now."""
         while len(self._held) < self._count:
             try:
-                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
             except OSError:
                 return False
         return True
@@ -209,7 +197,7 @@ class SpareDescriptors:
     def is_another_left(self) -> bool:
         """Whether the process may have one more besides."""
         try:
-            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError:
             return False
         return True
@@ -228,7 +216,7 @@ SPARES = SpareDescriptors()
 """The spare descriptors of this process; a tool holds none."""
 
 
-def _opened(call: Callable[..., T], *arguments: Any) -> T:
+def opened(call: Callable[..., T], *arguments: Any) -> T:
     """Make a call that takes a descriptor, if need be the place of a spare one."""
     while True:
         try:
@@ -236,237 +224,3 @@ def _opened(call: Callable[..., T], *arguments: Any) -> T:
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS or not SPARES.give_up():
                 raise
-
-
-class DiskFile:
-    """A file of the operating system."""
-
-    __slots__ = ("_descriptor", "path")
-
-    def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-
-    def pread(self, size: int, position: int) -> bytes:
-        return os.pread(self._descriptor, size, position)
-
-    def reread(self, position: int) -> None:
-        os.posix_fadvise(self._descriptor, position, 0, os.POSIX_FADV_DONTNEED)
-
-    def write_at(self, buffers: Sequence[Bytes], position: int) -> None:
-        size = sum(map(len, buffers))
-        written = 0
-        if len(buffers) <= IOV_MAX:
-            written = os.pwritev(self._descriptor, buffers, position)
-        if written != size:
-            self._write_rest(buffers, position, written)
-
-    def _write_rest(self, buffers: Sequence[Bytes], position: int, written: int) -> None:
-        """Go on after a short write, or in several calls when there are too many buffers."""
-        views = [memoryview(buffer) for buffer in buffers]
-        first = 0
-        skipped = written
-        while True:
-            while first < len(views) and skipped >= len(views[first]):
-                skipped -= len(views[first])
-                first += 1
-            if first == len(views):
-                return
-            views[first] = views[first][skipped:]
-            skipped = os.pwritev(
-                self._descriptor, views[first : first + IOV_MAX], position + written
-            )
-            if skipped == 0:
-                raise OSError(errno.ENOSPC, "the disk takes no more bytes", self.path)
-            written += skipped
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
-
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def changed_ns(self) -> int:
-        return os.fstat(self._descriptor).st_ctime_ns
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def detach(self) -> int:
-        """Give up the descriptor, which is the caller's to close from now on."""
-        descriptor, self._descriptor = self._descriptor, -1
-        return descriptor
-
-    def close(self) -> None:
-        descriptor = self.detach()
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"DiskFile({self.path!r})"
-
-
-class DiskLock:
-    """A POSIX record lock, the kind Apache Kafka's JVM takes.
-
-    `flock` would not conflict with it: two brokers could then share a directory. POSIX locks do
-    not conflict within one process either, so the files this process holds are remembered.
-    """
-
-    held: ClassVar[set[tuple[int, int]]] = set()
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor, self._identity = self._acquire(path)
-
-    @classmethod
-    def _acquire(cls, path: str) -> tuple[int, tuple[int, int]]:
-        while True:
-            # Looked at before it is opened: closing any descriptor of a file gives up all the
-            # process's POSIX locks on it, and somebody here may hold one.
-            if cls._identity_of(path) in cls.held:
-                raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            status = os.fstat(descriptor)
-            identity = (status.st_dev, status.st_ino)
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(descriptor)
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise
-                raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from error
-            # The holder before us removes the file when it stops. If that fell between our open
-            # and our lock, we have locked a file without a name, and must try the new one.
-            if cls._identity_of(path) == identity:
-                cls.held.add(identity)
-                return descriptor, identity
-            os.close(descriptor)
-
-    @staticmethod
-    def _identity_of(path: str) -> tuple[int, int] | None:
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
-
-    def release(self) -> None:
-        if self._descriptor < 0:
-            return
-        try:
-            os.unlink(self._path)
-        except FileNotFoundError:
-            pass
-        finally:
-            self.held.discard(self._identity)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class DiskFilesystem:
-    """The operating system's files."""
-
-    __slots__ = ()
-
-    def open_file(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(path, _opened(os.open, path, flags, 0o644))
-
-    def open_to_read(self, path: str) -> DiskFile:
-        return DiskFile(path, _opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC))
-
-    def list_dir(self, path: str) -> list[str]:
-        return _opened(os.listdir, path)
-
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
-
-    def is_dir(self, path: str) -> bool:
-        return os.path.isdir(path)
-
-    def size_of(self, path: str) -> int:
-        return os.stat(path).st_size
-
-    def make_dir(self, path: str) -> None:
-        os.makedirs(path, 0o755, exist_ok=True)
-
-    def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
-
-    def make_read_only(self, path: str) -> None:
-        os.chmod(path, 0o400)
-
-    def remove(self, path: str) -> None:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return
-
-    def remove_tree(self, path: str) -> None:
-        with _opened(os.scandir, path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    self.remove_tree(entry.path)
-                else:
-                    self.remove(entry.path)
-        os.rmdir(path)
-
-    def sync_dir(self, path: str) -> None:
-        descriptor = _opened(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def read_bytes(self, path: str) -> bytes:
-        # A file object costs as much as the rest, and a start reads 40,000 files of 10,000 logs.
-        descriptor = _opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.read(descriptor, SMALL_FILE_BYTES)
-            if len(data) < SMALL_FILE_BYTES:
-                return data
-            parts = [data]
-            while data := os.read(descriptor, READ_BYTES):
-                parts.append(data)
-            return b"".join(parts)
-        finally:
-            os.close(descriptor)
-
-    def write_atomic(self, path: str, data: bytes) -> None:
-        write_atomic(self, path, data)
-
-    def lock(self, path: str) -> DiskLock:
-        return DiskLock(path)
-
-    def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
-
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-    def reserve(self, path: str, size: int) -> None:
-        descriptor = _opened(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-        finally:
-            os.close(descriptor)
-
-    def free_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        if status.f_files and status.f_favail < SPARE_NAMES:
-            return 0
-        return status.f_bavail * status.f_frsize
-
-    def total_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        return status.f_blocks * status.f_frsize
-
-    def set_modified_ms(self, path: str, ms: int) -> None:
-        os.utime(path, ns=(ms * 1_000_000, ms * 1_000_000))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, place_of
-from testing.processes import BrokerProcess, fork_server, log_of
+from testing.processes import BrokerProcess, broker_server, log_of
 from testing.settings import OF_TESTS, as_of, of_broker, texts
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ class Broker(Contents):
         """Start it without waiting; `wait_until_ready` is to follow."""
         assert self._process is None, "it is running"
         if self._folder is None:
-            self._folder = fork_server().folder(place_of(self._memory))
+            self._folder = broker_server().folder(place_of(self._memory))
             if self._directory is not None:
                 copy_data(self._directory, self.data)
         settings = of_broker(self.settings, self.data, self.bootstrap)
-        self._process = fork_server().start(
+        self._process = broker_server().start(
             settings, self._folder / "log", bytes_max=bytes_max(self._memory)
         )
 
@@ -145,7 +145,7 @@ class Broker(Contents):
         if process is not None:
             process.discard()
         if folder is not None:
-            fork_server().do("remove", folder=str(folder))
+            broker_server().do("remove", folder=str(folder))
 
     # What was in it.
 
@@ -155,7 +155,7 @@ class Broker(Contents):
         The broker does nothing while its files are copied. What it has acknowledged is in them.
         """
         process = self._running()
-        folder = fork_server().folder(place_of(self._memory))
+        folder = broker_server().folder(place_of(self._memory))
         process.pause()
         try:
             copy_data(self.data, folder / "data")
@@ -175,7 +175,7 @@ class Broker(Contents):
         self._forget_process()
         process.discard()
         self.begin()
-        fork_server().do("remove", folder=str(before))
+        broker_server().do("remove", folder=str(before))
         self.wait_until_ready()
 
     # What is in it.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
+from config.platforms import PORTABLE
 from testing.errors import BrokerFailed
 
 MEMORY_FOLDER = "/dev/shm"
@@ -18,12 +21,22 @@ def place_of(memory: bool | int) -> str:
     """The folder for the data of all brokers, of a disk or in memory. Raises BrokerFailed."""
     if not memory:
         return tempfile.gettempdir()
+    if PORTABLE:
+        folder = tempfile.gettempdir()
+        _say_once(f"data is in {folder}: only Linux has a file system in memory")
+        return folder
     if not Path(MEMORY_FOLDER).is_dir():
         raise BrokerFailed(
             f"memory=True wants a file system in memory at {MEMORY_FOLDER}, and there is none: "
             "leave it out, and the data is in the folder for temporary files"
         )
     return MEMORY_FOLDER
+
+
+@cache
+def _say_once(what: str) -> None:
+    """Where the report of a failed test shows it."""
+    print(f"triglot: {what}", file=sys.stderr)
 
 
 def bytes_max(memory: bool | int) -> int | None:

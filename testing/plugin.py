@@ -127,11 +127,11 @@ def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> I
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have the process start that brokers are forked from, while the rest is collected."""
+    """Have the process start that starts brokers, while the rest is collected."""
     if not item.config.getoption("collectonly") and OURS.intersection(_fixtures(item)):
-        from testing.processes import fork_server
+        from testing.processes import broker_server
 
-        fork_server()
+        broker_server()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,8 @@
-"""Brokers in processes of their own, and the fork server that they come from.
+"""Brokers in processes of their own, and the process that starts them.
 
-A test run has one fork server, started with its first broker. It and all brokers end with the test
-run, also when that is killed: each holds one end of a socket whose other end closes then.
+A test run has one of these, started with its first broker: a fork server, or on systems other than
+Linux one that starts each broker anew. It and all brokers end with the test run, also when that is
+killed: each holds one end of a socket whose other end closes then.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import atexit
 import contextlib
 import json
 import os
-import signal
+import secrets
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from config.platforms import PORTABLE
 from testing.errors import BrokerFailed
 from testing.folders import new_folder
 
@@ -34,27 +36,24 @@ KEPT_LINES = 40
 """Lines of the log that a failure shows."""
 
 
-class ForkServer:
-    """The fork server of this process, and the folders that it removes at the end."""
+class BrokerServer:
+    """The process of this one that starts brokers, and the folders that it removes at the end."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair()
+        self._socket, self._process = self._launched()
         self._socket.settimeout(ANSWER_WITHIN_S)
-        package = __name__.rpartition(".")[0]
-        root = str(Path(__file__).resolve().parents[package.count(".") + 1])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
-            # -P: a module of the test's folder does not take the place of one of Python's.
-            [sys.executable, "-P", "-m", f"{package}.fork_server"],
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-        theirs.close()
         self._folders: dict[str, str] = {}
         atexit.register(self.close)
+
+    def _launched(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """The process, and the socket by which it is asked."""
+        raise NotImplementedError
+
+    def _start(self, request: dict[str, object]) -> socket.socket:
+        """Have a broker started; the socket by which it is spoken to."""
+        raise NotImplementedError
 
     def folder(self, within: str) -> Path:
         """A new folder for a broker's files, below one of this test run in `within`. Raises
@@ -68,12 +67,11 @@ class ForkServer:
     def start(
         self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None
     ) -> BrokerProcess:
-        """Have a broker forked, and do not wait for it. Its data directory takes `bytes_max`, None
-        for what the disk does."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
-            request = {"settings": dict(settings), "log": str(log), "bytes_max": bytes_max}
-            self._send({"do": "start", **request}, theirs)
+        """Have a broker started, and do not wait for it. Its data directory takes `bytes_max`, None
+        for what the disk does. Raises BrokerFailed."""
+        request = {"settings": dict(settings), "log": str(log), "bytes_max": bytes_max}
+        with self._lock:
+            ours = self._start({"do": "start", **request})
         return BrokerProcess(self, ours, log)
 
     def do(self, what: str, **more: object) -> None:
@@ -95,44 +93,124 @@ class ForkServer:
         return found
 
     def close(self) -> None:
-        """End the fork server, and with it all brokers and their data."""
+        """End it, and with it all brokers and their data."""
         if os.getpid() != self.pid:
             return  # a copy, made by a fork of the test run
         atexit.unregister(self.close)
         self._socket.close()
         self._process.wait()
 
-    def _send(self, request: Mapping[str, object], passed: socket.socket | None = None) -> None:
-        descriptors = [] if passed is None else [passed.fileno()]
-        line = json.dumps(request).encode() + b"\n"
+    def _send(self, request: Mapping[str, object]) -> None:
         try:
-            sent = socket.send_fds(self._socket, [line], descriptors)
-            self._socket.sendall(line[sent:])
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
             raise self._gone() from None
 
     def _gone(self) -> BrokerFailed:
         code = self._process.poll()
-        return BrokerFailed(
-            f"the process that brokers are forked from has ended (exit code {code})"
+        return BrokerFailed(f"the process that brokers are started by has ended (exit code {code})")
+
+
+if sys.platform != "win32":
+
+    class ForkServer(BrokerServer):
+        """Has brokers forked; their sockets are passed to it."""
+
+        def _launched(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                return ours, _run_module("fork_server", stdin=theirs.fileno())
+
+        def _start(self, request: dict[str, object]) -> socket.socket:
+            ours, theirs = socket.socketpair()
+            line = json.dumps(request).encode() + b"\n"
+            with theirs:
+                try:
+                    sent = socket.send_fds(self._socket, [line], [theirs.fileno()])
+                    self._socket.sendall(line[sent:])
+                except OSError:
+                    raise self._gone() from None
+            return ours
+
+
+class SpawnServer(BrokerServer):
+    """Has each broker started anew; sockets are connections that it makes to a port of ours."""
+
+    def _launched(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        self._token = secrets.token_hex(16)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(ANSWER_WITHIN_S)
+        self._port: int = self._listener.getsockname()[1]
+        process = _run_module(
+            "spawn_server", str(self._port), stdin=subprocess.DEVNULL, token=self._token
         )
+        return self._accepted(), process
+
+    def _start(self, request: dict[str, object]) -> socket.socket:
+        self._send({**request, "port": self._port})
+        return self._accepted()
+
+    def _accepted(self) -> socket.socket:
+        """The next connection of those who know the token. Raises BrokerFailed."""
+        while True:
+            try:
+                one, _ = self._listener.accept()
+            except OSError:
+                raise BrokerFailed("the process that starts brokers does not answer") from None
+            one.settimeout(ANSWER_WITHIN_S)
+            if secrets.compare_digest(_begin_of(one, len(self._token)), self._token.encode()):
+                return one
+            one.close()
+
+    def close(self) -> None:
+        if os.getpid() == self.pid:
+            self._listener.close()
+        super().close()
 
 
-_fork_server: ForkServer | None = None
+def _begin_of(one: socket.socket, size: int) -> bytes:
+    received = b""
+    with contextlib.suppress(OSError):
+        while len(received) < size and (data := one.recv(size - len(received))):
+            received += data
+    return received
 
 
-def fork_server() -> ForkServer:
+def _run_module(
+    name: str, *arguments: str, stdin: int, token: str | None = None
+) -> subprocess.Popen[bytes]:
+    """Run a module of this package as a process."""
+    package = __name__.rpartition(".")[0]
+    root = str(Path(__file__).resolve().parents[package.count(".") + 1])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    told = {} if token is None else {"TESTING_TOKEN": token}
+    return subprocess.Popen(
+        # -P: a module of the test's folder does not take the place of one of Python's.
+        [sys.executable, "-P", "-m", f"{package}.{name}", *arguments],
+        stdin=stdin,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **told, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+_server: BrokerServer | None = None
+
+
+def broker_server() -> BrokerServer:
     """The one of this process, started when first asked for."""
-    global _fork_server
-    if _fork_server is None or _fork_server.pid != os.getpid():
-        _fork_server = ForkServer()
-    return _fork_server
+    global _server
+    if _server is None or _server.pid != os.getpid():
+        if sys.platform == "win32" or PORTABLE:
+            _server = SpawnServer()
+        else:
+            _server = ForkServer()
+    return _server
 
 
 class BrokerProcess:
     """One run of a broker."""
 
-    def __init__(self, server: ForkServer, told: socket.socket, log: Path) -> None:
+    def __init__(self, server: BrokerServer, told: socket.socket, log: Path) -> None:
         self._server = server
         self._socket = told
         self._log = log
@@ -160,6 +238,8 @@ class BrokerProcess:
             raise self._failed(f"ended with exit code {code} before it was ready")
         if self._pid:
             self.kill()
+        elif time.monotonic() < deadline:
+            raise self._failed("ended before it had begun")
         raise self._failed(f"was not ready within {timeout_s:g} s")
 
     def _told(self, deadline: float) -> dict[str, Any] | None:
@@ -210,22 +290,22 @@ class BrokerProcess:
         if self.has_ended():
             code = self._server.ask("wait", pid=self._pid)["exit_code"]
             raise self._failed(f"had ended on its own with exit code {code}")
-        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGTERM))
+        self._server.ask("stop", pid=self._pid)
         self._socket.settimeout(KILL_AFTER_S)
         try:
             while self._socket.recv(READ_BYTES):
                 pass
         except TimeoutError:
             self.kill()
-            raise self._failed(f"did not end within {KILL_AFTER_S:g} s of SIGTERM") from None
+            raise self._failed(f"did not end within {KILL_AFTER_S:g} s of being told to") from None
         code = self._server.ask("wait", pid=self._pid)["exit_code"]
         self._socket.close()
         if code != 0:
             raise self._failed(f"ended with exit code {code} when it was stopped")
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGKILL))
+        """Kill it as a crash does, and wait until it is gone."""
+        self._server.do("kill", pid=self._pid)
         self._server.ask("wait", pid=self._pid)
         self._socket.close()
 
@@ -243,7 +323,7 @@ class BrokerProcess:
 
     def resume(self) -> None:
         """Let it go on."""
-        self._server.ask("signal", pid=self._pid, signal=int(signal.SIGCONT))
+        self._server.ask("resume", pid=self._pid)
 
     def _failed(self, what: str) -> BrokerFailed:
         lines = log_of(self._log).splitlines()[-KEPT_LINES:]

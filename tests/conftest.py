@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
-if TYPE_CHECKING:
-    import pytest
+from config.platforms import PORTABLE
 
 # Where this is set, as in many containers, each of the hundreds of brokers and commands that the
 # tests start would compile every module again, which takes longer than the rest of its start.
@@ -24,6 +23,14 @@ sys.dont_write_bytecode = False
 settings.register_profile("quick", derandomize=True, deadline=None, database=None)
 settings.register_profile("long", max_examples=5_000, deadline=None, print_blob=True)
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if PORTABLE:
+        reason = pytest.mark.skip(reason="the portable path does without it")
+        for item in items:
+            if item.get_closest_marker("linux"):
+                item.add_marker(reason)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

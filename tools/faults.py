@@ -155,8 +155,8 @@ def added(interface: Interface, path: str) -> str:
 
 async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
     import asyncio
-    import signal
 
+    from broker.event_loop import on_stop_signal
     from broker.faults.proxy.brokers import Listening
 
     stop = asyncio.Event()
@@ -164,8 +164,7 @@ async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
     try:
         listening = Listening(*arguments.listen, *arguments.advertise)
         port = await proxy.open(listening, _testing(arguments))
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, stop.set)
+        on_stop_signal(asyncio.get_running_loop(), stop.set)
         _announce(proxy, host, port, arguments)
         await stop.wait()
         proxy.interface.tell_unfired()

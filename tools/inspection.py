@@ -226,7 +226,7 @@ def _show(found: Finding | Row | Change, arguments: Arguments) -> None:
 
 
 def _filesystem() -> Filesystem:
-    from storage.filesystem import DiskFilesystem
+    from storage.disk import DiskFilesystem
 
     return DiskFilesystem()
 

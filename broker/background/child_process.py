@@ -8,13 +8,13 @@ and callbacks are on the loop; nothing waits for the process.
 from __future__ import annotations
 
 import os
-import signal
 import site
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.background.pipes import PipeReader, PipeWriter
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     Line = Callable[[bytes], None]
 
-CODE_ROOT = __file__.rsplit("/", __name__.count(".") + 1)[0] or "/"
+CODE_ROOT = __file__.rsplit(os.sep, __name__.count(".") + 1)[0] or os.sep
 """The folder that the outermost package of this module is in."""
 
-READ_BYTES = 65_536
+BELOW_NORMAL = getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)
+"""On Windows; elsewhere the process says itself that others go first."""
+COMPLAINT_BYTES_MAX = 65_536
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """A line is collected up to here. A group of a thousand segments makes 20 KB."""
 
@@ -41,6 +43,7 @@ def spawn(module: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
+        creationflags=BELOW_NORMAL,
     )
 
 
@@ -53,7 +56,7 @@ def _environment() -> dict[str, str]:
     if CODE_ROOT in {*site.getsitepackages(), site.getusersitepackages()}:
         return dict(os.environ)
     path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{CODE_ROOT}:{path}" if path else CODE_ROOT}
+    return {**os.environ, "PYTHONPATH": f"{CODE_ROOT}{os.pathsep}{path}" if path else CODE_ROOT}
 
 
 class ChildProcess:
@@ -68,23 +71,18 @@ class ChildProcess:
         on_line: Line,
         on_end: Callable[[int], None],
     ) -> None:
-        self._loop = loop
         self._process = process
         self._on_line = on_line
         self._on_end = on_end
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        self._input = self._process.stdin
-        self._output = self._process.stdout
-        self._complaints = self._process.stderr
-        self._unsent = bytearray()
         self._received = bytearray()
         self._complained = bytearray()
-        for pipe in (self._input, self._output, self._complaints):
-            os.set_blocking(pipe.fileno(), False)
-        loop.add_reader(self._output, self._readable)
-        loop.add_reader(self._complaints, self._complaint)
+        self._closed = False
+        self._input = PipeWriter(loop, self._process.stdin)
+        self._output = PipeReader(loop, self._process.stdout, self._heard)
+        self._complaints = PipeReader(loop, self._process.stderr, self._complaint)
 
     @property
     def pid(self) -> int:
@@ -92,41 +90,22 @@ class ChildProcess:
 
     def send(self, line: bytes) -> None:
         """Send a line, which has its newline, as fast as the process takes it."""
-        waiting = bool(self._unsent)
-        self._unsent += line
-        if not waiting:
-            self._write()
+        self._input.send(line)
 
     def finish(self) -> None:
         """End its input; it is expected to end then, and `on_end` is called."""
-        self._loop.remove_writer(self._input)
         self._input.close()
 
     def kill(self) -> None:
         """End it at once, and forget it. `gone` tells when it has really ended."""
-        self._process.send_signal(signal.SIGKILL)
+        self._process.kill()
         self._close_pipes()
 
     def gone(self) -> bool:
         """Whether the process has ended; it touches no file after that."""
         return self._process.poll() is not None
 
-    def _write(self) -> None:
-        try:
-            written: int | None = self._input.write(self._unsent)
-        except OSError:
-            self._unsent.clear()  # it has ended, which its output will tell
-            written = 0
-        del self._unsent[: written or 0]
-        if self._unsent:
-            self._loop.add_writer(self._input, self._write)
-        else:
-            self._loop.remove_writer(self._input)
-
-    def _readable(self) -> None:
-        data: bytes | None = self._output.read(READ_BYTES)
-        if data is None:
-            return
+    def _heard(self, data: bytes) -> None:
         if not data or len(self._received) > LINE_BYTES_MAX:
             self._ended()
             return
@@ -134,25 +113,20 @@ class ChildProcess:
         *lines, rest = self._received.split(b"\n")
         self._received = rest
         for line in lines:
-            if self._output.closed:
+            if self._closed:
                 return  # killed by who got the line before
             self._on_line(bytes(line))
 
-    def _complaint(self) -> None:
-        data: bytes | None = self._complaints.read(READ_BYTES)
-        if data == b"":
-            self._loop.remove_reader(self._complaints)
-        if not data:
-            return
+    def _complaint(self, data: bytes) -> None:
         *lines, rest = (self._complained + data).split(b"\n")
-        self._complained = rest[:READ_BYTES]
+        self._complained = rest[:COMPLAINT_BYTES_MAX]
         if lines:
             text = b"\n".join(lines).decode(errors="replace")
             logs.warning("said by a process of ours", pid=self.pid, text=text)
 
     def _ended(self) -> None:
         """Its output has ended, and so it has, or is about to."""
-        self._complaint()
+        self._complaints.look()
         self._close_pipes()
         try:
             status = self._process.wait(0.2)
@@ -162,10 +136,7 @@ class ChildProcess:
         self._on_end(status)
 
     def _close_pipes(self) -> None:
-        for pipe in (self._output, self._complaints):
-            if not pipe.closed:
-                self._loop.remove_reader(pipe)
-                pipe.close()
-        if not self._input.closed:
-            self._loop.remove_writer(self._input)
-            self._input.close()
+        self._closed = True
+        self._output.close()
+        self._complaints.close()
+        self._input.close()

@@ -23,10 +23,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from broker.background.paced_files import PacedFilesystem
+from config.platforms import PORTABLE
 from protocol.errors import KafkaError
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningPlan
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,8 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's, who then ends us
     _die_with_parent()
-    os.nice(NICE)
+    if sys.platform != "win32":  # there it is started so
+        os.nice(NICE)
     for line in _lines():
         work = json.loads(line)
         for message in _answers(work["plan"], work["bytes_per_second"]):
@@ -77,14 +79,19 @@ def _lines() -> Iterator[bytes]:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill us with the broker: a moment later another one may use our files."""
+    """Have the kernel kill us with the broker: a moment later another one may use our files.
+
+    Only Linux can. Elsewhere the end of the input is noticed a little later.
+    """
+    if sys.platform != "linux" or PORTABLE:
+        return
     import ctypes
 
     parent = os.getppid()
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
-        return  # not Linux: the end of the input is noticed a little later
+        return
     if os.getppid() != parent:
         os._exit(0)
 

@@ -8,7 +8,8 @@ spares are given up, and until they can be held again the listeners rest.
 
 from __future__ import annotations
 
-import resource
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -29,18 +30,36 @@ OTHERS = 48
 
 UNLIMITED = 1 << 20
 
+if sys.platform == "win32":
+    WINDOWS_LIMIT = 800
+    """So that the share of connections is less than the 512 sockets that select takes there."""
 
-def raise_limit() -> None:
-    """Take all descriptors that the process may have without being asked."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    def raise_limit() -> None:
+        """There is nothing to be raised."""
 
+    def limit() -> int:
+        """The number of descriptors that the process may have."""
+        return WINDOWS_LIMIT
 
-def limit() -> int:
-    """The number of descriptors that the process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+else:
+    import resource
+
+    MACOS_LIMIT = 10_240
+
+    def raise_limit() -> None:
+        """Take all descriptors that the process may have without being asked."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == hard:
+            return
+        for wanted in (hard, MACOS_LIMIT):  # macOS says that it gives more than it does
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return
+
+    def limit() -> int:
+        """The number of descriptors that the process may have."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 class Descriptors:

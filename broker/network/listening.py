@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -218,7 +219,8 @@ def _listening_sockets(listener: Listener) -> list[socket.socket]:
 
 def _listen(one: socket.socket, address: tuple[object, ...]) -> None:
     one.setblocking(False)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform != "win32":  # there it would share a port that somebody listens on
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if one.family == socket.AF_INET6:
         # 0.0.0.0 has a socket of its own.
         one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -10,7 +10,7 @@
 - Nothing more is taken from the queue while the peer does not keep up. The queue itself holds
   slices, not their bytes, and the connection stops handling requests while it is not empty.
 - Over TLS nothing goes from file to socket: larger slices are read and encrypted a piece at a time,
-  and other connections have their turn in between.
+  and other connections have their turn in between. So it is where the system has no `sendfile`.
 
 Files are never mapped: a file truncated under a mapping kills the process.
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.fetching.selection import SMALL_SLICE_BYTES
+from config.platforms import PORTABLE
 from storage.slices import FileSlice
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from broker.workers import Worker
 
 PIECE_BYTES = 262_144
-"""Bytes read at a time from a file that is not in the page cache, and for TLS: they are encrypted
-by one call, in 0.2 ms."""
+"""Bytes read at a time from a file that is not in the page cache, or is not sent by the kernel: for
+TLS they are encrypted by one call, in 0.2 ms."""
 PIECES_AT_ONCE = 4
-"""Pieces that are encrypted for one connection before others have their turn."""
+"""Pieces that one connection is given before others have their turn."""
 
-_READ_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_READ_NOWAIT = 0 if PORTABLE else getattr(os, "RWF_NOWAIT", 0)
+_preadv: Any = getattr(os, "preadv", None)
+_sendfile: Any = None if PORTABLE else getattr(os, "sendfile", None)
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 
 
@@ -49,10 +52,10 @@ class Sender:
     __slots__ = (
         "_drained",
         "_duplicate",
+        "_in_pieces",
         "_loop",
         "_paused",
         "_queue",
-        "_tls",
         "_transport",
         "_waiting",
         "_worker",
@@ -73,7 +76,7 @@ class Sender:
         self._worker = worker
         self._drained = drained
         self._queue: deque[Any] = deque()
-        self._tls = tls
+        self._in_pieces = tls or _sendfile is None
         self._paused = False
         self._waiting = False
         self._duplicate: socket.socket | None = None
@@ -148,7 +151,7 @@ class Sender:
                 return
             piece = queue[0]
             if not self._is_cached(piece) or not (
-                piece.size <= SMALL_SLICE_BYTES or self._tls or self._has_own_socket()
+                piece.size <= SMALL_SLICE_BYTES or self._in_pieces or self._has_own_socket()
             ):
                 if ready:
                     self._transport.writelines(ready)
@@ -157,7 +160,7 @@ class Sender:
             elif piece.size <= SMALL_SLICE_BYTES:
                 queue.popleft()
                 self._send_small(ready, piece)
-            elif self._tls:
+            elif self._in_pieces:
                 self._send_piece(ready, piece)
                 pieces += 1
                 if pieces == PIECES_AT_ONCE:
@@ -207,7 +210,7 @@ class Sender:
     def _send_large(self, piece: FileSlice) -> None:
         out, file = self._own_socket().fileno(), piece.file.fileno()
         try:
-            sent = os.sendfile(out, file, piece.position, piece.size)
+            sent = _sendfile(out, file, piece.position, piece.size)
         except (BlockingIOError, InterruptedError):
             self._watch()
             return
@@ -282,8 +285,8 @@ class Sender:
         probe = bytearray(1)
         try:
             fd = piece.file.fileno()
-            os.preadv(fd, [probe], piece.position, _READ_NOWAIT)
-            os.preadv(fd, [probe], piece.position + piece.size - 1, _READ_NOWAIT)
+            _preadv(fd, [probe], piece.position, _READ_NOWAIT)
+            _preadv(fd, [probe], piece.position + piece.size - 1, _READ_NOWAIT)
         except BlockingIOError:
             return False
         except OSError:

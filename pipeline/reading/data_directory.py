@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from protocol.errors import KafkaError
 from protocol.records.errors import CorruptBatch
 from storage.errors import MalformedFile
 from storage.errors import OffsetOutOfRange as OutsideLog
-from storage.filesystem import DiskLock, parent_of
+from storage.filesystem import parent_of
 from storage.identity import decode_properties
 from storage.layout import (
     LOCK,
@@ -44,6 +45,7 @@ from storage.layout import (
     partition_directory,
     partition_of,
 )
+from storage.locking import DiskLock
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.loading import MetadataRefused, load
 from storage.metadata.quorum_state import read_quorum_state
@@ -302,7 +304,9 @@ def lock_holder(path: str) -> int | None:
     # To close a descriptor of a file gives up all locks of this process on it.
     if (status.st_dev, status.st_ino) in DiskLock.held:
         return os.getpid()
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if sys.platform == "win32":
+        return None  # Spark's jobs are not run there
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer: Any = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)

@@ -12,7 +12,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from storage.filesystem import DiskFilesystem, parent_of
+from storage.disk import DiskFilesystem
+from storage.filesystem import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

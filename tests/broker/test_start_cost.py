@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.filesystem import DiskFile, DiskFilesystem
+from storage.disk import DiskFile, DiskFilesystem
 from tests.support.fake_connection import InProcessBroker
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import OffsetSpec
 from protocol.messages.fetch import FetchRequest
 from protocol.records.batch import Batch
 from protocol.records.layout import HEADER
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.identity import decode_partition_metadata
 from storage.recovery import open_log
 from tests.clients.available import end_of_test

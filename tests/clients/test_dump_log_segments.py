@@ -16,7 +16,7 @@ from protocol.messages.produce import ProduceRequest
 from protocol.records.builder import build_batch
 from protocol.records.layout import HEADER
 from protocol.records.legacy import build_messages
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.recovery import open_log
 from tests.clients.available import end_of_test
 from tests.clients.drivers.confluent_driver import ConfluentDriver

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocol.messages.delete_groups import DeleteGroupsRequest
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.inspection.directory_check import check
 from storage.layout import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from tests.clients.moving.kafka import kafka

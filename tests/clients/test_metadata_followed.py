@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import load
 from tests.clients.available import end_of_test
 from tests.support.administrator import Administrator

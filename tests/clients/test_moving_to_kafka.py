@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.layout import PARTITION_METADATA
 from storage.metadata.loading import load
 from tests.clients.moving.kafka import FEW_SHARDS, kafka

@@ -11,7 +11,7 @@ from broker.network.tls import new_context
 from config import load
 from config.keystores import KeystoreError
 from config.listener_security import ListenerSecurity
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from tests.support.certificates import PASSWORD, Authority, encrypted
 
 if TYPE_CHECKING:

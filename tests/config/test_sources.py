@@ -351,3 +351,13 @@ def test_a_start_without_mistakes_loads_no_more_than_it_needs() -> None:
     heavy = {"asyncio", "dataclasses", "difflib", "inspect", "json", "pathlib", "textwrap"}
     assert loaded & heavy == set()
     assert {name for name in loaded if name.startswith("config.accepted")} == set()
+
+
+@pytest.mark.parametrize("text", ["", "0", "1"])
+def test_the_variable_of_the_portable_path_is_no_key(text: str) -> None:
+    assert load(environ={"TRIGLOT_PORTABLE": text}) == BrokerSettings()
+
+
+def test_a_portable_path_that_is_neither_wanted_nor_not_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="TRIGLOT_PORTABLE: 'yes' is neither 1 nor 0"):
+        load(environ={"TRIGLOT_PORTABLE": "yes"})

@@ -19,11 +19,12 @@ import time
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.event_loop import new_event_loop
 from broker.network.dispatch import served
-from broker.server import StartRefused, new_event_loop, serve
+from broker.server import StartRefused, serve
 from config import ConfigError, load
 from protocol.registry import APIS
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import load as load_metadata
 from tests.damage.callers import PlainCaller
 from tests.support.server_process import ServerFailed

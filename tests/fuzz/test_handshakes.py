@@ -17,7 +17,7 @@ from broker.network.tls import Tls, new_context, why_failed
 from broker.security.principal import ANONYMOUS, USER, Principal
 from config import load
 from config.listener_security import ListenerSecurity
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.records.compression import GZIP, ZSTD
 from protocol.records.layout import HEADER
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.recovery import open_log
 from tests.storage.logs import Settings
 from tests.support.broker_process import BrokerProcess

@@ -15,7 +15,7 @@ from protocol.records.legacy import read_messages
 from protocol.records.walk import walk
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningLag, plan_cleaning
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.replacing import cover_sealed
 from tests.support.caller import FETCH_BY_ID, Target, batch, fetch_request
 from tests.support.fake_connection import InProcessBroker

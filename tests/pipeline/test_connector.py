@@ -19,7 +19,7 @@ from protocol.records.batch import Batch
 from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from protocol.records.walk import walk
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.recovery import open_log
 from tests.clients.available import end_of_test
 from tests.handlers.test_read_committed import write as write_transactions

@@ -27,7 +27,7 @@ from protocol.records.layout import CONTROL_BIT
 from protocol.records.legacy import build_messages
 from protocol.records.walk import walk
 from storage import recovery
-from storage.filesystem import DiskLock
+from storage.locking import DiskLock
 from tests.storage.logs import decoded, vectors
 from tests.support.broker_process import BrokerProcess
 

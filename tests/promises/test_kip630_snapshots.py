@@ -19,7 +19,7 @@ from protocol.logdata.metadata import (
     metadata_batch,
 )
 from protocol.logdata.metadata import LeaderChangeMessage as LeaderChange
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.layout import LOG, file_name
 from storage.metadata.loading import MetadataRefused, load
 from storage.metadata.snapshot_rules import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from tests.support.memory_filesystem import MemoryFilesystem, PowerCut
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.bounded_filesystem import BoundedFilesystem
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 
 if TYPE_CHECKING:
     from pathlib import Path

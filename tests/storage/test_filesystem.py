@@ -7,12 +7,15 @@ import fcntl
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from storage import filesystem
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
+from storage.linux_files import LinuxFilesystem
+from storage.portable_files import PortableFilesystem, move_files, rename_patiently
 from tests.support.memory_filesystem import MemoryFilesystem
 
 if TYPE_CHECKING:
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(params=["linux", "portable", "memory"])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Filesystem, str]:
-    if request.param == "disk":
-        return DiskFilesystem(), str(tmp_path)
+    if request.param != "memory":
+        return {"linux": LinuxFilesystem, "portable": PortableFilesystem}[request.param](), str(
+            tmp_path
+        )
     files = MemoryFilesystem()
     files.make_dir("/root")
     return files, "/root"
@@ -137,7 +142,7 @@ def test_a_short_write_goes_on_where_it_stopped(
         return os.pwrite(descriptor, b"".join(buffers)[:7], position)
 
     monkeypatch.setattr(os, "pwritev", at_most_seven)
-    file = DiskFilesystem().open_file(str(tmp_path / "a"), create=True)
+    file = LinuxFilesystem().open_file(str(tmp_path / "a"), create=True)
 
     file.write_at([b"abc", b"", b"defghijklm", b"nopqrstuvwxyz"], 3)
 
@@ -146,6 +151,82 @@ def test_a_short_write_goes_on_where_it_stopped(
     with pytest.raises(OSError, match="no more bytes") as raised:
         file.write_at([b"x"], 0)
     assert raised.value.errno == errno.ENOSPC
+
+
+def test_a_short_write_at_the_moved_position_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    file = PortableFilesystem().open_file(str(tmp_path / "a"), create=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+        file.write_at([b"abc", b"", b"defghijklm", b"nopqrstuvwxyz"], 3)
+    assert file.pread(100, 3) == b"abcdefghijklmnopqrstuvwxyz"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda *_: 0)
+        with pytest.raises(OSError, match="no more bytes") as raised:
+            file.write_at([b"x"], 0)
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_threads_that_share_a_file_read_and_write_where_they_mean_to(tmp_path: Path) -> None:
+    file = PortableFilesystem().open_file(str(tmp_path / "a"), create=True)
+    size, turns = 1000, 200
+
+    def own_part(number: int) -> bool:
+        content = bytes([number]) * size
+        for _ in range(turns):
+            file.write_at([content], number * size)
+            if file.pread(size, number * size) != content:
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(own_part, range(8)))
+    assert file.size() == 8 * size
+
+
+def test_the_reserve_of_a_system_without_fallocate_takes_its_room_too(tmp_path: Path) -> None:
+    path = tmp_path / "reserve"
+    PortableFilesystem().reserve(str(path), 3_000_000)
+    status = path.stat()
+    assert status.st_size == 3_000_000
+    assert status.st_blocks * 512 >= 3_000_000, "a sparse file would keep nothing free"
+
+
+def test_a_folder_whose_files_are_open_gets_its_new_name_file_by_file(tmp_path: Path) -> None:
+    """As on Windows, which renames no such folder."""
+    files = PortableFilesystem()
+    old, new = f"{tmp_path}/orders-0", f"{tmp_path}/orders-0.1.delete"
+    files.make_dir(old)
+    for name in ("partition.metadata", "00000000000000000000.log"):
+        files.write_atomic(f"{old}/{name}", name.encode())
+    held = files.open_to_read(f"{old}/00000000000000000000.log")
+
+    move_files(old, new)
+
+    assert not files.exists(old)
+    assert files.read_bytes(f"{new}/partition.metadata") == b"partition.metadata"
+    assert held.pread(100, 0) == b"00000000000000000000.log"
+
+
+def test_a_name_that_somebody_has_open_for_a_moment_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As scanners of viruses do on Windows."""
+    replace, refusals = os.replace, iter([PermissionError, PermissionError])
+
+    def refuse_twice(old: str, new: str) -> None:
+        for refusal in refusals:
+            raise refusal(errno.EACCES, "in use", old)
+        replace(old, new)
+
+    files = PortableFilesystem()
+    files.write_atomic(f"{tmp_path}/a", b"content")
+    monkeypatch.setattr(os, "replace", refuse_twice)
+    rename_patiently(f"{tmp_path}/a", f"{tmp_path}/b")
+    assert files.read_bytes(f"{tmp_path}/b") == b"content"
 
 
 def test_more_buffers_than_one_call_takes_are_all_written(tmp_path: Path) -> None:

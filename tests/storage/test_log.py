@@ -8,9 +8,9 @@ import pytest
 
 from storage import log as log_module
 from storage import open_segments
+from storage.disk import DiskFilesystem
 from storage.epochs import LeaderEpochs
 from storage.errors import BatchTooLarge, OffsetOutOfRange
-from storage.filesystem import DiskFilesystem
 from storage.segment import OPEN
 from storage.segments import PLACES_MAX
 from tests.storage.logs import (

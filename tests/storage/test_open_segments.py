@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from storage.disk import DiskFile, DiskFilesystem
 from storage.errors import LogFailed, StorageError
-from storage.filesystem import DiskFile, DiskFilesystem, SpareDescriptors
+from storage.filesystem import SpareDescriptors
 from storage.open_segments import OpenSegments
 from storage.recovery import open_log
 from tests.storage.logs import NOW_MS, Settings, append, batch, everything, opened, produce, taken

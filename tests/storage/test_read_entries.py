@@ -11,8 +11,8 @@ from protocol.records.errors import CorruptBatch
 from protocol.records.layout import CONTROL_BIT, RECORD_COUNT
 from protocol.records.walk import walk
 from storage import segment as segment_module
+from storage.disk import DiskFilesystem
 from storage.errors import OffsetOutOfRange
-from storage.filesystem import DiskFilesystem
 from storage.log import Log
 from storage.slices import EntrySlice
 from tests.storage.logs import (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk import DiskFilesystem
 from storage.errors import StorageError, is_disk_full
-from storage.filesystem import SPARE_NAMES, DiskFilesystem
+from storage.linux_files import SPARE_NAMES, LinuxFilesystem
 from tests.storage.logs import Settings, everything, opened, produce
 
 
@@ -42,7 +43,7 @@ def test_a_file_system_without_room_for_names_is_full(
     status = os.statvfs_result((frsize, frsize, 0, 0, bavail, names, 0, spare, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: status)
 
-    assert DiskFilesystem().free_bytes("/data") == free
+    assert LinuxFilesystem().free_bytes("/data") == free
 
 
 def test_a_full_disk_is_recognised_behind_the_error_that_clients_are_told() -> None:

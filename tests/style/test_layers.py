@@ -24,12 +24,19 @@ from tests.style.sources import (
 if TYPE_CHECKING:
     from collections.abc import KeysView
 
+DISK = {
+    *("storage/filesystem.py", "storage/portable_files.py", "storage/linux_files.py"),
+    *("storage/locking.py", "storage/opening.py"),
+}
+"""The file system: its interface, and what it is made of on each system."""
+
 # Besides the file system's own door: the configuration reads a file that the user names, its
 # command reads our own sources, and the clock asks the system when this process began.
 DOORS = {
-    "storage/filesystem.py",
+    *DISK,
     "config/properties.py",
     "config/__main__.py",
+    "config/tls_context.py",  # OpenSSL reads keys from files alone
     "broker/clock.py",
     "tools/certs.py",  # new files for a folder of the user's, outside every data directory
 }
@@ -152,7 +159,7 @@ def test_only_the_file_system_uses_the_modules_that_do_it_for_one() -> None:
     found = [
         f"{path}:{line}: import {module}"
         for path in python_files(*FLOORS)
-        if path not in {"storage/filesystem.py"}
+        if path not in DISK | {"config/tls_context.py"}
         for line, module in imported_modules(path)
         if module in {"shutil", "tempfile", "mmap", "fcntl", "glob"}
     ]
@@ -165,7 +172,7 @@ def test_only_the_clock_reads_a_clock() -> None:
         for path in python_files(*FLOORS)
         # By the file system's clock files are stamped; certificates have dates. The client stands
         # beside the broker, and its timeouts have a clock of their own.
-        if path not in {"broker/clock.py", "storage/filesystem.py", "tools/certs.py"}
+        if path not in {"broker/clock.py", "storage/portable_files.py", "tools/certs.py"}
         if not path.startswith("client/")
         for line, module in imported_modules(path)
         if module in {"time", "datetime"}

@@ -1,6 +1,6 @@
 """A file system in memory that knows what would outlive a power cut.
 
-It is the twin of `storage.filesystem.DiskFilesystem` with more abilities:
+It is the twin of `storage.disk.DiskFilesystem` with more abilities:
 
 - `power_cut(rng)` gives the file system as a new start would find it: bytes not yet synced are
   gone wholly or in part, names not yet made durable by a sync of their folder likewise.

@@ -19,7 +19,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from broker import clock
-from broker.server import Surroundings, new_event_loop, start
+from broker.event_loop import new_event_loop
+from broker.server import Surroundings, start
 from config import load
 from protocol.logdata.metadata import NoOpRecord
 from storage.steps import run_here

@@ -171,6 +171,7 @@ def test_a_folder_for_temporary_files_that_may_only_be_read_is_named(
             pass
 
 
+@pytest.mark.linux
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system in memory")
 def test_in_memory_its_data_is_in_no_folder_of_a_disk() -> None:
     with Broker(memory=True) as broker:

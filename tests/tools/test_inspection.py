@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.layout import LOG, file_name
 from tests.storage.inspection.directories import contents_of, ten_batches
 from tests.style.sources import CHECKOUT
@@ -209,5 +209,5 @@ def test_a_directory_that_may_only_be_read_is_checked_all_the_same(
     def refuse(path: str) -> None:
         raise OSError(30, "Read-only file system", path)
 
-    monkeypatch.setattr("storage.filesystem.DiskFilesystem.lock", lambda _, path: refuse(path))
+    monkeypatch.setattr("storage.disk.DiskFilesystem.lock", lambda _, path: refuse(path))
     assert run("check", data) == 0

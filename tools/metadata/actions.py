@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from storage.disk import DiskFilesystem
 from storage.errors import DataDirectoryError, MalformedFile
-from storage.filesystem import DiskFilesystem
 from storage.identity import MetaProperties
 from storage.layout import META_PROPERTIES, METADATA_LOG
 from storage.metadata.loading import load

@@ -15,7 +15,7 @@ import pytest
 from broker import logs
 from broker.background import cleaner
 from broker.background import uncleanable as left_alone
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.replacing import Replacing
 from storage.steps import run_here
 from tests.storage.logs import header_of

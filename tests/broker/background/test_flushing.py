@@ -10,7 +10,7 @@ import pytest
 
 from broker.background import checkpoints
 from protocol.messages.produce import ProduceResponse
-from storage.filesystem import DiskFile
+from storage.disk import DiskFile
 from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.support.caller import batch, produce_request

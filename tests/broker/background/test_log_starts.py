@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from storage.checkpoints import decode_offsets
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.broker.producing.test_failing_disk import ACKS_LEADER, BAD, GOOD, fetch, produce

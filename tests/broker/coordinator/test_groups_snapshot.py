@@ -13,7 +13,7 @@ from broker import logs
 from broker.coordinator.loading import snapshotting
 from broker.coordinator.loading.loads import Loading
 from broker.coordinator.loading.snapshots import ShardSnapshots
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.inspection.directory_check import check
 from storage.metadata.snapshots import SnapshotWriter
 from storage.steps import run_here

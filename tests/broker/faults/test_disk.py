@@ -11,7 +11,7 @@ from broker.faults.files import FaultyFilesystem, place_of
 from broker.faults.injection import FaultInjection
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from tests.support.caller import Target, batch, by_partition, fetch_request, produce_request
 from tests.support.fake_connection import InProcessBroker
 from tests.support.in_process_client import Asker

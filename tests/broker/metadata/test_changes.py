@@ -18,7 +18,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest
-from storage.filesystem import DiskFile, DiskFilesystem
+from storage.disk import DiskFile, DiskFilesystem
 from storage.metadata.loading import load
 from tests.support.caller import batch, produce_request
 from tests.support.fake_connection import InProcessBroker

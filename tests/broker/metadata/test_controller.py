@@ -14,7 +14,7 @@ from protocol.logdata.metadata import RegisterBrokerRecord, read_batch
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import Loaded, load
 from tests.support.broker_changes import set_all
 from tests.support.broker_process import BrokerProcess

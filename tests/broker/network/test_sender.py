@@ -12,7 +12,7 @@ import pytest
 from broker.fetching.selection import SMALL_SLICE_BYTES
 from broker.network.sender import Sender
 from broker.workers import Worker
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.slices import FileSlice
 from tests.support.fake_connection import FakeTransport
 
@@ -130,6 +130,7 @@ def test_one_buffer_is_written_as_it_is(wire: Wire) -> None:
     assert wire.transport.writes == [b"alone"]
 
 
+@pytest.mark.linux
 def test_large_slices_keep_their_place_between_bytes(wire: Wire) -> None:
     wire.sender.send(
         [b"a", wire.piece(0, LARGE), b"b", wire.piece(5, LARGE), wire.piece(0, 3), b"c"]
@@ -165,6 +166,7 @@ def test_nothing_is_taken_from_the_queue_while_the_peer_does_not_keep_up(wire: W
     assert wire.drained == 1
 
 
+@pytest.mark.linux
 def test_a_pause_in_the_middle_stops_what_is_behind_it(wire: Wire) -> None:
     class PausesAfterWrite(SocketTransport):
         def write(self, data: bytes) -> None:
@@ -185,7 +187,7 @@ def test_data_that_is_not_cached_is_read_on_a_thread_and_keeps_its_place(
     def would_block(*_: Any) -> int:
         raise BlockingIOError
 
-    monkeypatch.setattr(os, "preadv", would_block)
+    monkeypatch.setattr("broker.network.sender._preadv", would_block)
     monkeypatch.setattr("broker.network.sender._READ_NOWAIT", 8)
     monkeypatch.setattr("broker.network.sender.PIECE_BYTES", 20_000)
 

@@ -16,7 +16,7 @@ from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsRespon
 from protocol.messages.produce import ProduceResponse
 from storage import closing
 from storage.checkpoints import CheckpointFile
-from storage.filesystem import DiskFile, DiskFilesystem
+from storage.disk import DiskFile, DiskFilesystem
 from storage.steps import run_here
 from tests.broker.network.test_connection import framed
 from tests.support.caller import Target, batch, fetch_request, produce_request

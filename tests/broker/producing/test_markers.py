@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.records.batch import Batch
 from protocol.records.markers import MARKER_SIZE, Marker, decode_marker
 from protocol.records.walk import walk
-from storage.filesystem import DiskFile
+from storage.disk import DiskFile
 from tests.support.caller import Target, batch, fetch_request
 from tests.support.fake_connection import InProcessBroker
 from tests.support.transactions import (

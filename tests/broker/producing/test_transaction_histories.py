@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.filesystem import DiskFile
+from storage.disk import DiskFile
 from tests.support.fake_connection import InProcessBroker
 from tests.support.transactions import (
     KnownTransactions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.identity import decode_partition_metadata
 from storage.layout import (
     CLEAN_SHUTDOWN,

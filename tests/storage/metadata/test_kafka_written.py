@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from protocol.logdata.metadata import decode_record, encode_record
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.identity import uuid_text
 from storage.metadata.image import MetadataImage, PartitionState
 from storage.metadata.loading import Loaded, load

@@ -29,8 +29,8 @@ from protocol.logdata.metadata import (
     metadata_batch,
 )
 from storage.data_dir import DataDirectory
+from storage.disk import DiskFilesystem
 from storage.errors import DataDirectoryError
-from storage.filesystem import DiskFilesystem
 from storage.identity import MetaProperties, encode_partition_metadata, uuid_of
 from storage.metadata.loading import load
 from storage.metadata.opening import open_metadata

@@ -21,7 +21,7 @@ from protocol.logdata.metadata import (
 )
 from protocol.records.builder import build_batch
 from protocol.records.walk import walk
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata import snapshot_writing
 from storage.metadata.snapshots import (
     SNAPSHOT_BATCH_RECORDS,

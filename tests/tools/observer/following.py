@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.snapshots import snapshot_id_of
 from tests.tools.observer.cutting_proxy import CuttingProxy
 from tools.observer.directory import ObserverDirectory

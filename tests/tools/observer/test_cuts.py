@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocol.logdata.metadata import ConfigRecord
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import load
 from tests.support.running_controller import RunningController
 from tests.tools.observer.following import checkpoints, cut_off

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocol.messages.describe_quorum import DescribeQuorumRequest
-from storage.filesystem import DiskFilesystem
+from storage.disk import DiskFilesystem
 from storage.metadata.loading import load
 from tests.support.running_controller import RunningController
 from tests.tools.observer.following import Ended, checkpoints
