@@ -3,12 +3,14 @@
 The flat packages of the checkout go below the package `triglot` in the wheel, and their imports of
 each other are rewritten to say so; `tools/_launch.py` becomes `triglot` itself. An installation
 adds one name to an environment, and its modules are where every interpreter finds them.
-The parts in C are optional: a build without a compiler lacks them, and is slower.
+The parts in C are optional: a build without a compiler lacks them, and is slower. With
+TRIGLOT_PURE=1 they are left out, and the wheel is for every system.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -99,6 +101,6 @@ packages = [name for top in FLAT for name in find_packages(include=[top, f"{top}
 setup(
     packages=[NAME, *(f"{NAME}.{name}" for name in packages)],
     package_dir={f"{NAME}.{top}": top for top in FLAT},
-    ext_modules=compiled,
+    ext_modules=[] if os.environ.get("TRIGLOT_PURE") == "1" else compiled,
     cmdclass={"build_py": BuildPy},
 )

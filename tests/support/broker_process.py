@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from config.platforms import PORTABLE_VARIABLE
 from tests.support.server_process import RunningProcess, ServerProcess
 
 if TYPE_CHECKING:
@@ -70,4 +71,8 @@ class BrokerProcess(ServerProcess):
 
 def without_settings() -> dict[str, str]:
     """The environment less what a broker would take for its settings; tests have some too."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("TRIGLOT_")}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("TRIGLOT_") or key == PORTABLE_VARIABLE
+    }
