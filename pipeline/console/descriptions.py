@@ -67,7 +67,7 @@ REPLAY = """\
   triglot pipeline replay --from lake/raw --to localhost:9092 --topic a --rename 'again.{topic}'
   triglot pipeline replay --from lake/raw --to localhost:9092 --since 2026-11-01 --until 2026-11-02
   triglot pipeline replay --from lake/raw --to localhost:9092 --transactional-id nightly
-  triglot pipeline replay --from lake/orders --to localhost:9092 --rename 'wide.{topic}' \
+  triglot pipeline replay --from lake/orders --to localhost:9092 --rename 'wide.{topic}' \\
       --transactional-id wide --partitions by-key
   triglot pipeline replay --from lake/orders --to localhost:9092 --speed 10x --longest-wait 1m
 
