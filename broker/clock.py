@@ -63,14 +63,17 @@ def process_age_ms() -> int:
 
 def resident_bytes() -> int | None:
     """Memory of this process that is in RAM; None where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - as above
-            pages = int(statm.read().split()[1])
-    except OSError:
-        return None
-    import os
+    if sys.platform == "linux" and not PORTABLE:
+        try:
+            with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - as above
+                pages = int(statm.read().split()[1])
+        except OSError:
+            pass
+        else:
+            import os
 
-    return pages * os.sysconf("SC_PAGE_SIZE")
+            return pages * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 def utc_text(timestamp_ms: int) -> str:

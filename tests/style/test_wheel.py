@@ -29,7 +29,14 @@ from tests.support.compacted import (
 )
 from tests.support.consumer_member import ConsumerMember
 from tests.support.group_caller import GroupCaller
-from tests.support.installed import PACKAGES, environment, folder_of_a_user, install
+from tests.support.installed import (
+    PACKAGES,
+    built,
+    copied_sources,
+    environment,
+    folder_of_a_user,
+    install,
+)
 from tests.support.server_process import RunningProcess
 
 if TYPE_CHECKING:
@@ -127,6 +134,18 @@ def test_the_parts_in_c_are_compiled_where_there_is_a_compiler(
         check=True,
     )
     assert run.stdout == "compiled\n"
+
+
+@pytest.mark.long
+def test_a_wheel_without_the_parts_in_c_is_for_every_system(
+    distribution: Distribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIGLOT_PURE", "1")
+    pure = built(copied_sources(tmp_path / "source"), tmp_path / "pure", "--wheel")
+    assert pure.name == f"triglot-{VERSION}-py3-none-any.whl"
+    names = set(names_in(pure))
+    assert not {name for name in names if name.endswith((".so", ".pyd"))}
+    assert {name for name in names_in(distribution.wheel) if name.endswith(".py")} <= names
 
 
 def test_a_source_distribution_builds_the_same_wheel(distribution: Distribution) -> None:
