@@ -124,10 +124,10 @@ def test_a_failure_around_the_commit_costs_no_record_and_doubles_none(
     job = Archive(str(tmp_path / "lake"), broker.bootstrap, topics=(topic,), max_offsets=2000)
     publish = Publication.publish
 
-    def failing(self: Publication, batch_id: int, files: dict[str, str], covered: Any) -> None:
+    def failing(self: Publication, batch_id: int, files: dict[str, str], *more: Any) -> None:
         if batch_id == 1 and not after:
             raise errors.Refused("the disk is full")
-        publish(self, batch_id, files, covered)
+        publish(self, batch_id, files, *more)
         if batch_id == 1:
             raise errors.Refused("the disk is full")
 
