@@ -72,6 +72,9 @@ class LinuxFile(PortableFile):
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 
+    def changed_ns(self) -> int:
+        return os.fstat(self._descriptor).st_ctime_ns
+
 
 class LinuxFilesystem(PortableFilesystem):
     """The operating system's files."""
