@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import random
 import socket
 import subprocess
@@ -212,13 +213,17 @@ class ServerProcess:
             self.stop()
 
 
+_candidates = itertools.cycle(random.SystemRandom().sample(SERVER_PORTS, len(SERVER_PORTS)))
+"""Each once before any comes again: who asks for several gets several."""
+
+
 def free_port() -> int:
     """A port that nobody listens on at this moment, for servers that cannot pick one.
 
     It lies below those that the system gives to connections and to port 0: none of these takes it
     before the server does.
     """
-    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+    for port in itertools.islice(_candidates, len(SERVER_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
