@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 ALL_TIMED = 1024
 TIMED_EVERY = 64
-NOT_TIMED = TIMED_EVERY - 1
-"""The bits that are 0 in the number of a request that is timed after those."""
 
 QUEUE, LOCAL, WAIT, DISK, SEND = range(5)
 PHASES = ("queue", "local", "wait", "disk", "send")
+
+
+def next_timed(number: int) -> int:
+    """The number of the request that is timed after this one; both count from 0."""
+    following = number + 1
+    return following if following < ALL_TIMED else -(-following // TIMED_EVERY) * TIMED_EVERY
 
 
 class TimedRequest:

@@ -26,6 +26,8 @@ from broker.background.log_starts import LogStarts
 from broker.background.producer_expiry import ProducerExpiry
 from broker.background.retention import Retention
 from broker.background.scrubber import Scrubber
+from broker.census import LOOK_EVERY_S as CENSUS_EVERY_S
+from broker.census import Census
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.loading import snapshotting
@@ -220,6 +222,7 @@ class Broker:
             covers_acks=settings.log_flush_policy == "ack",
         )
         self.settings.subscribe(self._configure_storing)
+        self.census = Census(loop, self.files, directory.path, self.checkpointer, self.now_ms)
         self.flushing = Flushing(
             self.settings,
             directory,
@@ -390,6 +393,7 @@ class Broker:
             (AT_MOST_EVERY_S, checkpoints.write_if_due),
             (SYNCED_EVERY_S, checkpoints.note_synced),
             (IDLE_CHECK_EVERY_S, self.connections.close_idle),
+            (CENSUS_EVERY_S, self.count_clients),
             (deletion_clock.LOOK_EVERY_S, self.deletion_clock.look),
             (scrubber.LOOK_EVERY_S, self.scrubber.look),
             (secured.LOOK_EVERY_S, self.secure_listeners.look),
@@ -401,6 +405,10 @@ class Broker:
             (settings.producer_id_expiration_check_interval_ms / 1000, self.producer_expiry.run),
             (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
         ]
+
+    def count_clients(self) -> None:
+        """Have the census note who is connected."""
+        self.census.look(connection.context for connection in self.connections)
 
     def add_credentials(self, credentials: Sequence[NewCredential]) -> None:
         """Store those of users that have none of their kind; what is stored already holds."""
@@ -427,6 +435,7 @@ class Broker:
         parts = Parts()
         parts.appends = self.appends
         parts.authorizer = self._authorizer()
+        parts.census = self.census
         parts.changes = self.changes
         parts.client_metrics = self.client_metrics
         parts.clock_ms = self.now_ms
@@ -868,6 +877,7 @@ class Running:
         broker.expander.stop()
         broker.disk.release()
         broker.deletion_clock.stop()
+        broker.census.stop()
         broker.groups.snapshotting.write_all()
         broker_epoch = broker.controller.close()
         clean = broker.directory.close(broker_epoch=broker_epoch, run_all=broker.side_by_side)

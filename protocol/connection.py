@@ -61,6 +61,9 @@ class UnservedRequest(Malformed):
         super().__init__(f"{what} is not served {when or 'here'}")
         self.key = key
         self.version = version
+        self.api_name = f"api key {key}" if known is None else known.name
+        self.client_id: str | None = None
+        """Of whoever has asked for it, if that could be read."""
 
 
 class Served:
@@ -84,6 +87,7 @@ class Route:
         "encode",
         "flexible",
         "handler",
+        "next_timed",
         "read_single",
         "requests",
         "response_start",
@@ -94,6 +98,8 @@ class Route:
     def __init__(self, served: Served, version: int) -> None:
         self.requests = 0
         """Count of requests, kept by the code that handles them."""
+        self.next_timed = 0
+        """The number of the next request that this code looks at more closely."""
         api = served.api
         self.api = api
         self.version = version
@@ -323,8 +329,9 @@ class ServerConnection:
             key, version, _ = UNKNOWN_VERSION_START.unpack_from(data, position)
             try:
                 route = self._routes.find(key, version)
-            except UnservedRequest:
+            except UnservedRequest as error:
                 if key != API_VERSIONS_KEY:
+                    error.client_id = _client_id(data[position + 10 : end], id_size)
                     raise
                 return self._unknown_version(correlation_id)
         position += 10
@@ -477,3 +484,8 @@ class ServerConnection:
         request = Request(route, correlation_id, None, None)
         self._unanswered.append(request)
         return request
+
+
+def _client_id(data: bytearray, size: int) -> str | None:
+    """The client id at the beginning of these bytes, if they hold all of it."""
+    return data[:size].decode("utf-8", "replace") if 0 <= size <= len(data) else None

@@ -91,7 +91,7 @@ class _UnansweredRoute(Route):
     def __init__(self, api: Api, handler: Any) -> None:
         self.api = api
         self.handler = handler
-        self.version = self.requests = 0
+        self.version = self.requests = self.next_timed = 0
         self.flexible = False
         self.read_single = None
         self.decode = _unread

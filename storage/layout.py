@@ -18,6 +18,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLOCK = "clock-checkpoint"  # how far the wall clock was believed; ours
+CLIENTS = "clients.json"  # who has used the broker, and how; ours
 TAKEN_OVER = "taken-over-checkpoint"  # what other brokers wrote; ours
 
 PARTITION_METADATA = "partition.metadata"

@@ -1,5 +1,6 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `faults`, `groups`,
-`transactions`, `metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
+"""The command line: `triglot serve`, `version`, `config`, `health`, `clients`, `faults`,
+`groups`, `transactions`, `metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`,
+`pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MODULES = {
     "serve": ".serve",
     "health": ".health",
+    "clients": ".clients",
     "faults": ".faults",
     "groups": ".groups.cli",
     "transactions": ".transactions.cli",

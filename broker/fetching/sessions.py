@@ -20,6 +20,8 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from protocol.messages.fetch import FetchRequest
+
 FULL_EPOCH = 0
 NO_SESSION_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
@@ -188,3 +190,19 @@ class FetchSessions:
             return False
         del self._sessions[oldest.session_id]
         return True
+
+
+def wanted_by(message: FetchRequest, *, by_id: bool) -> list[FetchPartition]:
+    """The partitions that a request names, by the ids of their topics or by their names."""
+    return [
+        FetchPartition(
+            topic.topic_id if by_id else topic.topic,
+            partition.partition,
+            fetch_offset=partition.fetch_offset,
+            max_bytes=partition.partition_max_bytes,
+            current_leader_epoch=partition.current_leader_epoch,
+            last_fetched_epoch=partition.last_fetched_epoch,
+        )
+        for topic in message.topics
+        for partition in topic.partitions
+    ]

@@ -10,6 +10,8 @@ from broker.security.principal import ANONYMOUS
 from config.listeners import UNROUTABLE_HOSTS
 from protocol.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Operation, ResourceType
 from protocol.errors import KafkaError
+from protocol.records.layout import CODEC_MASK
+from protocol.records.validate import first_format
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from broker.background.flushing import Flushing
     from broker.background.log_starts import LogStarts
     from broker.background.retention_wait import RetentionWait
+    from broker.census import Census
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.needs import ProducerIds
     from broker.coordinator.offset_coordinator import OffsetCoordinator
@@ -42,8 +45,10 @@ if TYPE_CHECKING:
     from broker.security.delegation_tokens import DelegationTokens
     from broker.security.principal import Principal
     from broker.workers import Worker
-    from protocol.connection import Request, Routes
+    from protocol.client_usage import ClientUsage
+    from protocol.connection import Request, Route, Routes
     from storage.data_dir import DataDirectory
+    from storage.slices import FileSlice
 
 
 class Authenticator(Protocol):
@@ -63,6 +68,7 @@ class Parts:
     appends: Appends
     authorizer: Authorizer | None
     """None where everybody may do everything."""
+    census: Census
     changes: Changes
     client_metrics: Callable[[], ClientMetrics]
     """Made at first use: most starts are followed by no push."""
@@ -108,6 +114,10 @@ PARTS = Parts.__slots__
 
 _ALL = {kind: sum(1 << one for one in operations) for kind, operations in OPERATIONS.items()}
 
+NOTHING_READ: frozenset[tuple[int, int]] = frozenset()
+NOTHING_WRITTEN: frozenset[int] = frozenset()
+HEAD_BYTES = 23
+"""Of a batch or a message, with the attributes."""
 DECISIONS_MAX = 4096
 """Decisions that are remembered for one connection; then they are made anew."""
 
@@ -130,11 +140,15 @@ class Context(Parts):
         "now_ms",
         "peer_host",
         "peer_port",
+        "read",
         "routes",
         "security_protocol",
         "software_name",
         "software_version",
         "timed",
+        "usage",
+        "used",
+        "written",
     )
 
     def __init__(
@@ -165,6 +179,15 @@ class Context(Parts):
         """Formats 0 and 1 are misread from Fetch v12 on, as far as anybody knows."""
         self.timed: list[TimedRequest] = []
         """Handled since the connection last looked; bounded by those of a burst."""
+        self.usage: ClientUsage | None = None
+        """What the census notes of the client, once it is known who that is."""
+        self.used: dict[Route, None] = {}
+        """The versions of APIs that the connection has used, in the order of the first use."""
+        self.read = NOTHING_READ
+        """Formats and codecs of a sample of what it was sent: of the first answer with records, and
+        of those that were timed."""
+        self.written = NOTHING_WRITTEN
+        """The attributes of batches of format 2 that it has sent."""
         self.now_ms = 0
 
     @property
@@ -176,6 +199,11 @@ class Context(Parts):
     def principal(self, principal: Principal) -> None:
         self._principal = principal
         self._decisions.clear()
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the client has logged in, where the listener asks for that by SASL."""
+        return self.authenticator is None or self._principal is not ANONYMOUS
 
     def allows(
         self, operation: int, resource_type: int, name: str, *, silent: bool = False
@@ -269,6 +297,41 @@ class Context(Parts):
                 authorizer.acls.changes, lambda topic: self.may_describe(topic, silent=True)
             )
         return Caller(request.client_id or "", f"/{self.peer_host}", request.version, rights)
+
+    def note_written(self, magic: int, attributes: int) -> None:
+        """A set of this format has come, whose first batch or message has these attributes."""
+        if magic == 2:
+            self.written |= {attributes}
+        if self.usage is not None:
+            self.usage.note_written(magic, attributes & CODEC_MASK)
+
+    def note_read(self, records: FileSlice | bytes) -> None:
+        """Look at the first batch or message of what the client is sent."""
+        if isinstance(records, bytes):
+            head = records[:HEAD_BYTES]
+        else:
+            try:
+                head = records.file.pread(min(HEAD_BYTES, records.size), records.position)
+            except OSError:
+                return  # who sends them meets it, too
+        found = first_format(memoryview(head))
+        if found is not None:
+            read = found[0], found[1] & CODEC_MASK
+            self.read |= {read}
+            if self.usage is not None:
+                self.usage.note_read(*read)
+
+    def note_rebuilt(self, count: int) -> None:
+        """So many sets of the client were stored in another form than they came in."""
+        if self.usage is not None:
+            self.usage.rebuilt_sets += count
+
+    def note_converted(self, size: int, *, gzipped: bool) -> None:
+        """Records of so many bytes were made for an answer: gzip of zstd, or an older format."""
+        if self.usage is not None and size:
+            self.usage.conversions += 1
+            self.usage.converted_bytes += size
+            self.usage.zstd_conversions += gzipped
 
     def client(self, request: Request) -> tuple[str, str]:
         """User and client id, for whom there are quotas."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, cast
 from broker import logs
 from broker.fetching.conversion import INLINE_US
 from broker.fetching.selection import FORMAT_2_ONLY, READERS, SMALL_SLICE_BYTES, Limits, Selection
-from broker.fetching.sessions import NO_SESSION_EPOCH, FetchPartition, Plan
+from broker.fetching.sessions import NO_SESSION_EPOCH, FetchPartition, Plan, wanted_by
 from broker.fetching.single import find_records
 from broker.fetching.waiting import FetchProgress, FetchWait
 from protocol.eras import FETCH, code_for
@@ -77,6 +77,8 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | Fet
             request.message, request.version, ctx.topics, max_bytes=most, may_read=ctx.may_read
         )
         if answer is not None:
+            if ctx.timed or not ctx.read:
+                ctx.note_read(answer.records)
             return answer
     message: FetchRequest = request.general_message()
     replica_id = (
@@ -94,7 +96,7 @@ def fetch(request: Request, ctx: Context) -> FetchResponse | SingleRecords | Fet
         plan = ctx.fetch_sessions.plan(
             session_id=message.session_id,
             epoch=message.session_epoch,
-            wanted=_wanted(message, by_id),
+            wanted=wanted_by(message, by_id=by_id),
             forgotten=[
                 (topic.topic_id if by_id else topic.topic, index)
                 for topic in message.forgotten_topics_data
@@ -127,21 +129,6 @@ def _read(request: Request, ctx: Context, plan: Plan, progress: FetchProgress) -
     reading = _Reading(request, ctx, plan, progress)
     reading.run()
     return reading
-
-
-def _wanted(message: FetchRequest, by_id: bool) -> list[FetchPartition]:
-    return [
-        FetchPartition(
-            topic.topic_id if by_id else topic.topic,
-            partition.partition,
-            fetch_offset=partition.fetch_offset,
-            max_bytes=partition.partition_max_bytes,
-            current_leader_epoch=partition.current_leader_epoch,
-            last_fetched_epoch=partition.last_fetched_epoch,
-        )
-        for topic in message.topics
-        for partition in topic.partitions
-    ]
 
 
 class _Reading:
@@ -244,8 +231,12 @@ class _Reading:
             if throttle_ms:
                 return self._held_up(throttle_ms)
         told = (entry for _, entry in self._entries if entry.error_code == ErrorCode.NONE)
+        is_sample = self._ctx.timed or not self._ctx.read
         for partition, entry in zip(self.watched, told, strict=True):
             partition.bytes_out += len(entry.records)
+            if is_sample and entry.records:
+                self._ctx.note_read(entry.records)
+                is_sample = False
         incremental = self._plan.incremental
         topics: dict[str | bytes, FetchResponse.Topic] = {}
         for wanted, entry in self._entries:
@@ -475,6 +466,7 @@ class _Reading:
             self.missing.append((selected.missing, limits.enough))
         if records.__class__ is bytes:
             self._room -= len(records)
+            self._ctx.note_converted(len(records), gzipped=reader.form is Form.GZIPPED)
         self._room -= sum(unit.stored.size for unit in selected.missing)
         self._progress.passed[id(wanted)] = selected.passed
         self._has_more |= selected.more and not selected.unfinished

@@ -28,8 +28,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse, refused
 from protocol.records.batch import Batch
 from protocol.records.layout import ATTRIBUTES, LENGTH, PRODUCER_ID, TRANSACTIONAL_BIT
-from protocol.records.prepare import TooMuch, prepare
-from protocol.records.validate import BATCHES_SINCE, ZSTD_SINCE, quick_header
+from protocol.records.prepare import Prepared, TooMuch, prepare
+from protocol.records.validate import BATCHES_SINCE, ZSTD_SINCE, first_format, quick_header
 from protocol.single_produce import SingleAnswer, SingleProduce
 from storage.errors import StorageError
 
@@ -269,6 +269,9 @@ def _append(
         view = NO_RECORDS
     header = quick_header(view, rules) if version >= BATCHES_SINCE else None
     if header is None:
+        sent = first_format(view)
+        if sent is not None:
+            ctx.note_written(*sent)
         prepared = prepare(
             view,
             rules,
@@ -278,7 +281,11 @@ def _append(
             expand_max=PREPARE_ON_LOOP_BYTES,
         )
         append_prepared(partition, prepared, entry, ctx.now_ms, ctx.appends, ctx.disk, transaction)
+        if prepared is not None and prepared.rebuilt:
+            ctx.note_rebuilt(1)
         return
+    if header[ATTRIBUTES] not in ctx.written:
+        ctx.note_written(2, header[ATTRIBUTES])
     now_ms = ctx.now_ms
     if (header[PRODUCER_ID] >= 0 or header[ATTRIBUTES] & TRANSACTIONAL_BIT) and not is_new(
         partition, header, entry, ctx.appends, transaction
@@ -308,6 +315,8 @@ def _wait(
         _refuse(one.entry, request, ctx, one.partition.topic.name, error)
 
     def finish(appended: list[Partition]) -> Any:
+        made = (one.prepared for one in deferred)
+        ctx.note_rebuilt(sum(isinstance(one, Prepared) and one.rebuilt for one in made))
         return _acknowledge(acks, response, touched + appended, ctx)
 
     return PrepareWait(

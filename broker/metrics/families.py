@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker.background.log_starts import LogStarts
     from broker.background.retention_wait import RetentionWait
     from broker.background.scrubber import Scrubber
+    from broker.census import Census
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.offset_coordinator import OffsetCoordinator
     from broker.fetching.conversion import Conversions
@@ -63,6 +64,7 @@ class Sources(NamedTuple):
 
     appends: Appends
     backlog: Backlog
+    census: Census
     cleaner: Cleaner
     client_metrics: Callable[[], ClientMetrics]
     connection_counts: ConnectionCounts

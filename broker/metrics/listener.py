@@ -2,6 +2,7 @@
 
 /metrics         the broker's own numbers, in the format of Prometheus or, if asked, in OpenMetrics
 /client-metrics  what clients have pushed (KIP-714)
+/clients         the clients that were seen, and how they would fare with releases of Kafka
 /healthz         whether the broker runs: its loop answers
 /readyz          whether it serves everybody: its groups are loaded, its disk takes records
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.http_exchange import REQUEST_WITHIN_S, HttpExchange, field
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from config.broker import BrokerSettings
     from storage.filesystem import Filesystem
 
-PAGES = ("/metrics", "/client-metrics", "/healthz", "/readyz")
+PAGES = ("/metrics", "/client-metrics", "/clients", "/healthz", "/readyz")
+JSON = "application/json"
 SLICE_S, PAUSE_S = 0.001, 0.001
 """A page of thousands of rows is made in slices of the loop."""
 
@@ -122,6 +124,8 @@ class MetricsListener:
             self._answer_with_metrics(scrape, request)
         elif request.path == "/client-metrics":
             self._answer_with_client_metrics(scrape)
+        elif request.path == "/clients":
+            self._answer_with_clients(scrape)
         else:
             scrape.send("404 Not Found", f"there are {', '.join(PAGES)}\n")
 
@@ -149,6 +153,20 @@ class MetricsListener:
         sources.readers.run(
             lambda: client_metrics_page(pushes), lambda text: scrape.send("200 OK", text)
         )
+
+    def _answer_with_clients(self, scrape: HttpExchange) -> None:
+        """What is to be said of each is worked out on a thread, too."""
+        from protocol.client_verdicts import page as clients_page
+
+        readers = self._sources.readers
+
+        def tell(rows: list[dict[str, Any]], forgotten: int) -> None:
+            readers.run(
+                lambda: clients_page(rows, forgotten),
+                lambda text: scrape.send("200 OK", text, kind=JSON),
+            )
+
+        self._sources.census.tell(tell)
 
     def _look(self, tls: Tls) -> None:
         tls.look(self._sources.readers)

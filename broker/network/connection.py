@@ -28,7 +28,7 @@ from broker.pending import Durable, Later, Silent, Sliced, Waiting
 from broker.producing.failures import has_failed, translate
 from broker.producing.preparing import PrepareWait
 from broker.request_times import Timing
-from protocol.connection import PRODUCE_KEY
+from protocol.connection import PRODUCE_KEY, UnservedRequest
 from protocol.errors import Malformed
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
             cause = "the client and its version of the protocol disagree"
             count = self._wire.trailing_bytes
             self._warn("bytes after the last field of requests", cause, count=count)
+        self.context.census.gone(self.context)
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -341,6 +342,8 @@ class Connection(asyncio.BufferedProtocol):
                     more = False
                     break
         except (Malformed, CloseConnection) as error:
+            if isinstance(error, UnservedRequest):
+                context.census.refused(context, error)
             self._refuse(error)
             more = False
         if more or not (only_produced and appends.pending):

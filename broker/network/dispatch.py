@@ -31,7 +31,7 @@ from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
 from broker.metadata.changes import ChangeWait
 from broker.pending import error_answer
-from broker.request_times import ALL_TIMED, NOT_TIMED, TIMED_EVERY, TimedRequest
+from broker.request_times import ALL_TIMED, TIMED_EVERY, TimedRequest, next_timed
 from protocol import registry
 from protocol.connection import Served
 
@@ -111,8 +111,11 @@ def answer(request: Request, ctx: Context) -> Any:
     route = request.route
     number = route.requests
     route.requests = number + 1
-    if not number & NOT_TIMED or number < ALL_TIMED:
+    if route not in ctx.used:
+        ctx.census.used(ctx, request)
+    if number >= route.next_timed:
         stands_for = 1 if number < ALL_TIMED else TIMED_EVERY
+        route.next_timed = next_timed(number)
         ctx.timed.append(TimedRequest(request, stands_for, monotonic_s()))
     try:
         return route.handler(request, ctx)

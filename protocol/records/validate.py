@@ -35,6 +35,7 @@ from protocol.records.crc import crc32c
 from protocol.records.errors import InvalidRecord as InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES,
+    ATTRIBUTES_POSITION,
     BASE_OFFSET,
     BASE_TIMESTAMP,
     CHECKED_POSITION,
@@ -45,6 +46,8 @@ from protocol.records.layout import (
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
     LENGTH,
+    MAGIC_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
     MIN_BATCH_LENGTH,
     MIN_RECORD_SIZE,
     NO_TIMESTAMP,
@@ -246,6 +249,17 @@ def quick_header(view: memoryview, rules: ProduceRules) -> Header | None:
         ):
             return header
     return None
+
+
+def first_format(view: memoryview) -> tuple[int, int] | None:
+    """Format and attributes of the first entry of a set as they came, whatever else is wrong with
+    it; None if they are not there."""
+    if len(view) <= ATTRIBUTES_POSITION + 1:
+        return None
+    magic = view[MAGIC_POSITION]
+    # The codec is in the lower of the two bytes that a batch has.
+    at = ATTRIBUTES_POSITION + 1 if magic == 2 else MESSAGE_ATTRIBUTES_POSITION
+    return magic, view[at]
 
 
 def first_magic(view: memoryview, version: int) -> int | None:

@@ -29,6 +29,7 @@ from storage.inspection.top_files import BOOTSTRAP, CHECKPOINTS, TopFiles
 from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
+    CLIENTS,
     CLOCK,
     HIGH_WATERMARKS,
     META_PROPERTIES,
@@ -137,7 +138,7 @@ class DirectoryRepair:
 
     def _own_files(self) -> Iterator[Change]:
         """Files of ours that a start can do without."""
-        for file in (CLEAN_STATE, CLOCK, SYNCED_POINTS, TAKEN_OVER):
+        for file in (CLEAN_STATE, CLIENTS, CLOCK, SYNCED_POINTS, TAKEN_OVER):
             if file in self.top.malformed:
                 name = file + ".damaged"
                 if self.apply:

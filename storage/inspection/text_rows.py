@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.checkpoints import decode_rows, read_entries
+from storage.clients_file import decode_clients
 from storage.epochs import LeaderEpochs
 from storage.errors import MalformedFile
 from storage.identity import decode_partition_metadata, decode_properties, uuid_text
@@ -14,6 +15,7 @@ from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
+    CLIENTS,
     CLOCK,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
@@ -32,6 +34,7 @@ from storage.trusted_time import ClockState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from protocol.client_usage import ClientUsage
     from storage.filesystem import Filesystem
 
     Fields = dict[str, str | int]
@@ -64,6 +67,9 @@ def _rows(data: bytes, name: str) -> Iterator[tuple[str, Fields]]:
                 "received",
                 {"from_offset": int(offset), "first_ms": int(first), "last_ms": int(last)},
             )
+    elif name == CLIENTS:
+        for usage in decode_clients(data, name).clients:
+            yield "client", _client_fields(usage)
     elif name == CLOCK:
         yield "clock", ClockState.decode(data, name)._asdict()
     elif name == REPLACEMENT:
@@ -92,3 +98,13 @@ def _json_rows(data: bytes, name: str) -> Iterator[tuple[str, Fields]]:
         raise MalformedFile(name, "wanted a JSON object")
     for key, value in content.items():
         yield "field", {"name": str(key), "value": json.dumps(value)}
+
+
+def _client_fields(usage: ClientUsage) -> Fields:
+    """The facts that fit into a row; `triglot clients` has all."""
+    requests = usage.requests.items()
+    return {
+        **usage.identity._asdict(),
+        "last_seen_ms": usage.last_ms,
+        "requests": " ".join(f"{api} {','.join(map(str, found))}" for api, found in requests),
+    }

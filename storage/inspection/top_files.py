@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from storage.checkpoints import as_written, decode_rows
 from storage.clean_state import CleanStop
+from storage.clients_file import decode_clients
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.identity import MetaProperties, decode_properties, uuid_text
 from storage.inspection.context import Context
@@ -16,6 +17,7 @@ from storage.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
+    CLIENTS,
     CLOCK,
     HIGH_WATERMARKS,
     INDEX,
@@ -99,6 +101,7 @@ class TopFiles:
             META_PROPERTIES: self._meta_properties,
             CLEAN_SHUTDOWN: self._marker,
             **{name: self._checkpoint(name) for name in (*CHECKPOINTS, *OWN_CHECKPOINTS)},
+            CLIENTS: self._clients,
             CLOCK: self._clock,
         }
         for name in sorted(self.names):
@@ -134,6 +137,9 @@ class TopFiles:
 
     def _clock(self, data: bytes) -> None:
         ClockState.decode(data, CLOCK)
+
+    def _clients(self, data: bytes) -> None:
+        decode_clients(data, CLIENTS)
 
     def _stranger(self, name: str) -> None:
         if name.endswith(".tmp"):

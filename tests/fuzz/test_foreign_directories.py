@@ -45,7 +45,7 @@ KINDS = ("3.9-second-life", "4-second-life", "ours")
 """Two that Kafka was killed in, and one of them after a start and a clean stop of ours."""
 SMALL = re.compile(
     r"meta\.properties|partition\.metadata|[a-z-]+-checkpoint|quorum-state|\.kafka_cleanshutdown"
-    r"|\.pystate\.json|bootstrap\.checkpoint"
+    r"|\.pystate\.json|clients\.json|bootstrap\.checkpoint"
 )
 WORDS = (
     b"", b"=", b"==", b"0", b"-1", b"1", b"2147483648", b"9" * 30, b"9" * 5000, b"NaN", b"null",

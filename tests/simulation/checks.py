@@ -38,7 +38,7 @@ CONTROL_FILES = frozenset({
     "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
     "cleaner-offset-checkpoint", "log-start-offset-checkpoint", ".triglot-reserve",
     "__cluster_metadata-0", "taken-over-checkpoint", "clock-checkpoint",
-    "synced-offset-checkpoint",
+    "synced-offset-checkpoint", "clients.json",
 })  # fmt: skip
 
 
