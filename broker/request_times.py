@@ -101,11 +101,12 @@ class Timing:
             self.open[one.request] = one
         timed.clear()
 
-    def synced(self, request: Request, now_s: float) -> None:
-        """What this request brought is on the disk."""
-        one = self.open.get(request)
-        if one is not None:
-            one.end(DISK, now_s)
+    def synced(self, requests: Iterable[Request], now_s: float) -> None:
+        """What these requests brought is on the disk."""
+        for request in requests:
+            one = self.open.get(request)
+            if one is not None:
+                one.end(DISK, now_s)
 
     def waited(self, request: Request, now_s: float) -> list[TimedRequest]:
         """This request has waited long enough, and is handled again: it, if it is timed."""

@@ -400,9 +400,9 @@ class Connection(asyncio.BufferedProtocol):
         logs_written = {partition.log for _, result in durable for partition in result.partitions}
 
         def done(failed: dict[Log, str]) -> None:
-            now_s = clock.monotonic_s()
+            if self._timing.open:
+                self._timing.synced((request for request, _ in durable), clock.monotonic_s())
             for request, result in durable:
-                self._timing.synced(request, now_s)
                 response = result.refuse(request, result, failed) if failed else result.response
                 if self._quotas.active:
                     response = self._throttled(request, response)

@@ -49,7 +49,7 @@ def test_a_request_that_waits_for_the_disk_has_all_phases_but_a_wait() -> None:
     timing.handled([one], 10.0, 10.006)
     timing.sent(10.007)
     assert not times.histograms, "it is not answered yet"
-    timing.synced(one.request, 10.016)
+    timing.synced([one.request], 10.016)
     one.request.answered = True
     timing.sent(10.018)
 
@@ -74,7 +74,7 @@ def test_a_request_that_waits_is_handled_twice_and_queued_once() -> None:
 def test_a_request_that_is_not_timed_may_wait_and_be_synced() -> None:
     timing, other = Timing(RequestTimes()), begun(1.0)
 
-    timing.synced(other.request, 2.0)
+    timing.synced([other.request], 2.0)
 
     assert timing.waited(other.request, 3.0) == []
 
