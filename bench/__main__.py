@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bench import (
     case,
+    commands,
     compaction,
     convert,
     create_topics,
@@ -82,6 +83,7 @@ LONG: dict[str, tuple[case.Case, ...]] = {
     "validation": validation.CASES,
     "offset-commits-long": offset_commits.LONG_CASES,
     "tls": tls.CASES,
+    "commands": commands.CASES,
 }
 #: What needs no server. The columns of its table are the loops over records, in C and in Python.
 SERVERLESS: dict[str, tuple[case.Case, ...]] = {

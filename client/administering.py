@@ -19,12 +19,25 @@ if TYPE_CHECKING:
 TOPIC_RESOURCE = 2
 # Where a setting comes from, told from version 1 of DescribeConfigs on.
 TELLS_SOURCE, OF_THE_TOPIC = 1, 1
-# From here on CreateTopics takes -1 for the broker's own number of replicas (Kafka 2.4).
-DEFAULT_REPLICAS = 4
+# From here on CreateTopics takes -1 for the broker's own number of partitions, and of replicas
+# (Kafka 2.4); before 1 there is no asking without doing.
+OWN_NUMBERS, VALIDATES = 4, 1
 
 
-def create_topic(router: Router, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-    """Raises Refused, if the topic exists too, Again, ConnectionLost."""
+def create_topic(
+    router: Router,
+    name: str,
+    partitions: int | None,
+    configs: Mapping[str, str],
+    *,
+    replicas: int | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Make a topic, or with `validate_only` only ask whether it would be made. None is the broker's
+    own number, and 1 before Kafka 2.4, which has none.
+
+    Raises Refused, if the topic exists too, Again, ConnectionLost.
+    """
     connection = router.node(router.controller) if router.controller >= 0 else router.any()
     if not connection.offers(CreateTopicsRequest):
         raise Refused(
@@ -32,15 +45,21 @@ def create_topic(router: Router, name: str, partitions: int, configs: Mapping[st
             f"'{name}' there with its own tools"
         )
     version = connection.version(CreateTopicsRequest)
+    if validate_only and version < VALIDATES:
+        raise Refused(f"{connection.address} does not say whether it would make a topic")
+    own_number = -1 if version >= OWN_NUMBERS else 1
     kind = CreateTopicsRequest.Topic
     topic = kind(
         name=name,
-        num_partitions=partitions,
-        replication_factor=-1 if version >= DEFAULT_REPLICAS else 1,
+        num_partitions=own_number if partitions is None else partitions,
+        replication_factor=own_number if replicas is None else replicas,
         assignments=[],
         configs=[kind.Config(name=key, value=value) for key, value in configs.items()],
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(router.timeout_s * 1000))
+    timeout_ms = int(router.timeout_s * 1000)
+    request = CreateTopicsRequest(
+        topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only
+    )
     answer = connection.call(request, CreateTopicsResponse, wait_s=router.timeout_s)
     for made in answer.topics:
         if made.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED):

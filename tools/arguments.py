@@ -6,13 +6,17 @@ import argparse
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from client.cluster import Cluster as Client
     from client.security import ClientSecurity
     from tools.cluster import Cluster
+    from tools.selection import TopicSelection
+
+Found = TypeVar("Found")
 
 DONE, NOT_DONE = 0, 1
 INT64_MAX = (1 << 63) - 1
@@ -44,6 +48,49 @@ def whole_number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) > INT64_MAX:
         raise argparse.ArgumentTypeError(f"wanted a whole number from 0 on, found '{text}'")
     return int(text)
+
+
+def moment(text: str) -> int:
+    """A time in ms since 1970, as `tools.times` reads it."""
+    from tools.times import moment_ms
+
+    return _read(moment_ms, text)
+
+
+def duration(text: str) -> int:
+    """A time in ms, as `tools.times` reads it."""
+    from tools.times import duration_ms
+
+    return _read(duration_ms, text)
+
+
+def topic_selection(text: str) -> TopicSelection:
+    """A topic, or some of its partitions."""
+    from tools.selection import topic_selection as read
+
+    return _read(read, text)
+
+
+def named_value(text: str) -> tuple[str, str]:
+    """NAME=VALUE; the value may be empty, and have more of these signs."""
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise argparse.ArgumentTypeError(f"wanted NAME=VALUE, found '{text}'")
+    return name, value
+
+
+def escaped(text: str) -> bytes:
+    """Bytes, with escapes as `tools.escapes` reads them."""
+    from tools.escapes import unescaped
+
+    return _read(unescaped, text)
+
+
+def _read(read: Callable[[str], Found], text: str) -> Found:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _help_columns() -> int:
@@ -94,6 +141,17 @@ def add_cluster_action(
 ) -> argparse.ArgumentParser:
     """The same for a question to a running broker."""
     parser = add_action(actions, name, line, description)
+    _add_cluster(parser)
+    return parser
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `add_cluster_action` adds, for a command without actions."""
+    parser.add_argument("--json", action="store_true", help="JSON, for machines")
+    _add_cluster(parser)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         type=address,
@@ -109,7 +167,6 @@ def add_cluster_action(
         help="how long to wait for each answer; default 10",
     )
     add_command_config(parser)
-    return parser
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:
@@ -138,19 +195,50 @@ def run_on_cluster(
 ) -> int:
     """Run an action of `add_cluster_action`; what stops it becomes one sentence, or nothing if the
     reader has gone. The exit code."""
-    from client.errors import Failure
-    from tools.cluster import Cluster
-    from tools.errors import NotDone
-    from tools.printing import discard_output, say
 
-    try:
+    def run() -> None:
+        from tools.cluster import Cluster
+
         host, port = arguments.bootstrap
-        timeout_s = arguments.timeout
-        security = security_of(arguments)
+        timeout_s, security = arguments.timeout, security_of(arguments)
         with Cluster(
             host, port, timeout_s=timeout_s, client_id=client_id, security=security
         ) as cluster:
             action(cluster, arguments)
+
+    return _exit_code(run)
+
+
+def run_on_client(
+    action: Callable[[Client, argparse.Namespace], None],
+    arguments: argparse.Namespace,
+    *,
+    client_id: bytes,
+) -> int:
+    """The same for an action that moves records, and goes on over lost connections and leaders that
+    change."""
+
+    def run() -> None:
+        from client.cluster import Cluster
+        from protocol.client import written
+
+        servers = written(*arguments.bootstrap)
+        timeout_s, security = arguments.timeout, security_of(arguments)
+        with Cluster(
+            servers, timeout_s=timeout_s, client_id=client_id, security=security
+        ) as client:
+            action(client, arguments)
+
+    return _exit_code(run)
+
+
+def _exit_code(run: Callable[[], None]) -> int:
+    from client.errors import Failure
+    from tools.errors import NotDone
+    from tools.printing import discard_output, say
+
+    try:
+        run()
     except BrokenPipeError:
         discard_output()
         return NOT_DONE

@@ -1,6 +1,6 @@
-"""The command line: `triglot serve`, `version`, `config`, `health`, `clients`, `faults`,
-`groups`, `transactions`, `metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`,
-`pipeline`.
+"""The command line: `triglot serve`, `version`, `config`, `topics`, `configs`, `offsets`,
+`produce`, `consume`, `health`, `clients`, `faults`, `groups`, `transactions`, `metadata`, `users`,
+`acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 MODULES = {
     "serve": ".serve",
+    "topics": ".topics.cli",
+    "configs": ".configs.cli",
+    "offsets": ".offsets",
+    "produce": ".produce.cli",
+    "consume": ".consume.cli",
     "health": ".health",
     "clients": ".clients",
     "faults": ".faults",

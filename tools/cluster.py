@@ -10,22 +10,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from client import administering
 from client.committing import GROUP, KINDS, coordinator
 from client.errors import Unreachable
 from client.fetching import EARLIEST as EARLIEST
 from client.fetching import LATEST as LATEST
 from client.fetching import list_offsets
-from client.routing import Again, Router
+from client.routing import NULL_IS_ALL, Again, Router
 from protocol.client import said, written
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.partitions import TopicPartition as TopicPartition
 from protocol.partitions import by_topic
 from protocol.schema import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -67,8 +69,9 @@ class Cluster:
         client_id: bytes,
         security: ClientSecurity | None = None,
     ) -> None:
+        self.servers = written(host, port)
         self._router = Router(
-            written(host, port),
+            self.servers,
             timeout_s=timeout_s,
             client_id=client_id,
             reconnects=False,
@@ -84,6 +87,23 @@ class Cluster:
         """The topics of these names that exist."""
         wanted = list(names)
         return self._router.patiently(lambda: self._router.topics(wanted))
+
+    def node_ids(self) -> list[int]:
+        """The ids of the brokers that the cluster has now, sorted."""
+        found = self.metadata(())
+        return sorted(broker.node_id for broker in found.brokers)
+
+    def metadata(self, names: Collection[str] | None) -> MetadataResponse:
+        """The whole answer about topics that exist, or about all with None. Names of others make
+        brokers before Kafka 0.11 create them."""
+        asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
+        if not asked and not self.offers(MetadataRequest, oldest=NULL_IS_ALL):
+            asked = []  # where there is neither a null nor a way to ask for none
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer = self.ask(request, MetadataResponse)
+        if answer.error_code:
+            raise Unreachable(f"{self.servers}: Metadata: {said(answer.error_code)}")
+        return answer
 
     def topic_names(self) -> dict[bytes, str]:
         """The name of every topic by its id; empty where brokers have no ids (before 2.8)."""
@@ -130,6 +150,34 @@ class Cluster:
             return self._router.any().call(request, kind, oldest=oldest)
 
         return self._router.patiently(attempt)
+
+    def ask_node(self, node_id: int, request: Message, kind: type[Asked]) -> Asked:
+        """The answer of the broker of this id, which the cluster has."""
+        return self._router.patiently(lambda: self._router.node(node_id).call(request, kind))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        replicas: int | None,
+        configs: Mapping[str, str],
+        validate_only: bool = False,
+    ) -> None:
+        """See `client.administering.create_topic`."""
+
+        def attempt() -> None:
+            self._router.learn(())
+            administering.create_topic(
+                self._router,
+                name,
+                partitions,
+                configs,
+                replicas=replicas,
+                validate_only=validate_only,
+            )
+
+        self._router.patiently(attempt)
 
     def change(self, request: Message, kind: type[Asked], *, oldest: int = 0) -> Asked:
         """The answer of the controller: of the broker that is one, or that passes on to it."""

@@ -68,7 +68,7 @@ def discard_output() -> None:
 
 
 class ProgressLine:
-    """Progress and the time that is left, on standard error: rewritten in
+    """Progress, and the time that is left of a total that is known, on standard error: rewritten in
     place on a terminal, a line every few seconds elsewhere if that is `wanted`."""
 
     EVERY_S = 0.2
@@ -95,8 +95,10 @@ class ProgressLine:
         if now - self._told < (self.EVERY_S if self._in_place else self.EVERY_S_ELSEWHERE):
             return
         self._told = now
-        left_s = self.seconds() * (self.total - self.done) / max(self.done, 1)
-        text = f"{self.so_far()}, {left_s:.0f} s left"
+        text = self.so_far()
+        if self.total:
+            left_s = self.seconds() * (self.total - self.done) / max(self.done, 1)
+            text += f", {left_s:.0f} s left"
         sys.stderr.write(f"\r{text}\x1b[K" if self._in_place else f"{text}\n")
         sys.stderr.flush()
         self._shown = True
@@ -132,6 +134,15 @@ class OffsetsOfLog(ProgressLine):
 
     def so_far(self) -> str:
         return f"{self.done} of {self.total} offsets of the log"
+
+
+class Records(ProgressLine):
+    """Records that have been written or read."""
+
+    def so_far(self) -> str:
+        of_total = f" of {self.total:,}" if self.total else ""
+        rate = self.done / max(self.seconds(), 1e-3)
+        return f"{self.done:,}{of_total} records, {rate:,.0f}/s"
 
 
 def _megabytes(size: int) -> str:

@@ -6,6 +6,7 @@ pass through here.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from protocol.records.compression import compress
@@ -98,12 +99,7 @@ class BatchBuilder:
         body += encode_varint(self._count)
         _add_nullable(body, key)
         _add_nullable(body, value)
-        body += encode_varint(len(headers))
-        for name, content in headers:
-            raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
-            body += encode_varint(len(raw))
-            body += raw
-            _add_nullable(body, content)
+        body += _encoded_headers(headers)
         self._records += encode_varint(len(body))
         self._records += body
         self._count += 1
@@ -150,6 +146,53 @@ class BatchBuilder:
         )
 
 
+@cache
+def encoded_varints() -> tuple[bytes, ...]:
+    """The varints of the numbers from 0 on, by these. Made when first needed, because that takes a
+    few milliseconds."""
+    return tuple(encode_varint(number) for number in range(1 << 13))
+
+
+def batch_of_rows(rows: Sequence[RecordFields], *, codec: int = 0) -> bytearray:
+    """One batch of (timestamp in ms, key, value, headers): the bytes that `BatchBuilder` makes, for
+    who has thousands of records at once, in a fifth of the time.
+
+    Raises ValueError when there are none.
+    """
+    if not rows:
+        raise ValueError("a batch needs at least one record")
+    encoded = encoded_varints()
+    known = len(encoded)
+    base_timestamp = rows[0][0]
+    max_timestamp = NO_TIMESTAMP
+    parts: list[bytes | bytearray] = []
+    for index, (timestamp_ms, key, value, headers) in enumerate(rows):
+        delta = timestamp_ms - base_timestamp
+        moment = encoded[delta] if 0 <= delta < known else encode_varint(wrap_timestamp(delta))
+        place = encoded[index] if index < known else encode_varint(index)
+        if timestamp_ms > max_timestamp:
+            max_timestamp = timestamp_ms
+        key_size, value_size = _NULL, _NULL
+        if key is not None:
+            size = len(key)
+            key_size = encoded[size] if size < known else encode_varint(size)
+        if value is not None:
+            size = len(value)
+            value_size = encoded[size] if size < known else encode_varint(size)
+        tail = _encoded_headers(headers) if headers else b"\0"
+        body = (b"\0", moment, place, key_size, key or b"", value_size, value or b"", tail)
+        record = b"".join(body)
+        size = len(record)
+        parts += (encoded[size] if size < known else encode_varint(size), record)
+    return wrap_records(
+        b"".join(parts),
+        len(rows),
+        attributes=codec,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+    )
+
+
 def wrap_records(
     records: bytes | bytearray | memoryview,
     count: int,
@@ -187,6 +230,17 @@ def wrap_records(
     )
     UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
     return batch
+
+
+def _encoded_headers(headers: Sequence[HeaderPair]) -> bytearray:
+    """Their count, and each of them."""
+    out = bytearray(encode_varint(len(headers)))
+    for name, content in headers:
+        raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+        out += encode_varint(len(raw))
+        out += raw
+        _add_nullable(out, content)
+    return out
 
 
 def _add_nullable(out: bytearray, data: bytes | None) -> None:

@@ -12,12 +12,11 @@ as in Java. The ends of int64 stand for "no bound" of a timestamp or offset.
 
 from __future__ import annotations
 
-from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ErrorCode
-from protocol.records.builder import encode_varint
+from protocol.records.builder import encode_varint, encoded_varints
 from protocol.records.crc import crc32
 from protocol.records.errors import CorruptBatch, InvalidRecord
 from protocol.records.layout import (
@@ -392,12 +391,6 @@ def messages_from_messages(
     return b"".join(parts), kept
 
 
-@cache
-def _encoded() -> tuple[bytes, ...]:
-    """Varints by their numbers. Made when first needed, because that takes a few milliseconds."""
-    return tuple(encode_varint(number) for number in range(1 << 13))
-
-
 def records_from_messages(
     data: Data, position: int, *, magic: int, max_bytes: int
 ) -> tuple[bytes, int, int, int, int]:
@@ -409,7 +402,7 @@ def records_from_messages(
     `messages_from_messages`.
     """
     raw = bytes(data)
-    encoded = _encoded()
+    encoded = encoded_varints()
     known = len(encoded)
     parts: list[bytes] = []
     size = count = 0

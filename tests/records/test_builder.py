@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import Batch
-from protocol.records.builder import BatchBuilder, build_batch
+from protocol.records.builder import BatchBuilder, batch_of_rows, build_batch
 from protocol.records.record import Record
 from protocol.records.walk import walk
 from tests.records.corpus import reference_crc32c
@@ -137,3 +137,20 @@ def test_header_names_that_are_not_utf8_are_written_back_as_they_were() -> None:
 def test_a_batch_of_nothing_is_not_built() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
+
+
+
+def test_many_rows_at_once_are_the_same_bytes_as_one_after_the_other() -> None:
+    rows: list[tuple[int, bytes | None, bytes | None, Any]] = [
+        (5, b"k", b"v", [("a", b"1"), (b"\xff", None)]),
+        (9_000_000, None, None, ()),
+        (-1, b"x" * 9_000, b"y" * 20_000, ()),
+        (1 << 62, None, b"z", ()),
+        (-(1 << 62), None, b"z", ()),
+        *[(7, None, b"n", ()) for _ in range(9_000)],
+    ]
+    assert batch_of_rows(rows) == build_batch(rows)
+    for codec in range(5):
+        assert batch_of_rows(SOME, codec=codec) == build_batch(SOME, codec=codec)
+    with pytest.raises(ValueError, match="at least one record"):
+        batch_of_rows([])

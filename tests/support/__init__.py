@@ -14,6 +14,7 @@ Clients made of raw requests
     kerberos            a realm with its KDC, brokers in it, and what a client with a ticket says
     certificates        an authority of a test's own, and what it certifies
     wire_client         one blocking socket and our declarations of messages
+    typed_bytes         a command as a user types it, with its output as bytes
     caller              create, produce, fetch, list offsets
     group_caller        members of classic groups, and what else is asked of groups
     consumer_member     a member of a consumer group (KIP-848), made of heartbeats

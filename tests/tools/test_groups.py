@@ -26,8 +26,8 @@ from tests.support.scripted_broker import RawServer, ScriptedBroker
 from tools.cli import main
 from tools.cluster import TopicPartition
 from tools.groups.show import partitions_text
-from tools.groups.times import duration_ms, moment_ms
 from tools.printing import table
+from tools.times import duration_ms, moment_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

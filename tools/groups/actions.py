@@ -12,7 +12,7 @@ from tools.groups.held_back import held_back_for
 from tools.groups.history import Change, History
 from tools.groups.lag import lag_of_group
 from tools.groups.membership import group_of, list_groups
-from tools.groups.reset import Target, places_of, plan
+from tools.groups.reset import Target, plan
 from tools.groups.show import (
     description_json,
     description_rows,
@@ -26,6 +26,7 @@ from tools.groups.show import (
     move_rows,
 )
 from tools.printing import OffsetsOfLog, counted, print_json, print_lines
+from tools.selection import places_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tools.cluster import Cluster, TopicPartition
     from tools.groups.history import Event
     from tools.groups.membership import Group
-    from tools.groups.reset import TopicSelection
+    from tools.selection import TopicSelection
 
 MEMBERS_NAMED = 5
 

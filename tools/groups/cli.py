@@ -8,13 +8,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tools.arguments import add_cluster_action, run_on_cluster, whole_number
+from tools.arguments import (
+    add_cluster_action,
+    duration,
+    moment,
+    run_on_cluster,
+    topic_selection,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tools.cluster import Cluster
-    from tools.groups.reset import TopicSelection
 
     Arguments = argparse.Namespace
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -142,14 +148,14 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
     to.add_argument("--to-latest", action="store_true", help="the end of the log")
     to.add_argument(
         "--to-time",
-        type=_moment,
+        type=moment,
         metavar="TIME",
         help="the first record at or after 2026-01-31T12:00:00Z (UTC where no zone is named), or "
         "ms since 1970",
     )
     to.add_argument(
         "--by-duration",
-        type=_duration,
+        type=duration,
         metavar="DURATION",
         help="the first record that is at most so old: 1h30m, 2d or PT1H",
     )
@@ -162,7 +168,7 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
 def _add_topics(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--topic",
-        type=_topic,
+        type=topic_selection,
         action="append",
         metavar="T[:P,P]",
         help="a topic, or some of its partitions; may be given several times",
@@ -185,33 +191,3 @@ def run_groups(arguments: Arguments) -> int:
         "history": actions.run_history,
     }[arguments.action]
     return run_on_cluster(action, arguments, client_id=CLIENT_ID)
-
-
-def _topic(text: str) -> TopicSelection:
-    from tools.groups.reset import TopicSelection
-
-    name, separator, partitions = text.partition(":")
-    if not separator:
-        return TopicSelection(name, None)
-    numbers = partitions.split(",")
-    if not all(number.isascii() and number.isdecimal() for number in numbers):
-        raise argparse.ArgumentTypeError(f"wanted TOPIC or TOPIC:0,3, found '{text}'")
-    return TopicSelection(name, tuple(map(int, numbers)))
-
-
-def _moment(text: str) -> int:
-    from tools.groups.times import moment_ms
-
-    try:
-        return moment_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _duration(text: str) -> int:
-    from tools.groups.times import duration_ms
-
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

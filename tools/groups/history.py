@@ -24,7 +24,7 @@ from protocol.records.batch import Batch
 from protocol.records.markers import decode_marker
 from tools.cluster import EARLIEST, LATEST, TopicPartition
 from tools.errors import NotDone
-from tools.groups.fetched import entries_in
+from tools.fetched import entries_in
 from tools.groups.records import GroupEvent, group_event
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from protocol.records.record import Record
     from tools.cluster import Cluster
-    from tools.groups.fetched import FetchedEntry
+    from tools.fetched import FetchedEntry
 
 OFFSETS_TOPIC = "__consumer_offsets"
 PIECE_BYTES = 8 << 20

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.client import said
 from protocol.errors import ErrorCode
 from tools.cluster import EARLIEST, LATEST
-from tools.groups.fetched import first_record
+from tools.fetched import first_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.client import said
 from protocol.errors import ErrorCode
-from tools.cluster import EARLIEST, LATEST, TopicPartition
+from tools.cluster import EARLIEST, LATEST
 from tools.errors import NotDone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from tools.cluster import Cluster
+    from tools.cluster import Cluster, TopicPartition
     from tools.groups.committed import Committed
 
 
@@ -26,13 +26,6 @@ class Target(NamedTuple):
     value: int = 0
 
 
-class TopicSelection(NamedTuple):
-    """A topic, and which of its partitions; None is all."""
-
-    topic: str
-    partitions: tuple[int, ...] | None
-
-
 class Move(NamedTuple):
     """One partition of a plan: from what is committed (None for nothing) to `new`, which is None
     where the target means nothing; `note` says what had to be decided."""
@@ -41,24 +34,6 @@ class Move(NamedTuple):
     old: int | None
     new: int | None
     note: str = ""
-
-
-def places_of(cluster: Cluster, wanted: Sequence[TopicSelection]) -> list[TopicPartition]:
-    """The partitions meant, each once. Raises NotDone for a topic or partition that is missing."""
-    topics = cluster.topics(item.topic for item in wanted)
-    places: dict[TopicPartition, None] = {}
-    for item in wanted:
-        topic = topics.get(item.topic)
-        if topic is None:
-            raise NotDone(f"there is no topic '{item.topic}'")
-        for index in sorted(topic.leaders) if item.partitions is None else item.partitions:
-            if index not in topic.leaders:
-                raise NotDone(
-                    f"topic '{item.topic}' has no partition {index}, but {len(topic.leaders)} "
-                    "counted from 0"
-                )
-            places[TopicPartition(item.topic, index)] = None
-    return list(places)
 
 
 def plan(

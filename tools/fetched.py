@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import KafkaError
 from protocol.records.batch import Batch
+from protocol.records.compression import DEFAULT_RATIO
 from protocol.records.errors import CorruptBatch
 from protocol.records.legacy import read_messages
 from protocol.records.walk import last_offset, walk
@@ -31,16 +32,17 @@ class FetchedEntry(NamedTuple):
         """Whether it holds a marker and nothing for clients."""
         return self.magic == 2 and Batch(self.view).is_control
 
-    def records(self) -> list[Record]:
-        """Its records as a consumer sees them. Raises KafkaError if they are damaged."""
+    def records(self, *, ratio: int = DEFAULT_RATIO) -> list[Record]:
+        """Its records as a consumer sees them; `ratio` as in `compression.decompress`. Raises
+        KafkaError if they are damaged."""
         if self.magic < 2:
-            return list(read_messages(self.view))
+            return list(read_messages(self.view, ratio=ratio))
         batch = Batch(self.view)
         if not batch.is_intact():
             raise CorruptBatch(
                 f"its checksum is {batch.crc:#010x}, its bytes have {batch.checksum():#010x}"
             )
-        return list(batch.records())
+        return list(batch.records(ratio=ratio))
 
 
 def entries_in(data: bytes) -> Iterator[FetchedEntry]:

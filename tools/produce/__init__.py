@@ -1,0 +1,1 @@
+"""Records from lines, JSON and files, written to a topic."""
