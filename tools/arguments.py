@@ -20,6 +20,7 @@ Found = TypeVar("Found")
 
 DONE, NOT_DONE = 0, 1
 INT64_MAX = (1 << 63) - 1
+PORT_MAX = 65_535
 NARROWEST, COLUMNS = 11, 80
 """Columns that help is given at least, and those of what is no terminal."""
 
@@ -27,9 +28,30 @@ NARROWEST, COLUMNS = 11, 80
 def address(text: str) -> tuple[str, int]:
     """HOST:PORT, where the host may be an IPv6 address in brackets."""
     host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
         raise argparse.ArgumentTypeError(f"wanted HOST:PORT, found '{text}'")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def listened(text: str) -> tuple[str, int]:
+    """HOST:PORT of an address to listen on, where port 0 is one as well."""
+    host, _, port = text.rpartition(":")
+    return (address(f"{host}:1")[0], 0) if port == "0" else address(text)
+
+
+def listened_range(text: str) -> tuple[str, int, int]:
+    """HOST:PORT, or HOST:FIRST-LAST."""
+    name, _, ports = text.rpartition(":")
+    first, _, last = ports.partition("-")
+    host, port = listened(f"{name}:{first}")
+    if last and not (last.isdigit() and 0 < port <= int(last) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"the ports rise, as in 127.0.0.1:9192-9199, not '{text}'")
+    return host, port, int(last or 0)
+
+
+def advertised(text: str) -> tuple[str, int]:
+    """HOST, or HOST:PORT."""
+    return address(text) if ":" in text else (text, 0)
 
 
 def seconds(text: str) -> float:
@@ -229,6 +251,11 @@ def run_on_client(
         ) as client:
             action(client, arguments)
 
+    return _exit_code(run)
+
+
+def run_alone(run: Callable[[], None]) -> int:
+    """The same for what asks no broker."""
     return _exit_code(run)
 
 

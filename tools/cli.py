@@ -1,6 +1,6 @@
 """The command line: `triglot serve`, `version`, `config`, `topics`, `configs`, `offsets`,
-`produce`, `consume`, `health`, `clients`, `faults`, `groups`, `transactions`, `metadata`, `users`,
-`acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
+`produce`, `consume`, `tap`, `health`, `clients`, `faults`, `groups`, `transactions`, `metadata`,
+`users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -26,6 +26,7 @@ MODULES = {
     "offsets": ".offsets",
     "produce": ".produce.cli",
     "consume": ".consume.cli",
+    "tap": ".tap.cli",
     "health": ".health",
     "clients": ".clients",
     "faults": ".faults",

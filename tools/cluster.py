@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from client import administering
 from client.committing import GROUP, KINDS, coordinator
+from client.connection import Connection
 from client.errors import Unreachable
 from client.fetching import EARLIEST as EARLIEST
 from client.fetching import LATEST as LATEST
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from client.connection import Connection
     from client.routing import Topic
     from client.security import ClientSecurity
 
@@ -70,12 +70,24 @@ class Cluster:
         security: ClientSecurity | None = None,
     ) -> None:
         self.servers = written(host, port)
+        self._address = (host, port)
+        self._security = security
         self._router = Router(
             self.servers,
             timeout_s=timeout_s,
             client_id=client_id,
             reconnects=False,
             security=security,
+        )
+
+    def connect(self, client_id: bytes) -> Connection:
+        """A new connection to the broker that was named, of another client id; the caller closes
+        it."""
+        return Connection(
+            *self._address,
+            timeout_s=self._router.timeout_s,
+            client_id=client_id,
+            security=self._security,
         )
 
     def offers(self, kind: type[Message], *, oldest: int = 0) -> bool:

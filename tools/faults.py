@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tools.arguments import DONE, NOT_DONE, address, refuse
+from tools.arguments import (
+    DONE,
+    NOT_DONE,
+    address,
+    advertised,
+    listened,
+    listened_range,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from broker.faults.injection import Address
@@ -15,7 +23,6 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 WRONG_USE = 2
-PORT_MAX = 65_535
 
 FAULTS_HELP = """\
 Stand in front of a broker, and do wrong what a test asks for: errors, delays, lost answers, closed
@@ -59,7 +66,7 @@ def add_commands(commands: Commands) -> None:
     faults.add_argument(
         "--listen",
         metavar="HOST:PORT[-LAST]",
-        type=_range,
+        type=listened_range,
         default=("127.0.0.1", 0, 0),
         help="where clients connect; port 0, which is the default, picks a free one. The other "
         "brokers of the cluster get the next ports up to LAST, or free ones, of the same host",
@@ -67,7 +74,7 @@ def add_commands(commands: Commands) -> None:
     faults.add_argument(
         "--advertise",
         metavar="HOST[:PORT]",
-        type=_advertised,
+        type=advertised,
         default=("", 0),
         help="by which host clients reach the proxy, and by which port the first one of --listen; "
         "else the host by which a client has come, and the ports themselves",
@@ -75,7 +82,7 @@ def add_commands(commands: Commands) -> None:
     faults.add_argument(
         "--testing",
         metavar="HOST:PORT",
-        type=_listened,
+        type=listened,
         help="open the control port for tests, on loopback; port 0 picks a free one",
     )
     faults.add_argument(
@@ -92,27 +99,6 @@ def add_commands(commands: Commands) -> None:
     faults.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
     )
-
-
-def _listened(text: str) -> tuple[str, int]:
-    """HOST:PORT of an address to listen on, where port 0 is one as well."""
-    host, _, port = text.rpartition(":")
-    return (address(f"{host}:1")[0], 0) if port == "0" else address(text)
-
-
-def _range(text: str) -> tuple[str, int, int]:
-    """HOST:PORT, or HOST:FIRST-LAST."""
-    name, _, ports = text.rpartition(":")
-    first, _, last = ports.partition("-")
-    host, port = _listened(f"{name}:{first}")
-    if last and not (last.isdigit() and 0 < port <= int(last) <= PORT_MAX):
-        raise argparse.ArgumentTypeError(f"the ports rise, as in 127.0.0.1:9192-9199, not '{text}'")
-    return host, port, int(last or 0)
-
-
-def _advertised(text: str) -> tuple[str, int]:
-    """HOST, or HOST:PORT."""
-    return address(text) if ":" in text else (text, 0)
 
 
 def run_faults(arguments: argparse.Namespace) -> int:

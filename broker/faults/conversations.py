@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from protocol.errors import ErrorCode
+from protocol.registry import APIS
 from protocol.schema import SECRET, ZERO_UUID, Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.faults.places import NameOf
 
 REQUESTS_MAX = 2_000
 """Requests that are remembered; the oldest go first."""
 TEXT_MAX = 4_000
 """Characters of a request's text; the rest is cut off."""
+
+
+ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 
 class Sent(NamedTuple):
@@ -69,33 +76,58 @@ class Conversations:
         ]
 
 
-def text_of(message: Any, version: int, name_of: NameOf) -> str:
+def size_text(data: bytes | bytearray | memoryview) -> str:
+    """Bytes, told by their number."""
+    return f"<{len(data)} bytes>"
+
+
+def text_of(
+    message: Any,
+    version: int,
+    name_of: NameOf,
+    *,
+    records_text: Callable[[memoryview], str] = size_text,
+    limit: int = TEXT_MAX,
+) -> str:
     """The fields that this version has, on one line: `{acks: -1, topic_data: [{name: orders}]}`.
-    Records are told by their size, ids of topics by the name, passwords not at all."""
-    text = _text(message, version, name_of)
-    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
+    Errors and APIs are told by their names, ids of topics by the topic's, passwords not at all, and
+    records by `records_text`."""
+    text = _Fields(version, name_of, records_text).text(message)
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _text(value: Any, version: int, name_of: NameOf) -> str:
-    if isinstance(value, Struct):
-        fields = (
-            f"{field.name}: {_field(field.name, getattr(value, field.name), version, name_of)}"
-            for field in type(value)._fields
-            if field.versions.holds(version)
-        )
-        return f"{{{', '.join(fields)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(_text(item, version, name_of) for item in value)}]"
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"<{len(value)} bytes>"
-    if value is None or isinstance(value, bool):
-        return str(value).lower() if value is not None else "null"
-    return str(value)
+class _Fields(NamedTuple):
+    """What makes text of the fields of a message."""
 
+    version: int
+    name_of: NameOf
+    records_text: Callable[[memoryview], str]
 
-def _field(name: str, value: Any, version: int, name_of: NameOf) -> str:
-    if name in SECRET:
-        return "..."
-    if name == "topic_id":
-        return name_of(value) if value != ZERO_UUID else "none"
-    return _text(value, version, name_of)
+    def text(self, value: Any) -> str:
+        if isinstance(value, Struct):
+            fields = (
+                f"{field.name}: {self._field(field.name, getattr(value, field.name))}"
+                for field in type(value)._fields
+                if field.versions.holds(self.version)
+            )
+            return f"{{{', '.join(fields)}}}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.text, value))}]"
+        if isinstance(value, bytes | bytearray | memoryview):
+            return size_text(value)
+        if value is None or isinstance(value, bool):
+            return str(value).lower() if value is not None else "null"
+        return str(value)
+
+    def _field(self, name: str, value: Any) -> str:
+        if name in SECRET:
+            return "..."
+        if name == "topic_id":
+            return self.name_of(value) if value != ZERO_UUID else "none"
+        if name == "records" and isinstance(value, memoryview):
+            return self.records_text(value)
+        if name == "api_key" and value in APIS:
+            return APIS[value].name
+        if name.endswith("error_code"):
+            return ERROR_NAMES.get(value, str(value))
+        return self.text(value)

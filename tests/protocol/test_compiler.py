@@ -28,10 +28,11 @@ from tests.protocol.declarations import (
     Point,
     Tags,
     instances,
+    sample,
 )
 
 if TYPE_CHECKING:
-    from protocol.fields import StructType
+    pass
 
 every_case = pytest.mark.parametrize(
     ("cls", "version"), CASES, ids=[f"{cls.__name__}-v{version}" for cls, version in CASES]
@@ -39,30 +40,6 @@ every_case = pytest.mark.parametrize(
 instance_of_any_version = st.sampled_from(CASES).flatmap(
     lambda case: st.tuples(st.just(case[1]), instances(*case))
 )
-
-
-def sample(cls: StructType, version: int, size: int) -> Any:
-    """One instance, as big as its version allows within reason, the same every time."""
-    chooser = random.Random(f"{cls.__name__} {version} {size}")
-
-    def value(field: Any) -> Any:
-        if field.item is not None:
-            return [value(field.item) for _ in range(size)]
-        if field.struct is not None:
-            return fill(field.struct)
-        return {
-            "boolean": True,
-            "float64": 1.25,
-            "uuid": bytes(range(16)),
-            "string": "word" * size,
-            "binary": b"data" * size,
-            "records": memoryview(b"batch" * size),
-        }.get(field.kind, chooser.randrange(100))
-
-    def fill(cls: Any) -> Any:
-        return cls(**{f.name: value(f) for f in cls._fields if f.versions.holds(version)})
-
-    return fill(cls)
 
 
 def outcome(decode: Any, *arguments: Any) -> Any:

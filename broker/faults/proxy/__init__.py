@@ -4,5 +4,6 @@ server       the proxy, made of its parts
 brokers      the brokers of the cluster, each with a port here
 connection   one client's connection, and the one to the broker behind it
 frames       frames of a stream; headers of requests and of answers
+observer     who is told of what passes
 answers      addresses and versions in answers, names of topics by their ids
 """

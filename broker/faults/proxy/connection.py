@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.faults.proxy.answers import TopicNames
     from broker.faults.proxy.brokers import Brokers
     from broker.faults.proxy.frames import RequestHead
+    from broker.faults.proxy.observer import Observer
     from broker.faults.refusal import Asked, Refusal
 
 UNANSWERED_MAX = 1_000
@@ -101,6 +102,7 @@ class ProxiedConnection:
         engine: Engine,
         conversations: Conversations,
         now_ms: Callable[[], int],
+        observer: Observer | None = None,
     ) -> None:
         self._from_client, self._to_client = client
         self._from_upstream, self._to_upstream = upstream
@@ -109,6 +111,7 @@ class ProxiedConnection:
         self._engine = engine
         self._conversations = conversations
         self._now_ms = now_ms
+        self._observer = observer
         self._due: asyncio.Queue[Due | None] = asyncio.Queue()
         """None is the end of the broker's answers."""
         self._room = asyncio.Semaphore(UNANSWERED_MAX)
@@ -116,12 +119,16 @@ class ProxiedConnection:
         """Whether any answer of the broker has come."""
         self._session: list[Key] = []
         """What the client's fetch session reads; a connection has one at most."""
+        there = self._to_upstream.get_extra_info("peername")
+        self._broker = f"{there[0]}:{there[1]}"
         here, peer = (self._to_client.get_extra_info(name) for name in ("sockname", "peername"))
         self._host_here: str = here[0]
         self._peer = f"{peer[0]}:{peer[1]}"
 
     async def run(self) -> None:
         """Carry both ways until one side ends. Raises OSError, Malformed."""
+        if self._observer is not None:
+            self._observer.opened(self._peer, self._broker)
         ways = [asyncio.ensure_future(self._requests()), asyncio.ensure_future(self._answers())]
         try:
             done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -131,12 +138,16 @@ class ProxiedConnection:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            if self._observer is not None:
+                self._observer.closed(self._peer)
 
     async def _requests(self) -> None:
         """From the client to the broker."""
         requests = frames(self._from_client)
         async for frame in requests:
             due = self._met(frame)
+            if self._observer is not None:
+                self._observer.asked(self._peer, due.head, frame)
             if due.is_answered or due.closes:
                 await self._room.acquire()
                 self._due.put_nowait(due)  # before its answer can come
@@ -255,6 +266,8 @@ class ProxiedConnection:
             answer = await self._changed(due, head, answer)
         if fault is not None and fault.action == "delay_ms":
             await asyncio.sleep(fault.value / 1000)
+        if self._observer is not None:
+            self._observer.answered(self._peer, head, answer)
         self._to_client.write(framed(answer))
         await self._to_client.drain()
 

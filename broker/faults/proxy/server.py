@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from broker.faults.injection import Address
     from broker.faults.proxy.brokers import Listening
+    from broker.faults.proxy.observer import Observer
 
 CONNECT_WITHIN_S = 10.0
 
@@ -29,10 +30,18 @@ CONNECT_WITHIN_S = 10.0
 class Proxy:
     """A proxy in front of the cluster that one of its brokers names. Belongs to the loop."""
 
-    def __init__(self, upstream: Upstream, *, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        now_ms: Callable[[], int],
+        observer: Observer | None = None,
+    ) -> None:
+        """`observer` is told of what passes."""
         self.engine = Engine(lambda: int.from_bytes(os.urandom(4), "big"), has_disk=False)
         self._upstream = upstream
         self._now_ms = now_ms
+        self._observer = observer
         self._conversations = Conversations()
         self.interface = Interface(self.engine, self._conversations)
         self._names = TopicNames()
@@ -109,6 +118,7 @@ class Proxy:
                 engine=self.engine,
                 conversations=self._conversations,
                 now_ms=self._now_ms,
+                observer=self._observer,
             ).run()
         finally:
             there[1].close()

@@ -1,0 +1,1 @@
+"""Conversations between clients and brokers, overheard: told in words, saved, held again."""
