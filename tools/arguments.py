@@ -191,6 +191,18 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     add_command_config(parser)
 
 
+def complete_topics(action: argparse.Action) -> None:
+    """Have a shell complete the names of topics there."""
+
+    def names(parsed_args: argparse.Namespace, **_: object) -> list[str]:
+        from tools.topic_names import topic_names
+
+        host, port = parsed_args.bootstrap
+        return topic_names(host, port, lambda: security_of(parsed_args))
+
+    action.completer = names  # type: ignore[attr-defined]
+
+
 def add_command_config(parser: argparse.ArgumentParser) -> None:
     """The file that says how to prove who one is to a broker."""
     parser.add_argument(

@@ -1,6 +1,6 @@
 """The command line: `triglot serve`, `version`, `config`, `topics`, `configs`, `offsets`,
 `produce`, `consume`, `tap`, `health`, `clients`, `faults`, `groups`, `transactions`, `metadata`,
-`users`, `acls`, `certs`, `check`, `dump`, `repair`, `pipeline`.
+`users`, `acls`, `certs`, `check`, `dump`, `repair`, `completion`, `pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -8,6 +8,7 @@ Only the module of the command that is asked for is imported, and only what that
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -39,9 +40,12 @@ MODULES = {
     "check": ".inspection",
     "dump": ".inspection",
     "repair": ".inspection",
+    "completion": ".completion",
 }
 """Where the arguments of each command are, in this package; `add_commands` says what runs it."""
 
+ASKED_BY_A_SHELL = "_ARGCOMPLETE"
+"""In the environment of a command that a shell asks for completions."""
 PIPELINE_NEEDS = ("numpy", "py4j", "pyarrow", "pyspark")
 """The packages that come with the extra `pipeline`."""
 
@@ -50,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 when it did what it says, 1 when it could not, 2 when the
     command line is wrong."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if ASKED_BY_A_SHELL in os.environ:
+        _complete()
     if words[:1] == ["pipeline"]:
         return _pipeline(words[1:])
     parser = _parser(words[0] if words else "")
@@ -83,6 +89,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
         add_help=False,
     )
     return parser
+
+
+def _complete() -> None:
+    """Tell a shell what may come next; that ends the process."""
+    from tools.completion import answer
+
+    answer(_parser(""))
 
 
 def _pipeline(words: list[str]) -> int:

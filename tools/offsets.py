@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
-from tools.arguments import add_cluster_arguments, moment, run_on_cluster, topic_selection
+from tools.arguments import (
+    add_cluster_arguments,
+    complete_topics,
+    moment,
+    run_on_cluster,
+    topic_selection,
+)
 
 if TYPE_CHECKING:
     from tools.cluster import Cluster, TopicPartition
@@ -54,7 +60,9 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     offsets.set_defaults(run=run_offsets)
-    offsets.add_argument("topic", nargs="+", type=topic_selection, metavar="TOPIC[:P,P]")
+    complete_topics(
+        offsets.add_argument("topic", nargs="+", type=topic_selection, metavar="TOPIC[:P,P]")
+    )
     offsets.add_argument(
         "--time",
         type=moment,

@@ -139,7 +139,6 @@ def test_a_batch_of_nothing_is_not_built() -> None:
         build_batch([])
 
 
-
 def test_many_rows_at_once_are_the_same_bytes_as_one_after_the_other() -> None:
     rows: list[tuple[int, bytes | None, bytes | None, Any]] = [
         (5, b"k", b"v", [("a", b"1"), (b"\xff", None)]),

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import typed_command
 from tests.support.secured import SecuredBroker
+from tests.support.typed_bytes import typed
 from tools.cli import main
 
 if TYPE_CHECKING:
@@ -109,6 +110,25 @@ def test_a_user_that_is_added_can_log_in_until_it_is_removed(
         1,
         "triglot: there is no user 'dora' with SCRAM-SHA-256 or SCRAM-SHA-512\n",
     )
+
+
+def test_records_are_written_and_read_as_rules_allow_and_a_wrong_password_is_one_line(
+    secured: SecuredBroker, alice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_bytes(b"over TLS\n")
+    there = ("--bootstrap", secured.bootstrap_of("SASL_SSL"), "--command-config")
+    produce = ("produce", "of-alice", str(tmp_path / "lines"), *there)
+    consume = ("consume", "of-alice", "--until-end", *there)
+    assert typed("topics", "create", "of-alice", *there, alice).code == 0
+    assert typed(*produce, alice).code == 0
+    assert typed(*consume, alice).out == b"over TLS\n"
+    unknown = config(secured, tmp_path / "w", "alice", "wrong")
+    other = config(secured, tmp_path / "b", "bob", "bob-secret")
+    for words in (produce, consume):
+        said = typed(*words, unknown).refusal
+        assert "refuses user 'alice' by PLAIN" in said
+        assert "wrong" not in said
+        assert "TOPIC_AUTHORIZATION_FAILED" in typed(*words, other).refusal
 
 
 def test_a_password_comes_from_standard_input_and_one_mechanism_is_enough(

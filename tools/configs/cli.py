@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tools.arguments import add_cluster_action, named_value, refuse, run_on_cluster
+from tools.arguments import add_cluster_action, complete_topics, named_value, refuse, run_on_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,8 @@ def add_changes(parser: argparse.ArgumentParser) -> None:
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS, metavar="TYPE", help=", ".join(KINDS))
-    parser.add_argument("name", metavar="NAME", help="a name; of a broker its id")
+    name = parser.add_argument("name", metavar="NAME", help="a name; of a broker its id")
+    complete_topics(name)
 
 
 def run_configs(arguments: Arguments) -> int:

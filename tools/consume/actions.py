@@ -6,8 +6,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from broker.clock import monotonic_s
+from client.errors import Refused
 from tools.consume.bounds import bounds
 from tools.consume.reading import Reader
+from tools.errors import NotDone
+from tools.groups.committed import HAS_MEMBERS
 from tools.printing import Records, say
 
 if TYPE_CHECKING:
@@ -78,11 +81,20 @@ class Output:
                 self.commit()
 
     def commit(self) -> None:
-        """Tell the group how far it has been read, if that is asked for."""
+        """Tell the group how far it has been read, if that is asked for. Raises NotDone for a group
+        that has members."""
         sys.stdout.flush()
         self._committed_at = monotonic_s()
         if self._group is not None and self._printed:
-            self._client.commit_offsets(self._group, self._printed)
+            try:
+                self._client.commit_offsets(self._group, self._printed)
+            except Refused as refused:
+                if refused.code in HAS_MEMBERS:
+                    raise NotDone(
+                        f"group '{self._group}' has members, and takes no offsets of others: stop "
+                        "them, or leave --commit away"
+                    ) from None
+                raise
             self._printed = {}
 
     def _print(self, place: TopicPartition, records: list[Record]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tools.arguments import (
     add_cluster_arguments,
+    complete_topics,
     moment,
     refuse,
     run_on_client,
@@ -58,7 +59,9 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     consume.set_defaults(run=run_consume)
-    consume.add_argument("topic", nargs="+", type=topic_selection, metavar="TOPIC[:P,P]")
+    complete_topics(
+        consume.add_argument("topic", nargs="+", type=topic_selection, metavar="TOPIC[:P,P]")
+    )
     _add_bounds(consume)
     consume.add_argument("--format", metavar="FORMAT", help=r"how to print a record; '%%s\n'")
     consume.add_argument(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 FETCH_BYTES = 4 << 20
-POLL_S = 0.1
+POLL_S = 0.2
 """Between two looks at logs that have not grown."""
 PATIENCE_S = 30.0
 """For a leader that does not show what its log has."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tools.arguments import (
     add_cluster_arguments,
+    complete_topics,
     escaped,
     moment,
     named_value,
@@ -55,7 +56,7 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     produce.set_defaults(run=run_produce)
-    produce.add_argument("topic", metavar="TOPIC")
+    complete_topics(produce.add_argument("topic", metavar="TOPIC"))
     produce.add_argument(
         "file", nargs="*", metavar="FILE", help="default '-', which is standard input"
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 from broker import clock
 from broker._version import VERSION
+from broker.event_loop import on_stop_signal
 from broker.faults.proxy.brokers import Listening, Upstream
 from broker.faults.proxy.server import Proxy
 from protocol.client import written
@@ -28,11 +28,13 @@ async def listen(arguments: Arguments, saved: TextIO | None) -> None:
     """Tell what passes, and write it to a file, until a signal, or until nobody reads what is told.
     Raises OSError."""
     stop = asyncio.Event()
+    is_read = True
 
     def tell(entry: Entry) -> None:
+        nonlocal is_read
         if saved is not None:
             saved.write(entry.as_json(with_frame=True) + "\n")
-        if stop.is_set():
+        if not is_read:
             return
         line = entry.as_json(with_frame=False) if arguments.json else entry.line()
         try:
@@ -40,6 +42,7 @@ async def listen(arguments: Arguments, saved: TextIO | None) -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             discard_output()
+            is_read = False
             stop.set()
 
     overhearing = Overhearing(
@@ -53,8 +56,7 @@ async def listen(arguments: Arguments, saved: TextIO | None) -> None:
     proxy = Proxy(behind, now_ms=clock.now_ms, observer=overhearing)
     try:
         port = await proxy.open(Listening(*arguments.listen, *arguments.advertise), None)
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, stop.set)
+        on_stop_signal(asyncio.get_running_loop(), stop.set)
         _announce(arguments, port, str(behind))
         await stop.wait()
     finally:

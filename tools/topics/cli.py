@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tools.arguments import (
     add_cluster_action,
+    complete_topics,
     named_value,
     refuse,
     run_on_cluster,
@@ -89,15 +90,15 @@ def add_commands(commands: Commands) -> None:
     described = add_cluster_action(
         actions, "describe", "partitions and settings of topics", DESCRIBE_HELP
     )
-    described.add_argument("topic", nargs="+", metavar="TOPIC")
+    complete_topics(described.add_argument("topic", nargs="+", metavar="TOPIC"))
     altered = add_cluster_action(actions, "alter", "add partitions, change settings", ALTER_HELP)
-    altered.add_argument("topic", metavar="TOPIC")
+    complete_topics(altered.add_argument("topic", metavar="TOPIC"))
     altered.add_argument(
         "--partitions", type=whole_number, metavar="N", help="how many there are to be"
     )
     add_changes(altered)
     deleted = add_cluster_action(actions, "delete", "delete topics", DELETE_HELP)
-    deleted.add_argument("topic", nargs="+", metavar="TOPIC")
+    complete_topics(deleted.add_argument("topic", nargs="+", metavar="TOPIC"))
     deleted.add_argument("--execute", action="store_true", help="do it; without this, only say it")
 
 

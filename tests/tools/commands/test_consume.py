@@ -14,6 +14,8 @@ import pytest
 from client.cluster import Cluster, TopicPartition
 from protocol.records.builder import batch_of_rows, build_batch
 from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support.caller import Caller
+from tests.support.group_caller import GroupCaller, Member
 from tests.support.typed_bytes import typed
 from tools.consume.actions import shown_on_a_terminal
 
@@ -156,6 +158,22 @@ def test_a_group_says_where_to_begin_and_is_told_how_far_it_was_read(
     assert client.committed_offsets("billing", [first]) == {first: 8}
 
 
+def test_a_group_with_members_is_not_told_and_the_sentence_says_so(
+    bootstrap: str, client: Cluster, topic: str
+) -> None:
+    filled(client, topic, 0, 2)
+    host, _, port = bootstrap.rpartition(":")
+    with Member(GroupCaller(host, int(port), client_id="member"), topic) as member:
+        member.enter()
+        words = ("--group", topic, "--commit", "--until-end", "--bootstrap", bootstrap)
+        ran = typed("consume", topic, *words)
+    assert (ran.code, ran.out) == (1, b"0\n1\n")
+    assert ran.err == (
+        f"triglot: group '{topic}' has members, and takes no offsets of others: stop them, or "
+        "leave --commit away\n"
+    )
+
+
 @pytest.mark.parametrize("word", ["--from-offset", "--group"])
 def test_an_offset_out_of_range_is_told_with_the_log(
     word: str, bootstrap: str, client: Cluster, topic: str
@@ -256,16 +274,14 @@ def test_a_damaged_batch_ends_it_or_is_left_out(tmp_path: Path) -> None:
     assert skipped.err.startswith("triglot: left out: t-0 offsets 3 to 5: ")
 
 
-def test_records_deleted_in_the_midst_of_a_batch_are_not_printed(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as client:
-        client.create_topic("t", 1)
-        place = filled(client, "t", 0, 6)
-        from tests.support.caller import Caller
-
-        with Caller(broker.host, broker.port) as caller:
-            caller.delete_records("t", 4)
-        assert client.offsets([place], -2) == {place: 4}
-        ran = typed("consume", "t", "--until-end", "--bootstrap", broker.bootstrap)
+def test_records_deleted_in_the_midst_of_a_batch_are_not_printed(
+    bootstrap: str, client: Cluster, topic: str
+) -> None:
+    filled(client, topic, 0, 6)
+    host, _, port = bootstrap.rpartition(":")
+    with Caller(host, int(port)) as caller:
+        caller.delete_records(topic, 4)
+    ran = typed("consume", topic, "--until-end", "--bootstrap", bootstrap)
     assert ran.out == b"4\n5\n"
 
 
@@ -323,3 +339,14 @@ def test_answers_are_one_json_object_for_each_line(
     filled(client, topic, 0, 2)
     ran = typed("consume", topic, "--until-end", "--json", "--bootstrap", bootstrap)
     assert [json.loads(line)["offset"] for line in ran.out.splitlines()] == [0, 1]
+
+
+def test_reading_needs_no_package_of_the_pipeline() -> None:
+    program = (
+        "import sys, tools.consume.actions, tools.produce.actions\n"
+        "print({'numpy', 'pyarrow', 'pyspark', 'py4j'} & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "set()\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.tools.commands.conftest import Doors
 
-WITH_ADMINISTRATION = ["V010", "V011", "V41", "TODAY"]
+WITH_ADMINISTRATION = ["V010", "V011", "V41"]
 BEFORE_IT = ["V08", "V09"]
 
 
@@ -85,12 +85,26 @@ def test_one_setting_is_changed_and_the_others_stay(
     }
 
 
-def test_partitions_are_added_and_not_removed(bootstrap: str, new_name: Callable[[], str]) -> None:
-    name = made(bootstrap, new_name(), "--partitions", "2")
-    ran = typed(*at(bootstrap, "topics", "alter", name, "--partitions", "5", "--json"))
+def test_partitions_are_added_and_not_removed(broker: Doors, new_name: Callable[[], str]) -> None:
+    there = broker.at("V41")
+    name = made(there, new_name(), "--partitions", "2")
+    ran = typed(*at(there, "topics", "alter", name, "--partitions", "5", "--json"))
     assert ran.answer == {"topic": name, "partitions": 5, "set": {}, "unset": []}
-    refused = typed(*at(bootstrap, "topics", "alter", name, "--partitions", "3")).refusal
+    refused = typed(*at(there, "topics", "alter", name, "--partitions", "3")).refusal
     assert "INVALID_PARTITIONS" in refused
+
+
+def test_what_a_broker_is_too_old_for_is_told_with_the_first_that_is_not(
+    broker: Doors, new_name: Callable[[], str]
+) -> None:
+    there = broker.at("V011")
+    name = made(there, new_name())
+    said = typed(*at(there, "topics", "alter", name, "--partitions", "3")).refusal
+    assert "adds no partitions (Kafka 1.0 is the first)" in said
+    words = ("configs", "alter", "broker", "1", "--set", "log.cleaner.threads=2")
+    said = typed(*at(broker.at("V21"), *words)).refusal
+    assert "is too old to change the settings of broker '1'" in said
+    assert "others from 2.3" in said
 
 
 def test_a_topic_that_exists_is_refused_or_left_as_it_is(
