@@ -5,6 +5,7 @@ Brokers of ours
     broker_process      our broker in such a process, as a user starts it
     proxy_process       `triglot faults` in such a process, in front of any broker
     tap_process         `triglot tap listen` in such a process
+    interruptible       children that an interruption ends, wherever the tests run
     fake_connection     a broker in the test's process, and connections with the test at the far end
     running_controller  our broker in a thread of the test's process, with a controller's listener
     old_reader          a broker in the test's process, with logs filled behind its back

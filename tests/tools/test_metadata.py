@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.interruptible import take_interrupts
 from tests.support.running_controller import RunningController
 from tests.support.scripted_broker import RawServer
 from tests.support.server_process import free_port
@@ -120,8 +121,7 @@ def following(address: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell that runs the tests in the background has it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=take_interrupts,
     )
     yield process
     process.kill()

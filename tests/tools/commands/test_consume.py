@@ -16,6 +16,7 @@ from protocol.records.builder import batch_of_rows, build_batch
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller
 from tests.support.group_caller import GroupCaller, Member
+from tests.support.interruptible import take_interrupts
 from tests.support.typed_bytes import typed
 from tools.consume.actions import shown_on_a_terminal
 
@@ -229,6 +230,7 @@ def test_an_interruption_commits_what_was_printed(
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=take_interrupts,
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None

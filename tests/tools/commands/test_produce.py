@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.broker_process import CHECKOUT
+from tests.support.interruptible import take_interrupts
 from tests.support.typed_bytes import typed
 from tools.errors import NotDone
 from tools.escapes import unescaped
@@ -299,7 +300,12 @@ def test_what_stands_on_standard_input_is_written_when_no_more_is_waiting(
 def test_an_interruption_says_how_much_is_written(bootstrap: str, topic: str) -> None:
     words = [sys.executable, "-m", "tools", "produce", topic, "--bootstrap", bootstrap]
     with subprocess.Popen(
-        words, cwd=CHECKOUT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words,
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=take_interrupts,
     ) as running:
         assert running.stdin is not None
         running.stdin.write("one\ntwo\n")
