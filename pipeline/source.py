@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pipeline.reading.plan import Range, Source
+    from pipeline.reading.plan import Range
+    from pipeline.reading.source import Source
 
 NAME = "triglot"
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pipeline.archiving.publication import Publication
     from pipeline.filesystem import Location
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Range, Source
+    from pipeline.reading.plan import Range
+    from pipeline.reading.source import Source
     from pipeline.tables.added import Told
 
 

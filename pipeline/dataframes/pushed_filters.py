@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Offsets
+    from pipeline.reading.source import Source
 
 MILLISECOND = 1000
 """In microseconds."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from client.cluster import TopicPartition
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Source
     from pipeline.reading.sharing import Share
+    from pipeline.reading.source import Source
 
 logger = logging.getLogger(__name__)
 

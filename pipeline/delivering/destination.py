@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client.producing import Producing
-    from pipeline.reading.plan import Source
+    from pipeline.reading.source import Source
 
 READ_BACK_BYTES = 8 << 20
 

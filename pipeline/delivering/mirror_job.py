@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from pipeline.delivering.record_sets import RecordSet
     from pipeline.delivering.transactional import Transactions
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Range, Source
+    from pipeline.reading.plan import Range
     from pipeline.reading.ranges import Chunk
+    from pipeline.reading.source import Source
     from pipeline.state import State
 
 NOTE = "delivered"

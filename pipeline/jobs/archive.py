@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.outcome import Watch
-    from pipeline.reading.plan import Source
+    from pipeline.reading.source import Source
     from pipeline.tables.table import Catalog
     from pipeline.values.values_job import ValuesJob
     from pipeline.values.wanted import Values

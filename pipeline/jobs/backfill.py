@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from pipeline.archiving.archive_job import ArchiveTask
     from pipeline.filesystem import Location
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Offsets
+    from pipeline.reading.source import Source
     from pipeline.spark.range_query import Committed
 
 BATCH = 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pipeline.delivering.mirror_job import Ends
     from pipeline.outcome import Watch
-    from pipeline.reading.plan import Source
+    from pipeline.reading.source import Source
     from pipeline.spark.range_query import Committed
 
 OFFSETS_PER_CORE = 5_000_000

@@ -10,19 +10,20 @@ from pipeline.errors import WrongUse
 from pipeline.left_out import LeftOut
 from pipeline.outcome import BatchDone
 from pipeline.reading.plan import (
-    Bound,
     ending_offsets,
     offsets_from_json,
     offsets_to_json,
     starting_offsets,
 )
+from pipeline.reading.source import Bound
 from pipeline.spark.micro_batches import reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Offsets
+    from pipeline.reading.source import Source
     from pipeline.state import State
 
 STARTING = "starting"

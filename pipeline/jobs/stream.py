@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from pipeline.outcome import Watch
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Offsets
+    from pipeline.reading.source import Source
 
 MAX_OFFSETS = 1_000_000
 """In a micro-batch; the state of open windows is kept in the memory of the executors."""

@@ -21,7 +21,8 @@ from protocol.records.walk import last_offset, walk
 if TYPE_CHECKING:
     from client.cluster import TopicPartition
     from pipeline.reading.options import SourceOptions
-    from pipeline.reading.plan import Offsets, Source
+    from pipeline.reading.plan import Offsets
+    from pipeline.reading.source import Source
     from pipeline.state import State
 
 NOTE = "stretch"

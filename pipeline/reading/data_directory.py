@@ -68,7 +68,7 @@ _AT_A_TIME = Lock()
 
 
 class DataDirectory:
-    """A `pipeline.reading.plan.Source`. A pickled copy looks at the directory anew.
+    """A `pipeline.reading.source.Source`. A pickled copy looks at the directory anew.
 
     Raises WrongUse if there is none or a broker holds its lock; that is looked at once, and a
     broker that starts later makes what is read here a picture of the past, or breaks it off.

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from client.cluster import Fetched
-    from pipeline.reading.plan import Range, Source
+    from pipeline.reading.plan import Range
+    from pipeline.reading.source import Source
 
 OFFSET_MAX = 2**63 - 1
 MAX_WAIT_MS = 500

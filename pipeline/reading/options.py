@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from pipeline.errors import NoSuchTopic, WrongUse
-from pipeline.reading.plan import Bound
 from pipeline.reading.security_options import asks_for_plaintext, security_of
+from pipeline.reading.source import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from client.security import ClientSecurity
-    from pipeline.reading.plan import Source
+    from pipeline.reading.source import Source
 
 SHAPES = ("records", "batches", "ranges")
 FETCH_BYTES = 8 << 20

@@ -15,17 +15,17 @@ with onGap=skip reading goes on from that end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, OffsetsGone, WrongUse
+from pipeline.reading.source import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from client.cluster import Fetched
     from pipeline.reading.options import SourceOptions
+    from pipeline.reading.source import Source
 
 Offsets = dict[TopicPartition, int]
 """The next offset to read, or not to read any more, of each partition."""
@@ -35,52 +35,6 @@ TOPIC_IDS = "@topic-ids"
 """Beside the topics in an offset of a stream, and no topic's name: {"orders": "5f0c..."}."""
 NAMED_MAX = 5
 """So many topics or partitions are named in a message; of the others it gives the number."""
-
-
-class Source(Protocol):
-    """A source of records: a `client.cluster.Cluster`, or a `reading.data_directory`."""
-
-    def cluster_id(self) -> str | None:
-        """None: it has none."""
-
-    def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic; internal topics are left out."""
-
-    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Raises NoSuchTopic."""
-
-    def offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        timestamp_ms: int,
-        *,
-        committed_only: bool = ...,
-    ) -> dict[TopicPartition, int]:
-        """For EARLIEST, LATEST, or a time: the first offset at or after it, else the end, which
-        with `committed_only` is where the first open transaction begins."""
-
-    def no_later(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int]:
-        """Offsets below which no record has this time or a later one. A partition of which that
-        cannot be told is left out."""
-
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offset: int,
-        *,
-        max_bytes: int = ...,
-        max_wait_ms: int = ...,
-        min_bytes: int = ...,
-        committed_only: bool = ...,
-    ) -> Fetched:
-        """Whole entries from the one on that holds `offset`. Raises OffsetOutOfRange."""
-
-    def topic_configs(self, name: str, *, own: bool = ...) -> dict[str, str]:
-        """The settings of a topic as far as they are told, or only its own. Raises NoSuchTopic."""
-
-    def close(self) -> None: ...
 
 
 class Range(NamedTuple):
@@ -102,27 +56,6 @@ class Range(NamedTuple):
     def size(self) -> int:
         """In offsets: with compaction or transactions there may be fewer records."""
         return self.end - self.start
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The start or the end of a read, before any offset is known.
-
-    One number for all partitions or one for each: an offset, EARLIEST or LATEST, or a time in ms.
-    `option` is what it was given as.
-    """
-
-    option: str
-    everywhere: int = EARLIEST
-    each: Mapping[TopicPartition, int] = field(default_factory=dict)
-    is_time: bool = False
-    or_latest: bool = False
-    """Where no record is as late as the time: begin at the end, instead of refusing."""
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        """Every number that it was given with."""
-        return tuple(self.each.values()) or (self.everywhere,)
 
 
 def starting_offsets(source: Source, partitions: Iterable[TopicPartition], bound: Bound) -> Offsets:

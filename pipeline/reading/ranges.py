@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.reading.plan import Range
-    from pipeline.reading.plan import Source as Source
+    from pipeline.reading.source import Source as Source
 
 FETCH_BYTES = 8 << 20
 FETCHES_AHEAD = 2

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.values.avro import Avro
-    from pipeline.values.decode_tasks import Payload
     from pipeline.values.json_values import Json
+    from pipeline.values.payload import Payload
     from pipeline.values.protobuf import Protobuf
     from pipeline.values.protobuf_messages import ProtobufDecoder
 

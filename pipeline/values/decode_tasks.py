@@ -18,7 +18,7 @@ import itertools
 import json
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pipeline.filesystem import Location
     from pipeline.reading.options import SourceOptions
     from pipeline.reading.plan import Range
+    from pipeline.values.payload import Payload
 
 MOST_TOLD = 1000
 """Schema ids that are not known yet, which a task tells of."""
@@ -63,20 +64,6 @@ READ = pa.schema(
 REASON = pa.field("reason", pa.string(), nullable=False)
 DEAD_LETTERS = RECORDS_AND_HEADERS.append(REASON)
 """Records as an archive has them, and why each is here."""
-
-
-class Payload(NamedTuple):
-    """How one of key and value is given to its decoder."""
-
-    name: str
-    header: bool
-    """Whether it begins with Confluent's header."""
-    by_spark: bool
-    mark: bool
-    known: frozenset[int]
-    """Schema ids that need not be asked for."""
-    missing: frozenset[int]
-    """Those of them that the registry has not got."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Refused
-from pipeline.values.decode_tasks import Payload
+from pipeline.values.payload import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipeline.reading.plan import Source
+    from pipeline.reading.source import Source
 
 # Inside the first test that wants them, jars may have to be fetched.
 OF_KAFKA = [pytest.mark.long, pytest.mark.clients, pytest.mark.java, pytest.mark.timeout(600)]

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range
-from pipeline.values.decode_tasks import PIECE_BYTES, PIECE_ROWS, Payload, ReadTask
+from pipeline.values.decode_tasks import PIECE_BYTES, PIECE_ROWS, ReadTask
+from pipeline.values.payload import Payload
 from pipeline.values.wire_format import MARK
 from protocol.records.builder import build_batch
 from tests.support.caller import NOW_MS, Caller

@@ -9,7 +9,7 @@ import pytest
 from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, WrongUse
 from pipeline.reading.options import NAMES, REFUSED, WITHOUT_MEANING, SourceOptions
-from pipeline.reading.plan import Bound
+from pipeline.reading.source import Bound
 from tests.support.fake_source import FakeSource
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

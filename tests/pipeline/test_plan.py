@@ -10,7 +10,6 @@ from client.cluster import EARLIEST, LATEST, TopicPartition
 from pipeline.errors import NoSuchTopic, OffsetsGone, WrongUse
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import (
-    Bound,
     Range,
     batch_ranges,
     ending_offsets,
@@ -22,6 +21,7 @@ from pipeline.reading.plan import (
     starting_offsets,
     stream_ranges,
 )
+from pipeline.reading.source import Bound
 from tests.support.fake_source import FakeSource
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
