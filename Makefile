@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs format clean
+.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs site format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -45,6 +45,7 @@ help:
 	echo "make simulate      storage against a model: a million operations, ten thousand crashes; transactions, too"
 	echo "make bench         measure; results go to bench/results"
 	echo "make docs          write the generated pages again"
+	echo "make site          the documentation as a site that can be searched, in build/site"
 	echo "make format        format the code and apply safe fixes"
 	echo "make clean         remove what these commands created, but not $(DATA)"
 
@@ -92,6 +93,11 @@ help:
 .venv/.test-stamp: requirements-test.lock .venv/.dev-stamp .venv/.pipeline-stamp | .venv/bin/python .venv/.kerberos-stamp
 	echo "== installing what the tests of the pipeline need"
 	$(PIP) install -r requirements-test.lock
+	touch $@
+
+.venv/.site-stamp: requirements-site.lock .venv/.dev-stamp | .venv/bin/python
+	echo "== installing what makes the site of the documentation"
+	$(PIP) install -r requirements-site.lock
 	touch $@
 
 # The parts in C, beside their twins in Python, which are used where this does not work. The
@@ -159,7 +165,7 @@ test: .venv/.test-stamp check .venv/.loops-stamp
 	wait $$clients || status=$$?; \
 	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
 
-test-long: .venv/.test-stamp .venv/.loops-stamp
+test-long: .venv/.test-stamp .venv/.site-stamp .venv/.loops-stamp
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) -m long $(PYTEST_ARGS); fi; \
 	echo "long tests with client libraries run beside the others; they are told last"; \
 	report=$$(mktemp) || exit 1; \
@@ -231,6 +237,14 @@ bench: .venv/.test-stamp .venv/.loops-stamp
 
 docs: .venv/.dev-stamp
 	$(BIN)/python -m docs.generate
+
+# A page that nothing leads to, and a link that leads nowhere, stop it.
+site: .venv/.site-stamp
+	rm -rf build/site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site \
+		-d build/site-doctrees . build/site
+	cp build/site/README.html build/site/index.html
+	echo "build/site/index.html"
 
 format: .venv/.dev-stamp
 	$(BIN)/ruff format --quiet .

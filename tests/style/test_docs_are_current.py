@@ -39,6 +39,32 @@ def test_every_link_to_a_file_leads_somewhere(path: str) -> None:
     assert not broken
 
 
+def anchors(path: str) -> set[str]:
+    """The names by which the headings of a page can be linked."""
+    text = re.sub(r"^```.*?^```", "", read(path), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    plain = [re.sub(r"\[([^]]+)\]\([^)]*\)|[`*]", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", MARKDOWN)
+def test_every_link_to_a_heading_finds_it(path: str) -> None:
+    broken = []
+    for page, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", read(path)):
+        target = (CHECKOUT / path).parent / page if page else CHECKOUT / path
+        if anchor not in anchors(target.resolve().relative_to(CHECKOUT).as_posix()):
+            broken.append(f"{page}#{anchor}")
+    assert not broken
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    """Which is also the order of the site; the folders' pages are listed in their own READMEs."""
+    for listing in sorted((CHECKOUT / "docs").rglob("README.md")):
+        listed = set(re.findall(r"\]\(([^)#:]+\.md)\)", listing.read_text(encoding="utf-8")))
+        pages = {path.name for path in listing.parent.glob("*.md")} - {"README.md"}
+        assert pages <= listed, f"a line in {listing.relative_to(CHECKOUT)}"
+
+
 def test_the_example_of_the_readme_is_the_one_in_examples() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
     assert read("examples/hello.py").endswith(example)
@@ -58,7 +84,7 @@ def test_the_dependencies_have_a_line_that_says_what_they_save() -> None:
     page = read("docs/decisions/0002-dependencies.md")
     for lock in (
         *("requirements.lock", "requirements-security.lock", "requirements-kerberos.lock"),
-        *("requirements-dev.lock", "requirements-test.lock"),
+        *("requirements-dev.lock", "requirements-test.lock", "requirements-site.lock"),
     ):
         for name in re.findall(r"^([\w-]+)==", read(lock), flags=re.MULTILINE):
             assert re.search(rf"\b{name}\b", page, flags=re.IGNORECASE), name
