@@ -23,7 +23,7 @@ from tests.support.proxy_process import ProxyProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.clients.drivers.driver import Driver
+    from tests.clients.drivers.driver import DeliveringDriver, Driver
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its own files by a function that Python calls outdated.
@@ -45,6 +45,15 @@ EACH = pytest.mark.parametrize(
 OF_THE_BROKER = pytest.mark.parametrize("faulty", ["tested_broker"], indirect=True)
 """What a proxy cannot do."""
 
+
+OUT_OF_TIME = {
+    "kafka-python": ("RequestTimedOutError", "KafkaTimeoutError"),
+    "confluent-kafka": ("_MSG_TIMED_OUT",),
+    "aiokafka": ("RequestTimedOutError",),
+    "kafka-clients": ("TimeoutException",),
+}
+"""What a client tells when it gives up a record: kafka-python by whose time is over first, the
+request's or the record's."""
 
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 
@@ -357,64 +366,51 @@ def test_records_that_have_aged_are_gone_for_a_client(
     client.close()
 
 
-@OF_THE_BROKER
-def test_a_producer_waits_until_a_full_disk_has_room_again(
-    faulty: BrokerProcess, faults: Faults, control: Control, new_topic: str
+GIVE_UP_MS = 3_000
+
+
+@EACH
+def test_a_producer_sends_again_what_was_not_taken_from_a_closed_connection(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str
 ) -> None:
-    import confluent_kafka
+    with faults.close("Produce", topic=new_topic) as fault:
+        client.produce(faulty.bootstrap, new_topic, [record(b"a")], codec="none", idempotent=False)
 
-    told: list[Any] = []
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": faulty.bootstrap, "client.id": new_topic}
-    )
-    with faults.full_disk() as fault:
-        producer.produce(new_topic, b"a", on_delivery=lambda error, _: told.append(error))
-        while len(conversations(control, client=new_topic, api="Produce")) < 2:
-            producer.poll(0.1)
-        assert fault.fired >= 1
-        assert told == []
-    while not told:
-        producer.poll(0.1)
-
-    assert told == [None]
+    assert fault.fired == 1
     assert values(faulty, new_topic) == [b"a"]
 
 
-def test_a_throttled_producer_hears_of_it(
-    faulty: BrokerProcess, faults: Faults, new_topic: str
+@EACH
+def test_a_producer_waits_for_an_answer_that_is_late(
+    client: Driver, faulty: BrokerProcess, faults: Faults, new_topic: str
 ) -> None:
-    import confluent_kafka
+    with faults.delay("Produce", topic=new_topic, ms=300) as fault:
+        client.produce(faulty.bootstrap, new_topic, [record(b"a")], codec="none", idempotent=False)
 
-    heard: list[float] = []
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": faulty.bootstrap,
-            "throttle_cb": lambda event: heard.append(event.throttle_time),
-        }
-    )
-    with faults.throttle("Produce", ms=700, topic=new_topic):
-        producer.produce(new_topic, b"a")
-        assert producer.flush(60) == 0
-    while not heard:
-        producer.poll(0.1)
-
-    assert heard[0] == pytest.approx(0.7)
-
-
-def test_a_request_that_is_never_answered_is_given_up_by_the_client(
-    faulty: BrokerProcess, faults: Faults, new_topic: str
-) -> None:
-    import confluent_kafka
-
-    told: list[Any] = []
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": faulty.bootstrap, "message.timeout.ms": 2000}
-    )
-    with faults.never_answer("Produce", topic=new_topic, times="always") as fault:
-        producer.produce(new_topic, b"a", on_delivery=lambda error, _: told.append(error))
-        while not told:
-            producer.poll(0.1)
-
-    assert told[0].code() == confluent_kafka.KafkaError._MSG_TIMED_OUT
     assert fault.fired == 1
-    assert values(faulty, new_topic) == [b"a"], "which the producer does not know"
+    assert values(faulty, new_topic) == [b"a"]
+
+
+@EACH
+def test_a_throttled_producer_tells_of_it(
+    client: DeliveringDriver, faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    with faults.throttle("Produce", ms=300, topic=new_topic) as fault:
+        told = client.deliver(faulty.bootstrap, new_topic, b"a", give_up_ms=60_000)
+
+    assert fault.fired == 1
+    assert values(faulty, new_topic) == [b"a"]
+    tells = not client.name.startswith("aiokafka")
+    assert told == ("", pytest.approx(300) if tells else None)
+
+
+@EACH
+def test_a_request_that_is_never_answered_is_given_up_by_the_client(
+    client: DeliveringDriver, faulty: BrokerProcess, faults: Faults, new_topic: str
+) -> None:
+    with faults.never_answer("Produce", topic=new_topic, times="always") as fault:
+        while not fault.fired:  # where its time was over before it had sent anything, again
+            told = client.deliver(faulty.bootstrap, new_topic, b"a", give_up_ms=GIVE_UP_MS)
+
+    assert told.error in OUT_OF_TIME[client.name.split()[0]]
+    assert b"a" in values(faulty, new_topic), "which the producer does not know"

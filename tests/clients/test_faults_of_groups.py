@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testing import Broker
 from tests.clients.available import MARKS, end_of_test
+from tests.clients.drivers.driver import Refused
+from tests.clients.drivers.program_driver import ProgramDriver
 from tests.clients.groups.group_clients import GROUP_CLIENTS
 from tests.clients.groups.host import Host
 from tests.support.caller import Caller, batch
@@ -23,6 +27,8 @@ from tests.support.fetched import NotAvailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.clients.available import Clients
+    from tests.clients.drivers.program_driver import Program
     from tests.clients.groups.group_clients import GroupClient
     from tests.clients.groups.host import Event
 
@@ -283,6 +289,32 @@ def read_by_aiokafka(broker: Broker, topic: str, lose: Callable[[], None]) -> st
     return asyncio.run(read())
 
 
+def read_by_java(broker: Broker, topic: str, lose: Callable[[], None], *, program: Program) -> str:
+    words = {"topic": topic, "client.client.id": topic}
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(program.call, "read-on", bootstrap=broker.bootstrap, **words)
+        while not any(
+            "fetch_offset: 4" in sent.text
+            for sent in broker.conversations(api="Fetch", client=topic)
+        ):
+            assert not reading.done(), reading.result()
+            threading.Event().wait(0.05)
+        lose()
+        with pytest.raises(Refused, match="Truncated partitions") as raised:
+            reading.result()
+    return str(raised.value).split(": ")[1]
+
+
+@pytest.mark.java
+def test_java_tells_its_caller_of_the_loss_where_it_may_not_choose_an_offset(
+    broker: Broker, clients: Clients
+) -> None:
+    java = clients.get("java-4")
+    assert isinstance(java, ProgramDriver)
+    read = partial(read_by_java, program=java.program)
+    assert told_of_the_loss(broker, "java-to-its-end", read) == "LogTruncationException"
+
+
 @pytest.mark.parametrize(
     ("read", "told"),
     [
@@ -294,9 +326,13 @@ def read_by_aiokafka(broker: Broker, topic: str, lose: Callable[[], None]) -> st
 def test_a_consumer_that_may_not_choose_an_offset_tells_its_caller_of_the_loss(
     broker: Broker, read: Callable[..., str], told: str
 ) -> None:
-    topic = f"{read.__name__}-to-its-end"
+    assert told_of_the_loss(broker, f"{read.__name__}-to-its-end", read) == told
+
+
+def told_of_the_loss(broker: Broker, topic: str, read: Callable[..., str]) -> str:
+    """The error that a client tells which has read four records, of which two get lost."""
     broker.topic(topic).create()
     with Caller(broker.host, broker.port) as caller:
         for value in (b"a", b"b", b"c", b"d"):
             caller.produce(topic, batch(value))
-    assert read(broker, topic, lambda: broker.faults.truncate(topic, offset=2)) == told
+    return read(broker, topic, lambda: broker.faults.truncate(topic, offset=2))

@@ -11,7 +11,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refused, TopicFacts
+from tests.clients.drivers.driver import (
+    CALL_TIMEOUT_S,
+    At,
+    ClusterFacts,
+    Delivery,
+    Refused,
+    TopicFacts,
+)
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
@@ -34,6 +41,19 @@ class AiokafkaDriver:
         self, bootstrap: str, topic: str, records: list[Record], *, codec: str, idempotent: bool
     ) -> None:
         asyncio.run(_within(_produce(bootstrap, topic, records, codec, idempotent)))
+
+    def deliver(self, bootstrap: str, topic: str, value: bytes, *, give_up_ms: int) -> Delivery:
+        async def deliver() -> str:
+            async with aiokafka.AIOKafkaProducer(
+                bootstrap_servers=bootstrap, request_timeout_ms=give_up_ms
+            ) as producer:
+                try:
+                    await producer.send_and_wait(topic, value)
+                except KafkaError as error:
+                    return type(error).__name__
+            return ""
+
+        return Delivery(asyncio.run(_within(deliver())), None)
 
     def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
         async def begin() -> None:

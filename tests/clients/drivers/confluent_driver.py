@@ -16,7 +16,14 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refused, TopicFacts
+from tests.clients.drivers.driver import (
+    CALL_TIMEOUT_S,
+    At,
+    ClusterFacts,
+    Delivery,
+    Refused,
+    TopicFacts,
+)
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
@@ -70,6 +77,20 @@ class ConfluentDriver:
             producer.poll(0)
         left = producer.flush(CALL_TIMEOUT_S)
         assert (left, errors[:3]) == (0, [])
+
+    def deliver(self, bootstrap: str, topic: str, value: bytes, *, give_up_ms: int) -> Delivery:
+        throttled_s, errors = [0.0], []
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "message.timeout.ms": give_up_ms,
+                "throttle_cb": lambda event: throttled_s.append(event.throttle_time),
+            }
+        )
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(CALL_TIMEOUT_S) == 0
+        (error,) = errors
+        return Delivery("" if error is None else error.name(), max(throttled_s) * 1000)
 
     def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
         wanted = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}

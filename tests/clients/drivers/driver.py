@@ -34,6 +34,15 @@ class TopicFacts(NamedTuple):
     leaders: set[int]
 
 
+class Delivery(NamedTuple):
+    """What a client told of one record."""
+
+    #: The error; "" if it was delivered.
+    error: str
+    #: The longest throttle time that it told of; None if it tells nobody.
+    throttle_ms: float | None
+
+
 class ClusterFacts(NamedTuple):
     cluster_id: str | None
     #: `host:port` of each.
@@ -92,3 +101,10 @@ class Driver(Protocol):
     def delete_topic(self, bootstrap: str, topic: str) -> None: ...
 
     def describe_cluster(self, bootstrap: str) -> ClusterFacts: ...
+
+
+class DeliveringDriver(Driver, Protocol):
+    """One that tells what became of a record."""
+
+    def deliver(self, bootstrap: str, topic: str, value: bytes, *, give_up_ms: int) -> Delivery:
+        """Send a record as the client does by itself, but for the time after which it gives up."""

@@ -8,7 +8,14 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refused, TopicFacts
+from tests.clients.drivers.driver import (
+    CALL_TIMEOUT_S,
+    At,
+    ClusterFacts,
+    Delivery,
+    Refused,
+    TopicFacts,
+)
 from tests.clients.records import Abilities, Record, Stored
 
 if TYPE_CHECKING:
@@ -67,6 +74,22 @@ class KafkaPythonDriver:
                 ack.get(CALL_TIMEOUT_S)
         finally:
             producer.close(timeout=1)  # all is acknowledged, or something is wrong
+
+    def deliver(self, bootstrap: str, topic: str, value: bytes, *, give_up_ms: int) -> Delivery:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap,
+            delivery_timeout_ms=give_up_ms,
+            request_timeout_ms=give_up_ms,
+        )
+        error = ""
+        try:
+            producer.send(topic, value).get(CALL_TIMEOUT_S)
+        except KafkaError as raised:
+            error = type(raised).__name__
+        finally:
+            throttle_ms = producer.metrics()["producer-metrics"]["throttle-time-max"]
+            producer.close(timeout=1)
+        return Delivery(error, throttle_ms)
 
     def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
         producer = kafka.KafkaProducer(

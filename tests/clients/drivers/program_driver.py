@@ -14,7 +14,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.clients.drivers.driver import CALL_TIMEOUT_S, At, ClusterFacts, Refused, TopicFacts
+from tests.clients.drivers.driver import (
+    CALL_TIMEOUT_S,
+    At,
+    ClusterFacts,
+    Delivery,
+    Refused,
+    TopicFacts,
+)
 from tests.clients.records import Abilities, Record, Stored
 from tests.support import fetched
 
@@ -118,6 +125,15 @@ class ProgramDriver:
         )
         file.unlink()
         assert acks == len(records)
+
+    def deliver(self, bootstrap: str, topic: str, value: bytes, *, give_up_ms: int) -> Delivery:
+        """As the Java client does."""
+        words = {"topic": topic, "value": value.decode(), "give-up-ms": give_up_ms}
+        try:
+            throttle_ms = self.program.call("deliver", bootstrap=bootstrap, **words)
+        except Refused as refused:
+            return Delivery(str(refused).split(": ")[1], None)
+        return Delivery("", throttle_ms)
 
     def begin_transactions(self, bootstrap: str, transactional_id: str) -> None:
         self.program.call("begin-transactions", bootstrap=bootstrap, id=transactional_id)

@@ -12,10 +12,14 @@ public final class ClientProgram {
         switch (command.name) {
             case "produce":
                 return Records.produce(command);
+            case "deliver":
+                return Records.deliver(command);
             case "begin-transactions":
                 return Records.beginTransactions(command);
             case "consume":
                 return Records.consume(command);
+            case "read-on":
+                return Records.readOn(command);
             default:
                 return Administration.run(command);
         }

@@ -16,6 +16,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -54,6 +55,25 @@ final class Records {
             Thread.sleep(command.number("open-ms", 0));
         }
         return acks.size();
+    }
+
+    /**
+     * Sends one record as the client does by itself, but for the time after which it gives up;
+     * answers with the longest throttle time that its metrics tell of.
+     */
+    static Object deliver(Command command) throws Exception {
+        Properties properties = command.properties();
+        properties.put("linger.ms", "0");
+        properties.put("request.timeout.ms", command.text("give-up-ms"));
+        properties.put("delivery.timeout.ms", command.text("give-up-ms"));
+        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(
+                properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            byte[] value = command.text("value").getBytes(StandardCharsets.UTF_8);
+            producer.send(new ProducerRecord<>(command.text("topic"), value)).get();
+            return producer.metrics().values().stream()
+                .filter(metric -> metric.metricName().name().equals("produce-throttle-time-max"))
+                .findFirst().orElseThrow().metricValue();
+        }
     }
 
     /** Makes a transactional producer ready. */
@@ -97,6 +117,25 @@ final class Records {
                     lines.print(RecordLine.print(record) + "\n");
                     count++;
                 }
+            }
+        }
+        return count;
+    }
+
+    /** Reads partition 0 from its beginning and on, until the client has an error to tell. */
+    static Object readOn(Command command) {
+        Properties properties = command.properties();
+        properties.put("auto.offset.reset", "none");
+        properties.put("enable.auto.commit", "false");
+        TopicPartition partition = new TopicPartition(command.text("topic"), 0);
+        long count = 0;
+        try (Consumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+                properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, 0);
+            long deadline = System.currentTimeMillis() + Command.TIMEOUT_MS;
+            while (System.currentTimeMillis() < deadline) {
+                count += consumer.poll(Duration.ofMillis(500)).count();
             }
         }
         return count;
