@@ -80,6 +80,11 @@ class Cluster:
             security=security,
         )
 
+    @property
+    def timeout_ms(self) -> int:
+        """How long a broker may take over a change, and tell other brokers."""
+        return int(self._router.timeout_s * 1000)
+
     def connect(self, client_id: bytes) -> Connection:
         """A new connection to the broker that was named, of another client id; the caller closes
         it."""
@@ -198,7 +203,8 @@ class Cluster:
             self._router.learn(())
             controller = self._router.controller
             connection = self._router.node(controller) if controller >= 0 else self._router.any()
-            return connection.call(request, kind, oldest=oldest)
+            wait_s = getattr(request, "timeout_ms", 0) / 1000
+            return connection.call(request, kind, oldest=oldest, wait_s=wait_s)
 
         return self._router.patiently(attempt)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.client import said
+from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tools.errors import NotDone
@@ -13,15 +14,18 @@ if TYPE_CHECKING:
     from protocol.schema import Message
     from tools.cluster import Cluster
 
-TIMEOUT_MS = 30_000
-"""How long the broker may take to tell others."""
+NOT_YET_DELETED = (
+    "it may be deleted later; a Kafka before 1.0 deletes topics only with delete.topic.enable=true"
+)
 
 
 def add_partitions(cluster: Cluster, name: str, count: int) -> None:
     """Give a topic so many partitions. Raises NotDone."""
     _require(cluster, CreatePartitionsRequest, "adds no partitions (Kafka 1.0 is the first)")
     topic = CreatePartitionsRequest.Topic(name=name, count=count, assignments=None)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False)
+    request = CreatePartitionsRequest(
+        topics=[topic], timeout_ms=cluster.timeout_ms, validate_only=False
+    )
     answer = cluster.change(request, CreatePartitionsResponse)
     for result in answer.results:
         _check(f"topic '{name}'", result.error_code, result.error_message)
@@ -33,11 +37,14 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     request = DeleteTopicsRequest(
         topics=[DeleteTopicsRequest.Topic(name=name, topic_id=bytes(16))],
         topic_names=[name],
-        timeout_ms=TIMEOUT_MS,
+        timeout_ms=cluster.timeout_ms,
     )
     answer = cluster.change(request, DeleteTopicsResponse)
     for result in answer.responses:
-        _check(f"topic '{name}'", result.error_code, result.error_message)
+        why = result.error_message
+        if result.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            why = NOT_YET_DELETED
+        _check(f"topic '{name}'", result.error_code, why)
 
 
 def _require(cluster: Cluster, kind: type[Message], otherwise: str) -> None:

@@ -9,6 +9,7 @@ or a fault changes it. Whatever is not understood passes.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from broker import logs
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from broker.faults.proxy.observer import Observer
     from broker.faults.refusal import Asked, Refusal
 
+CORRELATION_ID_OF_REQUEST, CORRELATION_ID_OF_ANSWER = slice(4, 8), slice(4)
+"""Where it is in a frame."""
 UNANSWERED_MAX = 1_000
 """Requests of a connection that wait for answers; then no more of it is read."""
 SESSION_PARTITIONS_MAX = 100_000
@@ -115,6 +118,9 @@ class ProxiedConnection:
         self._due: asyncio.Queue[Due | None] = asyncio.Queue()
         """None is the end of the broker's answers."""
         self._room = asyncio.Semaphore(UNANSWERED_MAX)
+        self._expected: deque[bytes] = deque()
+        """The correlation ids of what the broker has not answered yet, as they are sent; at most
+        UNANSWERED_MAX."""
         self._has_answered = False
         """Whether any answer of the broker has come."""
         self._session: list[Key] = []
@@ -151,6 +157,8 @@ class ProxiedConnection:
             if due.is_answered or due.closes:
                 await self._room.acquire()
                 self._due.put_nowait(due)  # before its answer can come
+                if due.frame is not None and due.is_answered:
+                    self._expected.append(due.frame[CORRELATION_ID_OF_REQUEST])
             if due.frame is not None:
                 self._to_upstream.write(framed(due.frame))
                 await self._to_upstream.drain()
@@ -226,17 +234,30 @@ class ProxiedConnection:
                     came = await ahead
                     if came is None:
                         raise ConnectionError(self._why_closed())
+                    expected = self._expected.popleft()
+                    if self._is_passed_over(due, expected, came):
+                        self._over_with(due)
+                        continue
                     answer, ahead = came, asyncio.ensure_future(self._next(answers))
                 if due.closes:
                     return
                 if due.fault is None or due.fault.action != "never_answer":
                     await self._answer(due, answer)
-                due.done.set()
-                self._room.release()
+                self._over_with(due)
             await ahead  # raises what it met
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
+
+    def _is_passed_over(self, due: Due, expected: bytes, answer: bytes) -> bool:
+        """Whether the broker has given no answer to this request, but one to a later request:
+        Kafka 0.9 does so with what it does not know."""
+        found = answer[CORRELATION_ID_OF_ANSWER]
+        return due.head is not None and found != expected and found in self._expected
+
+    def _over_with(self, due: Due) -> None:
+        due.done.set()
+        self._room.release()
 
     async def _next(self, answers: AsyncIterator[bytes]) -> bytes | None:
         """The broker's next answer; None at its end, which is told to the queue as well: nothing

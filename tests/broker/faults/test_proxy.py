@@ -201,6 +201,27 @@ async def test_answers_come_in_the_order_of_the_requests(proxied: Proxied) -> No
     assert [int.from_bytes(one[:4]) for one in answers if one is not None] == [1, 2, 3]
 
 
+async def test_an_answer_finds_its_request_where_the_broker_passes_one_over(
+    proxied: Proxied,
+) -> None:
+    """As Kafka 0.9 does with ApiVersions."""
+    told = metadata_of(MetadataResponse.Broker(node_id=1, host="kafka", port=1))
+    proxied.upstream.answers = lambda frame: (
+        None
+        if frame[:2] == API_VERSIONS.to_bytes(2)
+        else answer_frame(METADATA, 0, told.encode(0), correlation_id=2)
+    )
+    client = await proxied.connect()
+    client.write(request_frame(API_VERSIONS, 0, b"", correlation_id=1))
+    client.write(request_frame(METADATA, 0, bytes(4), correlation_id=2))
+
+    came = await client.read()
+
+    assert came is not None
+    (broker,) = MetadataResponse.decode(0, came[4:]).brokers
+    assert broker.host == LOOPBACK
+
+
 async def test_a_lost_answer_is_one_of_a_request_that_took_effect(proxied: Proxied) -> None:
     proxied.proxy.engine.add({"api": "Produce", "close": "after", "on_call": 2})
     answers_of(proxied.upstream, 8, produced(0), produced(0))
