@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from client import administering, committing, fetching, producing
 from client.errors import ConnectionLost, NoSuchTopic, Refused, Unreachable
 from client.fetching import EARLIEST, LATEST, Fetched, FetchFrom, OffsetOutOfRange
+from client.idempotence import IdempotentProducer
 from client.producing import EntryBytes, ProduceUnknown, Producing
 from client.routing import RETRY_S, Again, Router, TopicPartition
 from client.transactions import TIMEOUT_MS, TransactionalProducer
@@ -377,6 +378,10 @@ class Cluster:
     ) -> TransactionalProducer:
         """One that shares this client's connections, and so its thread; not initialized yet."""
         return TransactionalProducer(self._router, transactional_id, timeout_ms=timeout_ms)
+
+    def idempotent_producer(self) -> IdempotentProducer:
+        """One that shares this client's connections, and so its thread."""
+        return IdempotentProducer(self._router)
 
     def close(self) -> None:
         """Close all connections. What is asked for next connects again."""

@@ -32,20 +32,8 @@ from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from protocol.partitions import TopicPartition, by_topic
-from protocol.records.crc import crc32c
-from protocol.records.layout import (
-    ATTRIBUTES,
-    CHECKED_POSITION,
-    CRC_POSITION,
-    HEADER,
-    LAST_OFFSET_DELTA,
-    LENGTH,
-    NO_LEADER_EPOCH,
-    PRODUCER_ID,
-    RECORD_COUNT,
-    TRANSACTIONAL_BIT,
-    UINT32,
-)
+from protocol.records.builder import stamp_producer
+from protocol.records.layout import HEADER, RECORD_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +44,6 @@ if TYPE_CHECKING:
     from client.connection import Connection
     from client.producing import EntryBytes, Producing
     from client.routing import Router
-    from protocol.records.layout import Header
 
 TIMEOUT_MS = 60_000
 """The default of Kafka's producer: so long a transaction may stay open."""
@@ -337,15 +324,9 @@ class TransactionalProducer:
     def _stamped(self, partition: TopicPartition, batch: EntryBytes) -> tuple[bytearray, int]:
         """The batch as one of this producer, and how many records it has."""
         data = bytearray(batch)
-        header: Header = HEADER.unpack_from(data)
         sequence = self._sequences[partition] & 0x7FFFFFFF
-        HEADER.pack_into(
-            data, 0, 0, header[LENGTH], NO_LEADER_EPOCH, 2, 0,
-            header[ATTRIBUTES] | TRANSACTIONAL_BIT, *header[LAST_OFFSET_DELTA:PRODUCER_ID],
-            self._producer_id, self._epoch, sequence, header[RECORD_COUNT],
-        )  # fmt: skip
-        UINT32.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CHECKED_POSITION:]))
-        return data, header[RECORD_COUNT]
+        stamp_producer(data, (self._producer_id, self._epoch, sequence), transactional=True)
+        return data, HEADER.unpack_from(data)[RECORD_COUNT]
 
     def _sent(self, partition: TopicPartition, data: bytearray) -> _Flight:
         newest = None if self._new_generation else OLD_PRODUCE

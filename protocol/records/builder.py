@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from protocol.records.compression import compress
 from protocol.records.crc import crc32c
 from protocol.records.layout import (
+    ATTRIBUTES,
     CHECKED_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
@@ -19,11 +20,15 @@ from protocol.records.layout import (
     ENTRY_OVERHEAD,
     HEADER,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LENGTH,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    PRODUCER_ID,
+    RECORD_COUNT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     UINT32,
@@ -230,6 +235,20 @@ def wrap_records(
     )
     UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
     return batch
+
+
+def stamp_producer(
+    batch: bytearray, producer: tuple[int, int, int], *, transactional: bool = False
+) -> None:
+    """Make a batch one of this producer (id, epoch and base sequence), with its checksum; its
+    records stay as they are, compressed or not. It begins at offset 0."""
+    header = HEADER.unpack_from(batch)
+    attributes = header[ATTRIBUTES] | TRANSACTIONAL_BIT if transactional else header[ATTRIBUTES]
+    HEADER.pack_into(
+        batch, 0, 0, header[LENGTH], NO_LEADER_EPOCH, 2, 0,
+        attributes, *header[LAST_OFFSET_DELTA:PRODUCER_ID], *producer, header[RECORD_COUNT],
+    )  # fmt: skip
+    UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
 
 
 def _encoded_headers(headers: Sequence[HeaderPair]) -> bytearray:

@@ -27,7 +27,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PRODUCE_HELP = """\
 Write records to a topic that exists. The broker is a running one, triglot or Apache Kafka of any
 age; each gets the newest record format that it takes. Records count as written when all replicas
-have them (acks=all).
+have them (acks=all). Where an answer is lost they are sent again, and none is stored twice; a Kafka
+before 0.11 could not tell, so there it ends, and says that it does not know.
 
   echo hello | triglot produce orders
   triglot produce orders --key-separator : lines.txt

@@ -1,16 +1,16 @@
 """Batches of records on their way to the partitions of a topic.
 
 Of each partition one batch is on its way while the next one fills: its records keep their order,
-whatever has to be sent again. Without a key records go to one partition until its batch is full,
-and then to the next (KIP-480).
+and none is stored twice, whatever has to be sent again. Without a key records go to one partition
+until its batch is full, and then to the next (KIP-480).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from client.cluster import ProduceUnknown, TopicPartition
+from client.cluster import TopicPartition
 from client.errors import Failure, Refused
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import batch_of_rows
@@ -21,7 +21,8 @@ from tools.produce.partitioning import partition_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from client.cluster import Cluster, Producing
+    from client.cluster import Cluster
+    from client.idempotence import Flight
     from protocol.records.builder import RecordFields
     from tools.produce.rows import Row
 
@@ -44,6 +45,13 @@ class Filling:
 
     rows: list[RecordFields] = field(default_factory=list)
     bytes: int = 0
+
+
+class OnItsWay(NamedTuple):
+    """A batch that is sent, and its records."""
+
+    flight: Flight
+    rows: list[RecordFields]
 
 
 @dataclass
@@ -71,12 +79,13 @@ class Sender:
         self._client = client
         self._topic = topic
         self._partitions = partitions
+        self._producer = client.idempotent_producer()
         self._codec = codec
         self._told = told
         self._turn = 0
         self._filling: dict[int, Filling] = {}
         self._filling_bytes = 0
-        self._on_its_way: dict[int, tuple[Producing, list[RecordFields]]] = {}
+        self._on_its_way: dict[int, OnItsWay] = {}
         self._magic: dict[int, int] = {}
         self._takes: int | None = None
         """max.message.bytes; 0 is not told."""
@@ -138,34 +147,24 @@ class Sender:
         batch = self._filling.pop(partition)
         self._filling_bytes -= batch.bytes
         place = TopicPartition(self._topic, partition)
-        entries, magic = self._entries(place, batch.rows)
-        begun = self._client.begin_produce(place, [entries], magic=magic)
-        self._on_its_way[partition] = begun, batch.rows
+        self._on_its_way[partition] = self._begin(place, batch.rows)
+
+    def _begin(self, place: TopicPartition, rows: list[RecordFields]) -> OnItsWay:
+        batch, magic = self._batch(place, rows)
+        return OnItsWay(self._producer.begin(place, batch, magic=magic), rows)
 
     def _finish(self, partition: int) -> None:
-        if partition not in self._on_its_way:
-            return
-        begun, rows = self._on_its_way.pop(partition)
-        try:
-            base_offset = self._client.finish_produce(begun)
-        except ProduceUnknown as error:
-            if not error.may_send_rest:
-                raise
-            self._send_again(begun.partition, rows)
-        except Refused as error:
-            self._send_parts(begun.partition, rows, error)
-        else:
-            self._note(partition, base_offset, len(rows))
+        sent = self._on_its_way.pop(partition, None)
+        if sent is not None:
+            self._acknowledge(sent)
 
-    def _send_again(self, place: TopicPartition, rows: list[RecordFields]) -> None:
-        """Send what was certainly not stored, until it is."""
-        entries, magic = self._entries(place, rows)
+    def _acknowledge(self, sent: OnItsWay) -> None:
         try:
-            base_offset = self._client.produce(place, [entries], magic=magic)
+            base_offset = self._producer.finish(sent.flight)
         except Refused as error:
-            self._send_parts(place, rows, error)
+            self._send_parts(sent.flight.partition, sent.rows, error)
         else:
-            self._note(place.partition, base_offset, len(rows))
+            self._note(sent.flight.partition.partition, base_offset, len(sent.rows))
 
     def _send_parts(self, place: TopicPartition, rows: list[RecordFields], error: Refused) -> None:
         """A batch that is too large for its topic goes in two halves. Raises what it met if it is
@@ -179,9 +178,9 @@ class Sender:
             )
         middle = len(rows) // 2
         for half in (rows[:middle], rows[middle:]):
-            self._send_again(place, half)
+            self._acknowledge(self._begin(place, half))
 
-    def _entries(self, place: TopicPartition, rows: list[RecordFields]) -> tuple[bytearray, int]:
+    def _batch(self, place: TopicPartition, rows: list[RecordFields]) -> tuple[bytearray, int]:
         """The records in the newest format that the leader takes, and which one that is."""
         magic = self._magic.get(place.partition)
         if magic is None:
@@ -217,5 +216,6 @@ class Sender:
         if not written.records:
             written.first_offset = base_offset
         written.records += count
-        written.last_offset = base_offset + count - 1
+        if base_offset >= 0:  # else told no more than that it is there
+            written.last_offset = base_offset + count - 1
         self._told(count)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from testing.proxy import FaultProxy
 from tests.support.broker_process import CHECKOUT
 from tests.support.interruptible import take_interrupts
 from tests.support.typed_bytes import typed
@@ -295,6 +296,28 @@ def test_what_stands_on_standard_input_is_written_when_no_more_is_waiting(
         out, _ = running.communicate("and the rest")
     assert running.returncode == 0
     assert out == f"{topic}-0: 2 records, offsets 0 to 1\n2 records written\n"
+
+
+@pytest.mark.parametrize("door", ["V011", "TODAY"])
+def test_an_answer_that_is_lost_doubles_no_line(
+    broker: Doors, topic: str, tmp_path: Path, door: str
+) -> None:
+    with FaultProxy(broker.at(door)) as proxy:
+        fault = proxy.faults.drop_answer("Produce")
+        ran = written(proxy.bootstrap, topic, tmp_path / "lines", b"one\ntwo\n")
+        assert fault.fired == 1
+    assert ran.out == f"{topic}-0: 2 records, offsets 0 to 1\n2 records written\n".encode()
+    assert values(broker.at(door), topic) == ["one", "two"]
+
+
+def test_an_answer_that_is_lost_ends_it_where_the_broker_could_double_lines(
+    broker: Doors, topic: str, tmp_path: Path
+) -> None:
+    with FaultProxy(broker.at("V010")) as proxy:
+        proxy.faults.drop_answer("Produce")
+        ran = written(proxy.bootstrap, topic, tmp_path / "lines", b"one\ntwo\n")
+    assert "it is not known what was stored" in ran.refusal
+    assert values(broker.at("V010"), topic) == ["one", "two"]
 
 
 def test_an_interruption_says_how_much_is_written(bootstrap: str, topic: str) -> None:
