@@ -130,6 +130,19 @@ def _run(words: list[str]) -> int:
 
 def _parsed(words: list[str]) -> argparse.Namespace | None:
     """None without a command: the help has been printed. Raises WrongUse; SystemExit after help."""
+    parser, parsers = _parsers()
+    if not words:
+        parser.print_help()
+        return None
+    _refuse_unknown(words, parsers)
+    arguments = parser.parse_args(words)
+    if getattr(arguments, "once", False) and arguments.every_s is not None:
+        raise WrongUse("--once and --every exclude each other")
+    return arguments
+
+
+def _parsers() -> tuple[Teaching, dict[str, Teaching]]:
+    """The parser of all, and that of each command."""
     parser = Teaching(
         prog="triglot pipeline",
         description=DESCRIPTION,
@@ -140,14 +153,7 @@ def _parsed(words: list[str]) -> argparse.Namespace | None:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     parsers = {name: _add_job(commands, name, job) for name, job in JOBS.items()}
     parsers["doctor"] = _add_doctor(commands)
-    if not words:
-        parser.print_help()
-        return None
-    _refuse_unknown(words, parsers)
-    arguments = parser.parse_args(words)
-    if getattr(arguments, "once", False) and arguments.every_s is not None:
-        raise WrongUse("--once and --every exclude each other")
-    return arguments
+    return parser, parsers
 
 
 def _refuse_unknown(words: list[str], parsers: Mapping[str, Teaching]) -> None:
