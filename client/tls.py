@@ -29,7 +29,7 @@ WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
 """How the alerts of a broker end that does not get the certificate that it wants."""
 
 
-class _Disk:
+class Disk:
     """Files as they are read once."""
 
     def size_of(self, path: str) -> int:
@@ -41,7 +41,7 @@ class _Disk:
 
 def new_context(security: ClientSecurity) -> ssl.SSLContext:
     """Raises WrongUse for files that can't be used."""
-    files = _Disk()
+    files = Disk()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = security.check_host
     try:

@@ -14,8 +14,11 @@ from tools.arguments import (
     listened_range,
     refuse,
 )
+from tools.proxy_tls import add_tls_arguments
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from broker.faults.injection import Address
     from broker.faults.interface import Interface
     from broker.faults.proxy.server import Proxy
@@ -42,8 +45,9 @@ A file of faults is a JSON list of what the control port takes (docs/faults.md):
 
   [{"api": "Fetch", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}]
 
-SIGTERM and Ctrl-C end it, and it tells which faults never acted. The connections are plain: it
-does not stand in front of a listener with TLS. Logins by SASL pass through it.
+In front of a listener with TLS it wants --command-config; clients may speak plaintext with it all
+the same, or TLS with --certificate. Logins by SASL pass through it. SIGTERM and Ctrl-C end it, and
+it tells which faults never acted.
 """
 
 
@@ -79,6 +83,7 @@ def add_commands(commands: Commands) -> None:
         help="by which host clients reach the proxy, and by which port the first one of --listen; "
         "else the host by which a client has come, and the ports themselves",
     )
+    add_tls_arguments(faults)
     faults.add_argument(
         "--testing",
         metavar="HOST:PORT",
@@ -108,19 +113,25 @@ def run_faults(arguments: argparse.Namespace) -> int:
     from broker import clock, logs
     from broker.faults.proxy.brokers import Upstream
     from broker.faults.proxy.server import Proxy
+    from client.errors import WrongUse
+    from tools.proxy_tls import connect_of, context_of
 
     logs.configure(level=arguments.log_level, as_json=arguments.json)
     if arguments.testing is None and arguments.faults is None:
         return refuse("a proxy without --testing and --faults does nothing wrong", code=WRONG_USE)
     if arguments.advertise[1] and not arguments.listen[1]:
         return refuse("--advertise with a port wants one in --listen, too", code=WRONG_USE)
-    proxy = Proxy(Upstream(*arguments.in_front_of), now_ms=clock.now_ms)
+    try:
+        connect, tls = connect_of(arguments), context_of(arguments)
+    except WrongUse as error:
+        return refuse(str(error), code=WRONG_USE)
+    proxy = Proxy(Upstream(*arguments.in_front_of), now_ms=clock.now_ms, connect=connect)
     if arguments.faults is not None:
         why = added(proxy.interface, arguments.faults)
         if why:
             return refuse(f"--faults {arguments.faults}: {why}", code=WRONG_USE)
     try:
-        asyncio.run(_stand(proxy, arguments))
+        asyncio.run(_stand(proxy, arguments, tls))
     except (OSError, ValueError) as error:
         said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         return refuse(f"can't listen: {said}", code=NOT_DONE)
@@ -139,7 +150,7 @@ def added(interface: Interface, path: str) -> str:
     return str(answer.get("error", ""))
 
 
-async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
+async def _stand(proxy: Proxy, arguments: argparse.Namespace, tls: SSLContext | None) -> None:
     import asyncio
 
     from broker.event_loop import on_stop_signal
@@ -148,7 +159,7 @@ async def _stand(proxy: Proxy, arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     host = arguments.listen[0]
     try:
-        listening = Listening(*arguments.listen, *arguments.advertise)
+        listening = Listening(*arguments.listen, *arguments.advertise)._replace(tls=tls)
         port = await proxy.open(listening, _testing(arguments))
         on_stop_signal(asyncio.get_running_loop(), stop.set)
         _announce(proxy, host, port, arguments)

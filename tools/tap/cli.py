@@ -17,6 +17,7 @@ from tools.arguments import (
     run_alone,
     run_on_cluster,
 )
+from tools.proxy_tls import add_tls_arguments
 
 if TYPE_CHECKING:
     Arguments = argparse.Namespace
@@ -48,8 +49,10 @@ cluster: in answers the addresses are those of the tap. All else passes as it is
 was asked for, records by their number; passwords and tokens not at all. A file of --save has the
 frames themselves, records too, but for those with secrets.
 
-The connections are plain: it does not stand in front of a listener with TLS. Logins by SASL pass
-through it. SIGTERM and Ctrl-C end it.
+In front of a listener with TLS it wants --command-config; clients may speak plaintext with it all
+the same, or TLS with --certificate. Logins by SASL pass through it. SIGTERM and Ctrl-C end it.
+
+  triglot tap listen --in-front-of kafka:9093 --command-config client.properties
 """
 
 SHOW_HELP = """\
@@ -58,7 +61,8 @@ Print a conversation that `triglot tap listen --save` has kept.
 
 REPLAY_HELP = """\
 Send the requests of a saved conversation again, one after the other, each connection's over one of
-its own, and compare the answers. Requests have their effects again: records are written once more.
+its own, and compare the answers. Requests have their effects again: records are written once more,
+but for those of idempotent producers, which the broker knows.
 What a broker does not offer in that version is told, and not sent; logins are made as
 --command-config says, those of the conversation are left out.
 
@@ -117,6 +121,7 @@ def _add_listen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api", action="append", default=[], metavar="NAME", help="only these, as in Produce"
     )
+    add_tls_arguments(parser)
     parser.add_argument("--save", metavar="FILE", help="keep the conversation in a new file")
     _add_full(parser)
 
@@ -142,6 +147,8 @@ def _listen(arguments: Arguments) -> int:
     from pathlib import Path
 
     from broker import logs
+    from client.errors import WrongUse
+    from tools.proxy_tls import connect_of, context_of
     from tools.tap.actions import fault_of_apis
     from tools.tap.listening import listen
 
@@ -151,6 +158,10 @@ def _listen(arguments: Arguments) -> int:
     if fault:
         return refuse(fault, code=WRONG_USE)
     logs.configure(level="warning", as_json=arguments.json)
+    try:
+        connect, tls = connect_of(arguments), context_of(arguments)
+    except WrongUse as error:
+        return refuse(str(error), code=WRONG_USE)
     with ExitStack() as files:
         try:
             saved = None
@@ -160,7 +171,7 @@ def _listen(arguments: Arguments) -> int:
             why = (error.strerror or str(error)).lower()
             return refuse(f"--save {arguments.save}: {why}", code=NOT_DONE)
         try:
-            asyncio.run(listen(arguments, saved))
+            asyncio.run(listen(arguments, saved, connect=connect, tls=tls))
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             return refuse(f"can't listen: {why}", code=NOT_DONE)

@@ -19,14 +19,18 @@ from tools.tap.words import Words
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
+    from ssl import SSLContext
     from typing import TextIO
 
+    from broker.faults.proxy.server import Connect
     from tools.tap.conversation import Entry
 
 
-async def listen(arguments: Arguments, saved: TextIO | None) -> None:
+async def listen(
+    arguments: Arguments, saved: TextIO | None, *, connect: Connect, tls: SSLContext | None
+) -> None:
     """Tell what passes, and write it to a file, until a signal, or until nobody reads what is told.
-    Raises OSError."""
+    `connect` leads to brokers; clients speak `tls`. Raises OSError."""
     stop = asyncio.Event()
     is_read = True
 
@@ -53,9 +57,11 @@ async def listen(arguments: Arguments, saved: TextIO | None) -> None:
         monotonic_s=clock.monotonic_s,
     )
     behind = Upstream(*arguments.in_front_of)
-    proxy = Proxy(behind, now_ms=clock.now_ms, observer=overhearing)
+    proxy = Proxy(behind, now_ms=clock.now_ms, observer=overhearing, connect=connect)
     try:
-        port = await proxy.open(Listening(*arguments.listen, *arguments.advertise), None)
+        port = await proxy.open(
+            Listening(*arguments.listen, *arguments.advertise)._replace(tls=tls), None
+        )
         on_stop_signal(asyncio.get_running_loop(), stop.set)
         _announce(arguments, port, str(behind))
         await stop.wait()

@@ -10,6 +10,7 @@ from protocol.client import written
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from ssl import SSLContext
 
     Serve = Callable[["Upstream", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -33,7 +34,8 @@ class Listening(NamedTuple):
     The broker that is named first gets `first_port`, 0 for a free one; the others the next ones up
     to `last_port`, or free ones if that is 0. Answers name `advertised_host`, or the host by which
     a client has come if that is empty. `advertised_port` stands for `first_port`, the next number
-    for the next port, as a container publishes them; 0 leaves the numbers as they are.
+    for the next port, as a container publishes them; 0 leaves the numbers as they are. With `tls`
+    clients speak TLS, else plaintext.
     """
 
     host: str
@@ -41,6 +43,7 @@ class Listening(NamedTuple):
     last_port: int = 0
     advertised_host: str = ""
     advertised_port: int = 0
+    tls: SSLContext | None = None
 
     def port(self, number: int) -> int | None:
         """The port for the broker of this number, 0 for a free one; None if there is none left."""
@@ -91,7 +94,9 @@ class Brokers:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._serve(upstream, reader, writer)
 
-        server = await asyncio.start_server(serve, self.listening.host, port)
+        server = await asyncio.start_server(
+            serve, self.listening.host, port, ssl=self.listening.tls
+        )
         logs.info(
             "a port leads to a broker",
             port=server.sockets[0].getsockname()[1],

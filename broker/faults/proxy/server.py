@@ -18,11 +18,14 @@ from protocol.client import reason
 from protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.faults.injection import Address
     from broker.faults.proxy.brokers import Listening
     from broker.faults.proxy.observer import Observer
+
+    Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    Connect = Callable[[str, int], Awaitable[Connection]]
 
 CONNECT_WITHIN_S = 10.0
 
@@ -36,12 +39,15 @@ class Proxy:
         *,
         now_ms: Callable[[], int],
         observer: Observer | None = None,
+        connect: Connect = asyncio.open_connection,
     ) -> None:
-        """`observer` is told of what passes."""
+        """`observer` is told of what passes. `connect` connects to the host and port of a broker,
+        and raises OSError."""
         self.engine = Engine(lambda: int.from_bytes(os.urandom(4), "big"), has_disk=False)
         self._upstream = upstream
         self._now_ms = now_ms
         self._observer = observer
+        self._connect = connect
         self._conversations = Conversations()
         self.interface = Interface(self.engine, self._conversations)
         self._names = TopicNames()
@@ -102,7 +108,7 @@ class Proxy:
     ) -> None:
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
-                there = await asyncio.open_connection(upstream.host, upstream.port)
+                there = await self._connect(upstream.host, upstream.port)
         except ConnectionRefusedError:
             raise ConnectionError("nobody listens at the broker's address") from None
         except TimeoutError:
