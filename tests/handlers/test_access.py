@@ -19,6 +19,7 @@ from protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from protocol.registry import APIS
 from tests.clients.access.servers import BrokerWithUsers, connect_as
 from tests.support.caller import Caller, Target, batch, fetch_request, produce_request, records_in
+from tests.support.compacted import wait_until
 from tests.support.running_controller import RunningController
 
 if TYPE_CHECKING:
@@ -247,8 +248,13 @@ def test_who_is_refused_stands_in_the_log_once(
 ) -> None:
     for _ in range(5):
         assert produced(user, topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    said = [line for line in guarded.output().splitlines() if f"topic '{topic}'" in line]
-    (line,) = [one for one in said if "access denied" in one]
+
+    def denials() -> list[str]:
+        said = [line for line in guarded.output().splitlines() if f"topic '{topic}'" in line]
+        return [line for line in said if "access denied" in line]
+
+    wait_until(lambda: bool(denials()), "the line in the log")
+    (line,) = denials()
     assert f"principal=User:{USER}" in line
     assert "operation=write" in line
 

@@ -15,6 +15,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, Target, batch, fetch_request, produce_request
+from tests.support.compacted import wait_until
 from tests.support.wire_client import ConnectionClosed
 
 METADATA = APIS[3]
@@ -103,9 +104,8 @@ def test_tls_and_http_clients_get_a_hint_in_the_log(broker: BrokerProcess) -> No
             caller.send_raw(hello)
             assert caller.closed_by_server()
 
-    said = broker.output()
-    assert "a TLS client on a plaintext listener" in said
-    assert "an HTTP client" in said
+    for hint in ("a TLS client on a plaintext listener", "an HTTP client"):
+        wait_until(lambda hint=hint: hint in broker.output(), f"the hint of {hint}")
 
 
 def test_a_frame_may_come_byte_by_byte(caller: Caller) -> None:
