@@ -104,8 +104,8 @@ def test_tls_and_http_clients_get_a_hint_in_the_log(broker: BrokerProcess) -> No
             caller.send_raw(hello)
             assert caller.closed_by_server()
 
-    for hint in ("a TLS client on a plaintext listener", "an HTTP client"):
-        wait_until(lambda hint=hint: hint in broker.output(), f"the hint of {hint}")
+    hints = ("a TLS client on a plaintext listener", "an HTTP client")
+    wait_until(lambda: all(hint in broker.output() for hint in hints), "both hints in the log")
 
 
 def test_a_frame_may_come_byte_by_byte(caller: Caller) -> None:
