@@ -1,6 +1,6 @@
-/* The loops of loops.py, key_loops.py, starts.py, entry_rows.py, consistency.py,
+/* The loops of loops.py, key_loops.py, starts.py, entry_rows.py, record_rows.py, consistency.py,
  * logdata/commit_runs.py and the broker's offset_blocks.py in C, byte for byte; transcode.py,
- * compact.py and the last five themselves choose between the two.
+ * compact.py and the last six themselves choose between the two.
  *
  * Layouts and rules are in loops.py and record.py and are not repeated here. Whatever is wrong with
  * the input, a function returns None, and the caller asks the twin in Python, which has the error
@@ -1064,6 +1064,38 @@ static PyObject *sole_records(PyObject *self, PyObject *args) {
     return Py_BuildValue("(LLN)", (long long)position, (long long)last, rows);
 }
 
+static PyObject *record_rows(PyObject *self, PyObject *args) {
+    PyObject *data;
+    Py_buffer nothing = {0};
+    int64_t count, base_offset, base_timestamp;
+    AppendTime append;
+    if (!PyArg_ParseTuple(args, "O!O&O&O&O&", &PyBytes_Type, &data, any_number, &count, near_zero,
+                          &base_offset, any_number, &base_timestamp, append_time, &append))
+        return gives_up(&nothing);
+    const uint8_t *start = (const uint8_t *)PyBytes_AS_STRING(data);
+    Reader in = {start, start + PyBytes_GET_SIZE(data)};
+    PyObject *rows = PyList_New(0);
+    if (rows == NULL) return NULL;
+    for (int64_t index = 0; index < count; index++) {
+        Record record;
+        if (!read_record(&in, &record)) break;
+        int64_t timestamp =
+            append.given ? append.ms : add64(base_timestamp, record.timestamp_delta);
+        PyObject *row = Py_BuildValue("(LLNNN)", (long long)(base_offset + record.offset_delta),
+                                      (long long)timestamp, bytes_or_none(&record.key),
+                                      bytes_or_none(&record.value), headers_of(&record, in.p));
+        bool good = row && PyList_Append(rows, row) == 0;
+        Py_XDECREF(row);
+        if (!good) {
+            Py_DECREF(rows);
+            return NULL;
+        }
+    }
+    if (PyList_GET_SIZE(rows) == count && in.p == in.end) return rows;
+    Py_DECREF(rows);
+    Py_RETURN_NONE;
+}
+
 #define MARKER_ATTRIBUTES 0x30
 
 /* Bytes, or None for null. */
@@ -1792,6 +1824,7 @@ static PyMethodDef methods[] = {
     {"enter_keys", enter_keys, METH_VARARGS, NULL},
     {"newest_offsets", newest_offsets, METH_VARARGS, NULL},
     {"sole_records", sole_records, METH_VARARGS, NULL},
+    {"record_rows", record_rows, METH_VARARGS, NULL},
     {"sole_batch", sole_batch, METH_VARARGS, NULL},
     {"ordinary_commits", ordinary_commits, METH_VARARGS, NULL},
     {"groups_in", groups_in, METH_VARARGS, NULL},

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from protocol.logdata.commit_runs import CommitRow
 from protocol.records.loops import Data
+from protocol.records.record_rows import Row
 from protocol.records.sole_records import SoleRecord
 
 def scan_messages(
@@ -56,6 +57,9 @@ def enter_keys(
 ) -> int | None: ...
 def newest_offsets(digests: bytes, tables: list[bytearray]) -> bytes | None: ...
 def sole_records(data: bytes, position: int) -> tuple[int, int, list[SoleRecord]] | None: ...
+def record_rows(
+    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time_ms: int | None, /
+) -> list[Row] | None: ...
 def sole_batch(
     timestamp_ms: int,
     key: bytes | None,

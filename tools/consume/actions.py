@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import monotonic_s
 from client.errors import Refused
+from protocol.records.record_rows import OFFSET
 from tools.consume.bounds import bounds
 from tools.consume.reading import Reader
 from tools.errors import NotDone
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
     from client.cluster import Cluster, TopicPartition
-    from protocol.records.record import Record
+    from protocol.records.record_rows import Row
     from tools.consume.format import Rendered
 
 COMMIT_S = 5.0
@@ -97,7 +98,7 @@ class Output:
                 raise
             self._printed = {}
 
-    def _print(self, place: TopicPartition, records: list[Record]) -> bool:
+    def _print(self, place: TopicPartition, records: list[Row]) -> bool:
         """Whether that is enough."""
         rendered = self._rendered.get(place)
         if rendered is None:
@@ -105,9 +106,8 @@ class Output:
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
-        output = b"".join([rendered(record) for record in records])
-        sys.stdout.buffer.write(self._shown(output))
-        self._printed[place] = records[-1].offset + 1
+        sys.stdout.buffer.write(self._shown(rendered(records)))
+        self._printed[place] = records[-1][OFFSET] + 1
         self.told(len(records))
         return self._left == 0
 

@@ -7,15 +7,17 @@ from json.encoder import encode_basestring as quoted
 from typing import TYPE_CHECKING
 
 from broker.clock import utc_text
+from protocol.records.record_rows import HEADERS, KEY, OFFSET, TIMESTAMP_MS, VALUE
 from tools.escapes import unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client.cluster import TopicPartition
-    from protocol.records.record import Record, RecordHeaders
+    from protocol.records.record import RecordHeaders
+    from protocol.records.record_rows import Row
 
-    Rendered = Callable[[Record], bytes]
+    Rendered = Callable[[list[Row]], bytes]
     Renderer = Callable[[TopicPartition], Rendered]
     """Of a partition, what makes bytes of its records."""
 
@@ -36,9 +38,9 @@ def renderer(template: str | None, *, null: str = "", as_json: bool = False) -> 
 def _value_line(nothing: bytes) -> Rendered:
     """What nearly always is asked for, in the shortest way."""
 
-    def rendered(record: Record) -> bytes:
-        value = record.value
-        return (nothing if value is None else value) + b"\n"
+    def rendered(rows: list[Row]) -> bytes:
+        values = [nothing if value is None else value for _, _, _, value, _ in rows]
+        return b"\n".join([*values, b""])
 
     return rendered
 
@@ -72,14 +74,14 @@ def _filled(pieces: list[bytes | str], place: TopicPartition) -> list[bytes | st
 
 
 def _by_pieces(pieces: list[bytes | str], nothing: bytes) -> Rendered:
-    def constant(piece: bytes) -> Callable[[Record], bytes | None]:
+    def constant(piece: bytes) -> Callable[[Row], bytes | None]:
         return lambda _: piece
 
     made = [constant(one) if isinstance(one, bytes) else FIELDS[one] for one in pieces if one]
 
-    def rendered(record: Record) -> bytes:
-        parts = [make(record) for make in made]
-        return b"".join(nothing if part is None else part for part in parts)
+    def rendered(rows: list[Row]) -> bytes:
+        parts = [make(row) for row in rows for make in made]
+        return b"".join([nothing if part is None else part for part in parts])
 
     return rendered
 
@@ -95,15 +97,15 @@ def _headers(headers: RecordHeaders) -> bytes:
     )
 
 
-FIELDS: dict[str, Callable[[Record], bytes | None]] = {
-    "s": lambda record: record.value,
-    "k": lambda record: record.key,
-    "h": lambda record: _headers(record.headers),
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % record.timestamp_ms,
-    "D": lambda record: utc_text(record.timestamp_ms).encode(),
-    "S": lambda record: _size(record.value),
-    "K": lambda record: _size(record.key),
+FIELDS: dict[str, Callable[[Row], bytes | None]] = {
+    "s": lambda row: row[VALUE],
+    "k": lambda row: row[KEY],
+    "h": lambda row: _headers(row[HEADERS]),
+    "o": lambda row: b"%d" % row[OFFSET],
+    "T": lambda row: b"%d" % row[TIMESTAMP_MS],
+    "D": lambda row: utc_text(row[TIMESTAMP_MS]).encode(),
+    "S": lambda row: _size(row[VALUE]),
+    "K": lambda row: _size(row[KEY]),
 }
 OF_PLACE: dict[str, Callable[[TopicPartition], bytes]] = {
     "t": lambda place: place.topic.encode(),
@@ -115,15 +117,15 @@ def _json_lines(place: TopicPartition) -> Rendered:
     """The fields in a fixed order; only what is a text has to go through a library for each."""
     start = f'{{"topic": {quoted(place.topic)}, "partition": {place.partition}, "offset": '
 
-    def rendered(record: Record) -> bytes:
-        key, value = _content("key", record.key), _content("value", record.value)
-        headers = f', "headers": [{_headers_json(record.headers)}]' if record.headers else ""
+    def line(row: Row) -> str:
+        offset, timestamp_ms, key, value, headers = row
+        told = f', "headers": [{_headers_json(headers)}]' if headers else ""
         return (
-            f'{start}{record.offset}, "timestamp_ms": {record.timestamp_ms}, {key}, {value}'
-            f"{headers}}}\n"
-        ).encode()
+            f'{start}{offset}, "timestamp_ms": {timestamp_ms}, {_content("key", key)}, '
+            f"{_content('value', value)}{told}}}\n"
+        )
 
-    return rendered
+    return lambda rows: "".join(map(line, rows)).encode()
 
 
 def _headers_json(headers: RecordHeaders) -> str:

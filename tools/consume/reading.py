@@ -14,6 +14,7 @@ from protocol.errors import KafkaError
 from protocol.records.batch import MAX_DECOMPRESSED_BYTES, Batch
 from protocol.records.entry_rows import ROW, entry_rows
 from protocol.records.markers import decode_marker
+from protocol.records.record_rows import OFFSET
 from tools.fetched import FetchedEntry
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from client.cluster import Cluster, TopicPartition
     from pipeline.reading.fetch_loop import Chunk
-    from protocol.records.record import Record
+    from protocol.records.record_rows import Row
 
 FETCH_BYTES = 4 << 20
 POLL_S = 0.2
@@ -55,7 +56,7 @@ class Reader:
         self.positions = dict(starts)
         self.left_out = LeftOut()
 
-    def records(self) -> Iterator[tuple[TopicPartition, list[Record]]]:
+    def records(self) -> Iterator[tuple[TopicPartition, list[Row]]]:
         """The records of a batch, and then those of the next. No records where more is waited for,
         in any partition.
 
@@ -88,7 +89,7 @@ class Reader:
 
     def _range(
         self, place: TopicPartition, end: int
-    ) -> Iterator[Iterator[tuple[TopicPartition, list[Record]]]]:
+    ) -> Iterator[Iterator[tuple[TopicPartition, list[Row]]]]:
         loop = FetchLoop(
             self._client,
             Range(*place, self.positions[place], end),
@@ -107,13 +108,13 @@ class Reader:
 
     def _of_chunk(
         self, loop: FetchLoop, chunk: Chunk
-    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
+    ) -> Iterator[tuple[TopicPartition, list[Row]]]:
         place = loop.partition
         aborted = Aborted(chunk.aborted) if chunk.aborted else None
         for at, size, magic, first, last in ROW.iter_unpack(entry_rows(chunk.entries)):
             entry = FetchedEntry(chunk.entries[at : at + size], magic, last)
             try:
-                found = _records(entry, aborted)
+                found = _rows(entry, aborted)
             except KafkaError as error:
                 if not self._skip_corrupt:
                     raise CorruptData(
@@ -122,9 +123,9 @@ class Reader:
                 self.left_out.corrupt(loop.range, first, last, str(error))
                 continue
             if magic < FORMAT_2 or first < chunk.start or last >= chunk.end:
-                found = [one for one in found if chunk.start <= one.offset < chunk.end]
+                found = [row for row in found if chunk.start <= row[OFFSET] < chunk.end]
             if found:
-                self.positions[place] = found[-1].offset + 1
+                self.positions[place] = found[-1][OFFSET] + 1
                 yield place, found
         self.positions[place] = chunk.end
 
@@ -149,10 +150,10 @@ class Aborted:
         return batch.is_transactional and producer in self._producers
 
 
-def _records(entry: FetchedEntry, aborted: Aborted | None) -> list[Record]:
+def _rows(entry: FetchedEntry, aborted: Aborted | None) -> list[Row]:
     """The records of an entry, as a consumer sees them. Raises KafkaError."""
     is_aborted = aborted is not None and entry.magic == FORMAT_2 and aborted.has(Batch(entry.view))
     if is_aborted or entry.is_control:
         return []
     # Kafka bounds the size of what it has stored, and not how well it may be compressed.
-    return entry.records(ratio=MAX_DECOMPRESSED_BYTES)
+    return entry.rows(ratio=MAX_DECOMPRESSED_BYTES)
