@@ -70,7 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(command: str) -> argparse.ArgumentParser:
     """The parser of one command; of all where there is none of this name, for their list."""
     parser: argparse.ArgumentParser = Parser(
-        prog="triglot", description="A single-node broker for Apache Kafka clients."
+        prog="triglot",
+        description="A single-node broker for Apache Kafka clients.",
+        epilog="The documentation is in docs/README.md of the checkout; `make site` there makes "
+        "it a site that can be searched.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     version = commands.add_parser("version", help="print the version")

@@ -50,9 +50,12 @@ exclude_patterns = [".*", "build", "data", "dist", "node_modules", "**/.cache"]
 nitpicky = True
 myst_heading_anchors = 4  # by the names that code forges give them
 
+highlight_language = "text"  # of blocks that do not name one
+
 html_theme = "furo"
 html_title = "triglot"
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
 
 

@@ -95,6 +95,8 @@ def _simple(line: str) -> list[list[str]]:
                 found.append([])
             elif word == ">":
                 next(lexer, None)
+                if found[-1][-1:] == ["2"]:
+                    found[-1].pop()
             else:
                 found[-1].append(word)
     return found

@@ -19,7 +19,7 @@ from broker.metadata import quotas
 from broker.metrics.listener import PAGES as SERVED
 from client.security import KEYS as CLIENT_KEYS
 from config.group import GROUP_KEYS
-from config.keys import known_key
+from config.keys import known_key, known_keys
 from config.topic import TopicSettings
 from pipeline.cli import _parsed, _parsers
 from tests.style.pages import PAGES, Command, blocks, commands, inline
@@ -34,6 +34,7 @@ OURS = [one for one in COMMANDS if one.program == "triglot"]
 OTHERS = [one for one in COMMANDS if one.program not in ("triglot", "make")]
 
 TYPED = {
+    "README.md": "tests/style/test_examples.py",
     "docs/census.md": "tests/tools/test_the_page_on_the_census.py",
     "docs/changing-the-record-format.md": "tests/promises/test_the_page_on_changing_formats.py",
     "docs/commands.md": "tests/tools/commands/test_the_page.py",
@@ -48,9 +49,6 @@ TYPED = {
 LOOKED_AT = {"curl", "kafka-configs.sh", "pip"}
 """What is not typed of these is looked at here: pages of the metrics port, keys and extras."""
 NOT_TYPED = {
-    ("README.md", "docker"): "it is the command of docs/docker.md",
-    ("README.md", "python"): "tests/style installs the distribution and runs the example",
-    ("README.md", "systemctl"): "it is the command of docs/operations.md",
     ("docs/behaviour.md", "kafka-client-metrics.sh"): "tests/clients/test_client_metrics.py does",
     ("docs/docker.md", "docker"): "tests/containers/test_compose.py does it with podman",
     ("docs/object-stores.md", "export"): "whoever types it has keys of a store",
@@ -185,34 +183,24 @@ def test_every_key_that_is_set_on_a_page_is_one(page: str) -> None:
     assert not [name for name in named if not is_key(name) and name not in WRONG_ON_PURPOSE]
 
 
+OUR_FIRST_WORDS = tuple({f"{key.partition('.')[0]}." for key in known_keys()})
+"""What keys of brokers begin with. Names that begin otherwise are not ours to know."""
+NOT_KEYS = ("kafka.", *MODULES)
+
 NAMES_OF_OTHERS = {
-    "producers and consumers": {
-        "auto.offset.reset", "enable.idempotence", "group.instance.id", "group.protocol",
-        "isolation.level", "message.timeout.ms", "metadata.broker.list",
-        "metadata.recovery.strategy", "sasl.password", "sasl.username", "ssl.ca.location",
-        "ssl.certificate.location", "ssl.key.location", "transaction.timeout.ms",
-        "transactional.id",
-    },
-    "Connect, Streams and registries": {
-        "basic.auth.user.info", "consumer.override.isolation.level",
-        "exactly.once.source.support", "processing.guarantee", "replication.factor",
-    },
-    "Java": {"java.security.auth.login.config", "java.security.krb5.conf"},
-    "features, and fields of meta.properties": {
-        "directory.id", "group.version", "kraft.version", "metadata.version", "transaction.version",
-    },
+    "auto.offset.reset", "group.instance.id", "message.timeout.ms", "metadata.broker.list",
+    "metadata.recovery.strategy", "ssl.ca.location", "ssl.certificate.location",
+    "ssl.key.location", "transaction.timeout.ms",
 }  # fmt: skip
-"""Names with dots that are no keys of ours, by whose they are."""
+"""Keys of producers and consumers that begin as some of a broker do."""
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_key_within_the_text_is_one(page: str) -> None:
-    foreign = set().union(*NAMES_OF_OTHERS.values())
     for code in inline(page):
         found = re.match(r"[a-z]+(?:\.[a-z]+){2,}(?=$|=)", code)
-        if not found or code.startswith(("kafka.", "spark.", "triglot.", *MODULES)):
-            continue
-        assert is_key(found[0]) or found[0] in foreign, f"there is no key {found[0]}"
+        if found and code.startswith(OUR_FIRST_WORDS) and not code.startswith(NOT_KEYS):
+            assert is_key(found[0]) or found[0] in NAMES_OF_OTHERS, f"there is no key {found[0]}"
 
 
 @pytest.mark.parametrize("page", PAGES)

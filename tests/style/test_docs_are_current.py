@@ -65,11 +65,6 @@ def test_every_page_is_in_the_list_of_pages() -> None:
         assert pages <= listed, f"a line in {listing.relative_to(CHECKOUT)}"
 
 
-def test_the_example_of_the_readme_is_the_one_in_examples() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), flags=re.DOTALL)
-    assert read("examples/hello.py").endswith(example)
-
-
 def test_every_command_that_the_documents_name_is_in_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), flags=re.MULTILINE))
     named = {
