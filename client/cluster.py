@@ -96,6 +96,13 @@ class Cluster:
         found = self._router.patiently(lambda: self._router.learn(None))
         return {name: len(topic.leaders) for name, topic in found.items() if not topic.internal}
 
+    def existing(self, topics: Iterable[str]) -> list[str]:
+        """Those of these topics that are there. Their leaders are known then: who reads or writes
+        many topics asks for all of them at once, and not for each when its turn comes."""
+        wanted = list(dict.fromkeys(topics))
+        found = self._router.patiently(lambda: self._router.learn(wanted))
+        return [name for name in wanted if name in found]
+
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """All partitions of these topics, sorted. Raises NoSuchTopic; creates nothing."""
         names = sorted(set(topics))

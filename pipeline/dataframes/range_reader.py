@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from client.cluster import Cluster
 from pipeline import schemas
 from pipeline.dataframes.one_line import in_one_line
 from pipeline.reading.plan import Range
@@ -86,6 +87,8 @@ class RangeReader:
         left_out = LeftOut()
         # The driver has reached the broker: one that does not answer is being restarted.
         with in_one_line(), contextlib.closing(self.options.source(patient=True)) as source:
+            if len(ranges) > 1 and isinstance(source, Cluster):
+                source.existing(range_.topic for range_ in ranges)
             for range_, (_, begin) in zip(ranges, partition.value, strict=True):
                 yield from self._fetched(source, range_, begin, left_out)
         if left_out:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.cluster import LATEST, Cluster, OffsetOutOfRange, TopicPartition
 from client.errors import ConnectionLost
-from pipeline.errors import NoSuchTopic, Refused, Unreachable, WrongUse
+from pipeline.errors import Refused, Unreachable, WrongUse
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -90,24 +90,30 @@ def _is_wary(configs: Mapping[str, str]) -> bool:
     )
 
 
-def make_like(source: Source, topic: str, cluster: Cluster, name: str) -> bool:
-    """See that `cluster` has a topic `name` with as many partitions as `topic` at `source`; whether
-    it had to be made. Raises Refused if it has fewer."""
-    wanted = len(source.partitions([topic]))
-    try:
-        found = len(cluster.partitions([name]))
-    except NoSuchTopic:
+def make_like(source: Source, cluster: Cluster, copies: Mapping[str, str]) -> list[str]:
+    """See that `cluster` has the topics that are the values of `copies`, each with as many
+    partitions as its key has at `source`; those that had to be made. Raises NoSuchTopic for one
+    that the source has not got, and Refused if a copy has fewer partitions."""
+    wanted = Counter(place.topic for place in source.partitions(copies))
+    there = set(cluster.existing(copies.values()))
+    made = []
+    for topic, name in copies.items():
+        if name in there:
+            continue
         own = source.topic_configs(topic, own=True)
         configs = {key: value for key, value in own.items() if key in COPIED}
-        if make_topic(cluster, name, wanted, configs):
-            return True
-        found = len(cluster.partitions([name]))
-    if found < wanted:
-        raise Refused(
-            f"topic '{name}' on {cluster.servers} has {found} partitions, and '{topic}' has "
-            f"{wanted}: give it as many, or name another topic (--rename)"
-        )
-    return False
+        if make_topic(cluster, name, wanted[topic], configs):
+            made.append(name)
+        else:
+            there.add(name)
+    found = Counter(place.topic for place in cluster.partitions(there))
+    for topic, name in copies.items():
+        if name in there and found[name] < wanted[topic]:
+            raise Refused(
+                f"topic '{name}' on {cluster.servers} has {found[name]} partitions, and '{topic}' "
+                f"has {wanted[topic]}: give it as many, or name another topic (--rename)"
+            )
+    return made
 
 
 def make_topic(

@@ -124,7 +124,7 @@ class MirrorTask:
                 asked = terms(cluster, place)
             except NoSuchTopic:
                 # A topic that the pattern has met since the job began.
-                make_like(source, range_.topic, cluster, place.topic)
+                make_like(source, cluster, {range_.topic: place.topic})
                 asked = terms(cluster, place)
             counts: Counter[str] = Counter()
             if self.transactions is not None:

@@ -185,8 +185,7 @@ class Mirror:
 
         Raises Refused, and ForeignState if a new mirror would write behind records that are there.
         """
-        for name in names:
-            make_like(source, name, cluster, renamed(self.rename, name))
+        make_like(source, cluster, {name: renamed(self.rename, name) for name in names})
         delivered = Delivered.read(state)
         doubtful = delivered is not None
         if delivered is None:
@@ -264,8 +263,8 @@ class Mirror:
                 )
             if own and self.pattern is not None:
                 self._check_pattern(name)
-            if renamed(self.rename, name) in there:
-                make_like(source, name, cluster, renamed(self.rename, name))
+        copies = {name: renamed(self.rename, name) for name in names}
+        make_like(source, cluster, {name: copy for name, copy in copies.items() if copy in there})
 
     def _check_pattern(self, name: str) -> None:
         import re

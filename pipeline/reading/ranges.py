@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from functools import partial
+from itertools import chain, islice
 from queue import Empty, Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from pipeline.reading.fetch_loop import FetchLoop
 from pipeline.reading.fetch_loop import Meter as Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pipeline.reading.source import Source as Source
 
 FETCH_BYTES = 8 << 20
+ONE_FETCH_OFFSETS = 200
+"""Of a range with fewer the first fetch is mostly all, and a thread would cost more than it."""
 FETCHES_AHEAD = 2
 """Fetches that wait for the caller, besides the one it works on."""
 
@@ -79,7 +82,7 @@ def read_range(
         begin=begin,
         meter=Meter() if meter is None else meter,
     )
-    return _ahead(loop, LeftOut() if left_out is None else left_out)
+    return _chunks(loop, LeftOut() if left_out is None else left_out)
 
 
 def records_of(
@@ -180,11 +183,28 @@ class _Over(NamedTuple):
     error: BaseException | None
 
 
-def _ahead(loop: FetchLoop, left_out: LeftOut) -> Generator[Chunk]:
+def _chunks(loop: FetchLoop, left_out: LeftOut) -> Generator[Chunk]:
+    """The chunks of a loop: fetched ahead, but for the first one of a small range."""
+    chunks: Iterable[Chunk] = loop.chunks()
+    try:
+        if loop.range.size < ONE_FETCH_OFFSETS:
+            first = list(islice(chunks, 1))
+            if loop.position >= loop.end:
+                yield from first
+                return
+            chunks = chain(first, chunks)
+        yield from _ahead(loop, chunks)
+    finally:
+        # Not before: the caller may count in it what it finds in the chunks.
+        left_out.add(loop.left_out)
+
+
+def _ahead(loop: FetchLoop, chunks: Iterable[Chunk]) -> Generator[Chunk]:
     """The chunks of a loop that runs in a thread of its own, until this is closed."""
     # One more is in the hands of the thread.
     queue: Queue[Chunk | _Over] = Queue(FETCHES_AHEAD - 1)
-    thread = Thread(target=_run, args=(loop, queue), name=f"read {loop.partition}", daemon=True)
+    arguments = (loop, chunks, queue)
+    thread = Thread(target=_run, args=arguments, name=f"read {loop.partition}", daemon=True)
     thread.start()
     try:
         while not isinstance(got := queue.get(), _Over):
@@ -199,14 +219,12 @@ def _ahead(loop: FetchLoop, left_out: LeftOut) -> Generator[Chunk]:
             except Empty:
                 break
         thread.join()
-        # Not before: the caller may count in it what it finds in the chunks.
-        left_out.add(loop.left_out)
 
 
-def _run(loop: FetchLoop, queue: Queue[Chunk | _Over]) -> None:
+def _run(loop: FetchLoop, chunks: Iterable[Chunk], queue: Queue[Chunk | _Over]) -> None:
     over = _Over(None)
     try:
-        for chunk in loop.chunks():
+        for chunk in chunks:
             if not _handed_over(chunk, loop, queue):
                 return
     except BaseException as error:  # the caller's thread raises it

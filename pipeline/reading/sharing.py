@@ -23,7 +23,9 @@ SMALL_OFFSETS = 1_000
 """Ranges with fewer offsets share partitions, where nothing else is said ..."""
 SHARED_OFFSETS = 10_000
 """... of about so many offsets: not more, as records may be large ..."""
-SHARED_LEAST = 32
+SHARED_RANGES = 50
+"""... and of so many ranges, each of which is a fetch or two; a tenth of a second of work ..."""
+SHARED_LEAST = 8
 """... and so many partitions at least, as there may be many cores."""
 RANGE_OFFSETS = 5_000
 """The work on a range that has nothing in it, as the offsets that could be read meanwhile."""
@@ -40,7 +42,11 @@ def shares(ranges: Sequence[Range], options: SourceOptions) -> list[Share]:
     small = [range_ for range_ in ranges if range_.size < SMALL_OFFSETS]
     if options.min_partitions is not None or len(small) <= SHARED_LEAST:
         return [[range_] for range_ in ranges]
-    number = max(SHARED_LEAST, -(-sum(range_.size for range_ in small) // SHARED_OFFSETS))
+    number = max(
+        SHARED_LEAST,
+        -(-sum(range_.size for range_ in small) // SHARED_OFFSETS),
+        -(-len(small) // SHARED_RANGES),
+    )
     large = [[range_] for range_ in ranges if range_.size >= SMALL_OFFSETS]
     return sorted(large + shared_out(small, number))
 

@@ -436,11 +436,28 @@ def test_settings_that_the_destination_does_not_know_are_left_out(
         Choosy(other.bootstrap, unknown, naming=naming) as cluster,
     ):
         source.create_topic(topic, 3, own)
-        assert make_like(source, topic, cluster, topic)
-        assert not make_like(source, topic, cluster, topic)
+        assert make_like(source, cluster, {topic: topic}) == [topic]
+        assert make_like(source, cluster, {topic: topic}) == []
         assert len(cluster.partitions([topic])) == 3
         found = cluster.topic_configs(topic, own=True)
         assert found == ({"retention.ms": "5000000"} if naming else {})
+
+
+def test_copies_that_are_missing_are_made_and_one_that_is_too_small_is_named(
+    broker: BrokerProcess, other: BrokerProcess
+) -> None:
+    with Cluster(broker.bootstrap) as source, Cluster(other.bootstrap) as cluster:
+        for number in (1, 2, 3):
+            source.create_topic(f"copied-{number}", number)
+        cluster.create_topic("copied-2", 2)
+        assert cluster.existing(["copied-1", "copied-2"]) == ["copied-2"]
+        copies = {name: name for name in ("copied-1", "copied-2", "copied-3")}
+        assert make_like(source, cluster, copies) == ["copied-1", "copied-3"]
+        assert len(cluster.partitions(copies)) == 6
+        with pytest.raises(Refused, match=r"'copied-1' on .* has 1 partitions, and 'copied-3' has"):
+            make_like(source, cluster, {"copied-2": "copied-2", "copied-3": "copied-1"})
+        with pytest.raises(NoSuchTopic, match=r"no topic 'copied-4'.*did you mean"):
+            make_like(source, cluster, {**copies, "copied-4": "copied-4"})
 
 
 def test_a_destination_that_may_refuse_anything_is_treated_warily(other: BrokerProcess) -> None:

@@ -11,7 +11,7 @@ from pipeline.errors import WrongUse
 from pipeline.reading.connections import Connections
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range
-from pipeline.reading.sharing import SHARED_LEAST, SMALL_OFFSETS, shares
+from pipeline.reading.sharing import SHARED_LEAST, SHARED_RANGES, SMALL_OFFSETS, shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_many_small_ranges_share_partitions_beside_large_ones() -> None:
     ranges = of_sizes([50] * 400 + [SMALL_OFFSETS] * 3)
     found = shares(ranges, options())
     assert len(found) == SHARED_LEAST + 3
-    assert {len(share) for share in found} == {12, 13, 1}
+    assert {len(share) for share in found} == {50, 1}
     assert_each_once(found, ranges)
 
 
@@ -49,6 +49,13 @@ def test_partitions_do_not_get_more_offsets_the_more_ranges_there_are() -> None:
     ranges = of_sizes([SMALL_OFFSETS - 1] * 10_000)
     found = shares(ranges, options())
     assert {len(share) for share in found} == {10, 11}
+    assert_each_once(found, ranges)
+
+
+def test_partitions_do_not_get_more_fetches_the_more_ranges_there_are() -> None:
+    ranges = of_sizes([1] * 10_000)
+    found = shares(ranges, options())
+    assert {len(share) for share in found} == {SHARED_RANGES}
     assert_each_once(found, ranges)
 
 
