@@ -25,8 +25,8 @@ from tests.support.group_caller import GroupCaller, Member, rebalance
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from broker.assembly import Broker
     from broker.coordinator.group_coordinator import GroupCoordinator
-    from broker.server import Broker
     from tests.support.group_caller import Found, Place
 
 TOPIC = "t"

@@ -32,8 +32,8 @@ from tests.support.fake_connection import InProcessBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from broker.assembly import Broker
     from broker.partitions.topic import Topic
-    from broker.server import Broker
     from storage.log import Log
 
 TOPIC = "t"

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from broker.assembly import Broker
     from broker.partitions.topic import Partition
-    from broker.server import Broker
 
     Place = tuple[str, int]
     Producer = tuple[int, int]
