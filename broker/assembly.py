@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
-from broker.background import deletion_clock, scrubber
-from broker.background.checkpoints import AT_MOST_EVERY_S, SYNCED_EVERY_S, Checkpoints
+from broker.background.checkpoints import Checkpoints
 from broker.background.cleaner import Cleaner
 from broker.background.deletion_clock import DeletionClock
 from broker.background.flushing import Flushing
 from broker.background.folder_removal import FolderRemoval
-from broker.background.housekeeping import Housekeeping
 from broker.background.log_starts import LogStarts
 from broker.background.producer_expiry import ProducerExpiry
 from broker.background.retention import Retention
 from broker.background.scrubber import Scrubber
-from broker.census import LOOK_EVERY_S as CENSUS_EVERY_S
 from broker.census import Census
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.loading import snapshotting
 from broker.coordinator.needs import ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
@@ -30,23 +26,22 @@ from broker.current_settings import CurrentSettings
 from broker.fetching.conversion import Conversions
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
-from broker.metadata import client_quotas, controller, features
+from broker.metadata import features
+from broker.metadata.application import Application
 from broker.metadata.changes import Changes
 from broker.metadata.client_quotas import ClientQuotas
 from broker.metadata.controller import Controller
 from broker.metadata.dynamic_settings import DynamicSettings
-from broker.network import descriptors, secured
+from broker.network import descriptors
 from broker.network.backlog import Backlog
 from broker.network.connection import Connection
 from broker.network.connection_counts import ConnectionCounts
-from broker.network.connections import IDLE_CHECK_EVERY_S, Connections
+from broker.network.connections import Connections
 from broker.network.descriptors import Descriptors
 from broker.network.listener_routes import ListenerRoutes
 from broker.network.listening import Listening
 from broker.network.secured import SecureListeners
 from broker.network.turn import Turn
-from broker.notify import tell_alive, watchdog_period_s
-from broker.partitions import disk_state
 from broker.partitions.disk_state import DiskState
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
@@ -63,16 +58,20 @@ from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.segment import OPEN
 
 if TYPE_CHECKING:
-    from broker.background.housekeeping import Task
+    from collections.abc import Sequence
+
     from broker.background.retention_wait import RetentionWait
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metrics import families
+    from broker.partitions.topic import Topic
     from broker.security.authorizer import Authorizer
+    from broker.security.credentials import NewCredential
     from broker.security.delegation_tokens import DelegationTokens
     from broker.surroundings import Surroundings
     from config import BrokerSettings
     from storage.metadata.store import MetadataStore
+    from storage.reports import RecoveryReport
     from storage.trusted_time import ClockState
 
 COLD_READERS = 2
@@ -128,6 +127,14 @@ class Broker:
         self._make_groups()
         self._make_transactions()
         self._make_background()
+        self.application = Application(
+            lambda: self.controller.image,
+            self.topics,
+            self.groups,
+            client_metrics=self.client_metrics,
+            dynamic_settings=self.dynamic_settings,
+            quotas=self.quotas,
+        )
         self.parts = self._parts()
 
     def _make_threads(self) -> None:
@@ -197,7 +204,13 @@ class Broker:
 
     def _make_topics(self, store: MetadataStore) -> None:
         self.topics = Topics(
-            store, self.directory, self.settings, self.new_uuid, self.disk.require_room
+            store,
+            self.directory,
+            self.settings,
+            self.new_uuid,
+            self.disk.require_room,
+            now_ms=self.now_ms,
+            removed=self._topic_removed,
         )
         self.controller = Controller(
             store,
@@ -321,60 +334,26 @@ class Broker:
             settings, directory, deletion_ms=self.deletion_clock.now_ms
         )
         self.folder_removal = FolderRemoval(directory.remove_deleted, disk, self.readers)
-        self.housekeeping = Housekeeping(loop, self._tasks())
-        self.flushing.period_changed = partial(self.housekeeping.set_period, self.flushing.look)
-
-    def _tasks(self) -> list[Task]:
-        """The periodic tasks, each with its seconds."""
-        settings, checkpoints = self.settings.current, self.checkpoints
-        offsets_s = settings.log_flush_offset_checkpoint_interval_ms / 1000
-        aborts_s = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
-        ids_s = settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
-        starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
-        tokens_s = settings.delegation_token_expiry_check_interval_ms / 1000
-        tokens = self.delegation_tokens()
-        expiry: list[Task] = []
-        if tokens is not None:
-            from broker.background.token_expiry import TokenExpiry  # few brokers have any
-
-            expiry = [(tokens_s, TokenExpiry(tokens, self.controller, self.changes).look)]
-        watchdog_s = watchdog_period_s()
-        return [
-            *expiry,
-            *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),
-            (self.flushing.period_s, self.flushing.look),
-            (disk_state.LOOK_EVERY_S, self.disk.look),
-            (descriptors.LOOK_EVERY_S, self.descriptors.look),
-            (max(AT_MOST_EVERY_S, offsets_s), checkpoints.write),
-            (max(AT_MOST_EVERY_S, starts_s), checkpoints.write_starts),
-            (AT_MOST_EVERY_S, checkpoints.write_if_due),
-            (SYNCED_EVERY_S, checkpoints.note_synced),
-            (IDLE_CHECK_EVERY_S, self.connections.close_idle),
-            (CENSUS_EVERY_S, self.count_clients),
-            (deletion_clock.LOOK_EVERY_S, self.deletion_clock.look),
-            (scrubber.LOOK_EVERY_S, self.scrubber.look),
-            (secured.LOOK_EVERY_S, self.secure_listeners.look),
-            (controller.LOOK_EVERY_S, self.controller.look),
-            (client_quotas.EXPIRE_EVERY_S, self.quotas.expire),
-            (settings.offsets_retention_check_interval_ms / 1000, self.offsets.look_for_expired),
-            (aborts_s, self.transactions.look_for_timed_out),
-            (ids_s, self.transactions.look_for_expired),
-            (settings.producer_id_expiration_check_interval_ms / 1000, self.producer_expiry.run),
-            (snapshotting.LOOK_EVERY_S, self.groups.snapshotting.look),
-        ]
 
     def count_clients(self) -> None:
         """Have the census note who is connected."""
         self.census.look(connection.context for connection in self.connections)
 
-    def start_background(self) -> None:
-        """Begin with what nobody waits for."""
-        self.flushing.start()
-        self.housekeeping.start()
-        self.retention.start()
-        for soon in (self.disk.look, self.deletion_clock.look, self.producer_expiry.run):
-            self.loop.call_soon(soon)  # when the broker is ready
-        self.cleaner.start()
+    def load(self, credentials: Sequence[NewCredential] = ()) -> list[RecoveryReport]:
+        """Lead what the metadata log says, open the logs and begin to load groups and transactions.
+        `credentials` are for users that have none of their kind. Raises OSError."""
+        self.dynamic_settings.apply()
+        self.controller.register()
+        self.controller.add_credentials(credentials, os.urandom)
+        reports = self.topics.load(now_ms=self.now_ms())
+        self.controller.store.committed = self.application.follow
+        self.groups.start(self.controller.image.configs)
+        self.transactions.start()
+        return reports
+
+    def _topic_removed(self, topic: Topic, folders: list[str]) -> None:
+        self.folder_removal.remove_later(folders, topic.settings.file_delete_delay_ms)
+        self.offsets.topic_deleted(topic.name)
 
     def _parts(self) -> Parts:
         parts = Parts()
@@ -407,7 +386,6 @@ class Broker:
         parts.quotas = self.quotas
         parts.readers = self.readers
         parts.request_times = self.request_times
-        parts.remove_folders = self.folder_removal.remove_later
         parts.retention_wait = self.retention_wait
         parts.settings = self.settings
         parts.topics = self.topics

@@ -10,16 +10,25 @@ import asyncio
 import gc
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
 from broker._version import VERSION
 from broker.assembly import Broker
+from broker.background import deletion_clock, scrubber
+from broker.background.checkpoints import AT_MOST_EVERY_S, SYNCED_EVERY_S
+from broker.background.housekeeping import Housekeeping
+from broker.census import LOOK_EVERY_S as CENSUS_EVERY_S
+from broker.coordinator.loading import snapshotting
 from broker.event_loop import new_event_loop, on_stop_signal
-from broker.network import descriptors
+from broker.metadata import client_quotas, controller
+from broker.network import descriptors, secured
+from broker.network.connections import IDLE_CHECK_EVERY_S
 from broker.network.listening import CannotListen
 from broker.network.secured import warn_of_open_listeners
-from broker.notify import notify
+from broker.notify import notify, tell_alive, watchdog_period_s
+from broker.partitions import disk_state
 from broker.surroundings import SURROUNDINGS
 from config import ConfigError
 from storage.data_dir import DataDirectory
@@ -27,12 +36,12 @@ from storage.errors import DataDirectoryError
 from storage.layout import RESERVE
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
-from storage.steps import run_here
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
+    from broker.background.housekeeping import Task
     from broker.faults.injection import FaultInjection
     from broker.metrics.listener import MetricsListener
     from broker.security.credentials import NewCredential
@@ -126,12 +135,7 @@ async def start(
             ),
         )
         broker = Broker(settings, loop, directory, store, clock_state, surroundings)
-        broker.dynamic_settings.apply()
-        broker.controller.register()
-        _add_credentials(broker, credentials)
-        reports += broker.topics.load(now_ms=now_ms())
-        broker.groups.start(broker.controller.image.configs)
-        broker.transactions.start()
+        reports += broker.load(credentials)
         await _listen(broker)
         if settings.metrics_port is not None:
             scrapes = await _listen_for_scrapes(broker, files)
@@ -147,27 +151,14 @@ async def start(
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
     broker.groups.report_torn_commits(reports)
-    broker.start_background()
-    return Running(broker, scrapes, testing)
+    housekeeping = _begin_background(broker)
+    return Running(broker, housekeeping, scrapes, testing)
 
 
 def _why(error: Exception, path: str) -> str:
     if isinstance(error, OSError):
         return f"the data directory {path} can't be used: {error.strerror or error}"
     return str(error)
-
-
-def _add_credentials(broker: Broker, credentials: Sequence[NewCredential]) -> None:
-    """Store those of users that have none of their kind; what is stored already holds."""
-    known = broker.controller.image.scram_credentials
-    records = [
-        one.record(os.urandom)
-        for one in credentials
-        if (one.user, one.algorithm.number) not in known
-    ]
-    if records:
-        run_here(broker.controller.append(records))
-        logs.info("users were added", users=", ".join(one.name for one in records))
 
 
 async def _listen(broker: Broker) -> None:
@@ -257,15 +248,73 @@ async def _open_control_port(testing: FaultInjection, broker: Broker) -> None:
         raise StartRefused(f"can't open the control port (--testing): {reason}") from error
 
 
+def _begin_background(broker: Broker) -> Housekeeping:
+    """Begin with what nobody waits for."""
+    housekeeping = Housekeeping(broker.loop, _periodic_tasks(broker))
+    broker.flushing.period_changed = partial(housekeeping.set_period, broker.flushing.look)
+    broker.flushing.start()
+    housekeeping.start()
+    broker.retention.start()
+    for soon in (broker.disk.look, broker.deletion_clock.look, broker.producer_expiry.run):
+        broker.loop.call_soon(soon)  # when the broker is ready
+    broker.cleaner.start()
+    return housekeeping
+
+
+def _periodic_tasks(broker: Broker) -> list[Task]:
+    """The periodic tasks, each with its seconds."""
+    settings, checkpoints = broker.settings.current, broker.checkpoints
+    offsets_s = settings.log_flush_offset_checkpoint_interval_ms / 1000
+    aborts_s = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
+    ids_s = settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+    starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
+    tokens_s = settings.delegation_token_expiry_check_interval_ms / 1000
+    tokens = broker.delegation_tokens()
+    expiry: list[Task] = []
+    if tokens is not None:
+        from broker.background.token_expiry import TokenExpiry  # few brokers have any
+
+        expiry = [(tokens_s, TokenExpiry(tokens, broker.controller, broker.changes).look)]
+    watchdog_s = watchdog_period_s()
+    return [
+        *expiry,
+        *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),
+        (broker.flushing.period_s, broker.flushing.look),
+        (disk_state.LOOK_EVERY_S, broker.disk.look),
+        (descriptors.LOOK_EVERY_S, broker.descriptors.look),
+        (max(AT_MOST_EVERY_S, offsets_s), checkpoints.write),
+        (max(AT_MOST_EVERY_S, starts_s), checkpoints.write_starts),
+        (AT_MOST_EVERY_S, checkpoints.write_if_due),
+        (SYNCED_EVERY_S, checkpoints.note_synced),
+        (IDLE_CHECK_EVERY_S, broker.connections.close_idle),
+        (CENSUS_EVERY_S, broker.count_clients),
+        (deletion_clock.LOOK_EVERY_S, broker.deletion_clock.look),
+        (scrubber.LOOK_EVERY_S, broker.scrubber.look),
+        (secured.LOOK_EVERY_S, broker.secure_listeners.look),
+        (controller.LOOK_EVERY_S, broker.controller.look),
+        (client_quotas.EXPIRE_EVERY_S, broker.quotas.expire),
+        (settings.offsets_retention_check_interval_ms / 1000, broker.offsets.look_for_expired),
+        (aborts_s, broker.transactions.look_for_timed_out),
+        (ids_s, broker.transactions.look_for_expired),
+        (settings.producer_id_expiration_check_interval_ms / 1000, broker.producer_expiry.run),
+        (snapshotting.LOOK_EVERY_S, broker.groups.snapshotting.look),
+    ]
+
+
 class Running:
     """A started broker and how to stop it."""
 
     def __init__(
-        self, broker: Broker, scrapes: MetricsListener | None, testing: FaultInjection | None
+        self,
+        broker: Broker,
+        housekeeping: Housekeeping,
+        scrapes: MetricsListener | None,
+        testing: FaultInjection | None,
     ) -> None:
         """`scrapes` serves the metrics, if somebody wants them."""
         self.broker = broker
         self.testing = testing
+        self._housekeeping = housekeeping
         self._scrapes = scrapes
         self.host, self.port = broker.listening.address
 
@@ -300,7 +349,7 @@ class Running:
         """Finish what is in flight, then close every log and mark the directory clean."""
         broker = self.broker
         notify(STOPPING="1")
-        broker.housekeeping.stop()  # which could have a listener go on
+        self._housekeeping.stop()  # which could have a listener go on
         broker.retention.stop()
         broker.checkpoints.stop()
         broker.descriptors.release()

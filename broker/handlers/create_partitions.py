@@ -97,4 +97,4 @@ def _grow(asked: Asked, ctx: Context, mutations: Mutations, *, validate_only: bo
             )
     mutations.record(asked.count - have)
     if not validate_only:
-        yield from topics.grow(topic, asked.count, now_ms=ctx.now_ms)
+        yield from topics.grow(topic, asked.count)

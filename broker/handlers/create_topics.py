@@ -80,7 +80,7 @@ def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Contex
     """Create what has been checked, and put into the entries what came of it."""
     made: Sequence[Topic | OSError]
     try:
-        made = yield from ctx.topics.create_all(wanted, now_ms=ctx.now_ms)
+        made = yield from ctx.topics.create_all(wanted)
     except OSError as error:
         made = [error] * len(wanted)
     for one, topic in zip(wanted, made, strict=True):

@@ -139,7 +139,7 @@ def _create(asked: MetadataRequest.Topic, ctx: Context) -> Steps[TopicResult | N
     if topics.forget_deletion(name):
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
-        topic = yield from topics.create_automatically(name, now_ms=ctx.now_ms)
+        topic = yield from topics.create_automatically(name)
     except KafkaError as error:
         return _missing(asked, error.code)
     except (ConfigError, OSError) as error:

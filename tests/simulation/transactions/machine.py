@@ -282,11 +282,7 @@ class Machine:
             new_uuid=lambda: self._chance.randbytes(16),
         )
         self.broker = assembly.Broker(settings, loop, directory, store, None, surroundings)
-        self.broker.dynamic_settings.apply()
-        self.broker.controller.register()
-        self.reports += self.broker.topics.load(now_ms=self.now_ms)
-        self.broker.groups.start(self.broker.controller.image.configs)
-        self.broker.transactions.start()
+        self.reports += self.broker.load()
 
     def crash(self, rng: random.Random, *, power: bool) -> None:
         """The process dies, or the machine: of what was not synced any part is left."""
