@@ -68,8 +68,8 @@ class MetadataPartition(Partition):
 
     __slots__ = ("_metadata",)
 
-    def __init__(self, topic: Topic, index: int, metadata: MetadataLog) -> None:
-        super().__init__(topic, index, metadata.log)
+    def __init__(self, topic: Topic, metadata: MetadataLog, *, leader_id: int) -> None:
+        super().__init__(topic, METADATA_PARTITION, metadata.log, leader_id=leader_id)
         self._metadata = metadata
 
     @property
@@ -107,7 +107,7 @@ class Controller:
         self.observers = Observers()
         log = store.log
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
-        self.partition = MetadataPartition(topic, METADATA_PARTITION, log)
+        self.partition = MetadataPartition(topic, log, leader_id=self.leader_id)
         log.appended = self._appended
         self._writing: SnapshotWork | None = None
         self._last_snapshot_ms = now_ms()

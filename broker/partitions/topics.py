@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
+    from storage.log import Log
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
@@ -124,7 +125,7 @@ class Topics:
             topic = self.by_name[stored.name]
             for index in range(stored.partition_count):
                 log = self._directory.logs[stored.name, index]
-                topic.partitions.append(Partition(topic, index, log))
+                topic.partitions.append(self._partition(topic, index, log))
         return reports
 
     def _served(self, stored: StoredTopic) -> Topic:
@@ -413,12 +414,15 @@ class Topics:
                 log = self._directory.create_partition(
                     stored, index, topic.settings, now_ms=self._now_ms(), folders=folders
                 )
-                opened.append(Partition(topic, index, log))
+                opened.append(self._partition(topic, index, log))
                 yield None
         finally:
             topic.partitions.extend(opened)
             self.version += 1
             self._tell_found()
+
+    def _partition(self, topic: Topic, index: int, log: Log) -> Partition:
+        return Partition(topic, index, log, leader_id=self._store.leader_id(topic.name, index))
 
     def _tell_found(self) -> None:
         for report in self._directory.taken_reports():

@@ -204,6 +204,10 @@ class MetadataStore:
         """The epoch in which the partition is led."""
         return self.image.topics[name].partitions[partition].leader_epoch
 
+    def leader_id(self, name: str, partition: int) -> int:
+        """The id of the broker that leads the partition: this node, which leads all of them."""
+        return self._node_id
+
     def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
         that, say who this node is, in an operation of its own."""
