@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.surroundings import SURROUNDINGS, Surroundings
+from broker.server import SURROUNDINGS, Surroundings
 from storage.bounded_filesystem import BoundedFilesystem
 
 

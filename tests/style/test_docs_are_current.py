@@ -80,6 +80,7 @@ def test_the_dependencies_have_a_line_that_says_what_they_save() -> None:
     for lock in (
         *("requirements.lock", "requirements-security.lock", "requirements-kerberos.lock"),
         *("requirements-dev.lock", "requirements-test.lock", "requirements-site.lock"),
+        "requirements-console.lock",
     ):
         for name in re.findall(r"^([\w-]+)==", read(lock), flags=re.MULTILINE):
             assert re.search(rf"\b{name}\b", page, flags=re.IGNORECASE), name
