@@ -26,6 +26,8 @@ SUBJECT = pytest.StashKey["Broker | Namespace"]()
 """The broker of a test, or its part of the session's broker."""
 PASSED = pytest.StashKey[bool]()
 """Whether a test has run, and not failed: what holds a client of one that has, nobody can tell."""
+LEFT_BEFORE = pytest.StashKey[int]()
+"""How many tests of this run have left clients."""
 OURS = frozenset({"triglot", "triglot_broker"})
 """Fixtures that start brokers."""
 FOLLOWED = pytest.StashKey[bool]()
@@ -173,9 +175,14 @@ def _tell_left_clients(request: pytest.FixtureRequest, left: Broker | LeftClient
         raise pytest.UsageError(f"triglot_leaks is one of {', '.join(LEAKS)}, found '{wanted}'")
     if wanted == "ignore" or not request.node.stash.get(PASSED, False):
         return
-    from testing.leaks import LeftClients
+    from testing.leaks import GONE_WITHIN_S, PATIENT_MAX, SURELY_LEFT_WITHIN_S, LeftClients
 
-    told = (left if isinstance(left, LeftClients) else LeftClients(left)).told()
+    before = config.stash.get(LEFT_BEFORE, 0)
+    is_patient = wanted == "error" or before < PATIENT_MAX
+    told = (left if isinstance(left, LeftClients) else LeftClients(left)).told(
+        GONE_WITHIN_S if is_patient else SURELY_LEFT_WITHIN_S
+    )
+    config.stash[LEFT_BEFORE] = before + bool(told)
     if told and wanted == "error":
         pytest.fail("the test has left clients: " + "; ".join(told), pytrace=False)
     for line in told:
