@@ -6,12 +6,14 @@ for a fixture. What a failed test's report says of its broker is in `failures`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
+    from pathlib import Path
 
     from testing.broker import Broker
     from testing.leaks import LeftClients
@@ -30,6 +32,8 @@ LEFT_BEFORE = pytest.StashKey[int]()
 """How many tests of this run have left clients."""
 OURS = frozenset({"triglot", "triglot_broker"})
 """Fixtures that start brokers."""
+TAKES_OURS = re.compile(r"def \w+\([^)]*\btriglot(_session|_broker)?\b *[,:)]")
+"""A function that has one of them among its arguments."""
 FOLLOWED = pytest.StashKey[bool]()
 """Whether the next test wants a broker of its own too."""
 
@@ -128,12 +132,16 @@ def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> I
     _tell_left_clients(request, left)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have the process start that starts brokers, while the rest is collected."""
-    if not item.config.getoption("collectonly") and OURS.intersection(_fixtures(item)):
-        from testing.processes import broker_server
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Have the process start that starts brokers, while a module is imported that will want one."""
+    if TAKES_OURS.search(module_path.read_text(encoding="utf-8", errors="replace")):
+        _start_server(parent.config)
 
-        broker_server()
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The same for a test whose own fixtures want one, while the rest is collected."""
+    if OURS.intersection(_fixtures(item)):
+        _start_server(item.config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -159,6 +167,13 @@ def pytest_runtest_makereport(
             subject, log_lines=int(lines or item.config.getini("triglot_log_lines"))
         )
     return report
+
+
+def _start_server(config: pytest.Config) -> None:
+    if not config.getoption("collectonly"):
+        from testing.processes import broker_server
+
+        broker_server()
 
 
 def _warn_of_unfired(request: pytest.FixtureRequest, broker: Broker) -> None:

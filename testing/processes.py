@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -32,6 +31,8 @@ ANSWER_WITHIN_S = 60.0
 """Time for the fork server to answer; it may have to wait for a broker's clean stop."""
 KILL_AFTER_S = 20.0
 """Time for a broker to stop before it is killed."""
+RUN = "import gc; gc.disable(); from {module} import main; main()"
+"""Nothing of what is imported is for the collector, whose looks take a tenth of the time."""
 KEPT_LINES = 40
 """Lines of the log that a failure shows."""
 
@@ -137,6 +138,8 @@ class SpawnServer(BrokerServer):
     """Has each broker started anew; sockets are connections that it makes to a port of ours."""
 
     def _launched(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        import secrets  # slow to import, and of no use to those that are forked
+
         self._token = secrets.token_hex(16)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(ANSWER_WITHIN_S)
@@ -152,13 +155,15 @@ class SpawnServer(BrokerServer):
 
     def _accepted(self) -> socket.socket:
         """The next connection of those who know the token. Raises BrokerFailed."""
+        import hmac
+
         while True:
             try:
                 one, _ = self._listener.accept()
             except OSError:
                 raise BrokerFailed("the process that starts brokers does not answer") from None
             one.settimeout(ANSWER_WITHIN_S)
-            if secrets.compare_digest(_begin_of(one, len(self._token)), self._token.encode()):
+            if hmac.compare_digest(_begin_of(one, len(self._token)), self._token.encode()):
                 return one
             one.close()
 
@@ -186,7 +191,7 @@ def _run_module(
     told = {} if token is None else {"TESTING_TOKEN": token}
     return subprocess.Popen(
         # -P: a module of the test's folder does not take the place of one of Python's.
-        [sys.executable, "-P", "-m", f"{package}.{name}", *arguments],
+        [sys.executable, "-P", "-c", RUN.format(module=f"{package}.{name}"), *arguments],
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         env={**os.environ, **told, "PYTHONPATH": os.pathsep.join(paths)},

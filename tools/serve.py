@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -109,9 +110,12 @@ def _add_console(serve: argparse.ArgumentParser) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal; 1 for a start that is refused, 2 for settings that are wrong."""
+    gc.disable()  # nothing of what is imported is for the collector
     from broker import logs
     from broker.server import StartRefused, serve
     from config import ConfigError, load
+
+    gc.enable()
 
     logs.configure(level=arguments.log_level, as_json=arguments.json)
     try:

@@ -59,35 +59,45 @@ def tests(tmp_path: Path) -> TestRun:
     return TestRun(tmp_path)
 
 
+OWN_FIXTURE = """
+import pytest
+
+@pytest.fixture
+def shop(triglot):
+    return triglot
+"""
+
 COLLECTED = """
 import testing.processes
 
-STARTED = []
+def has_started():
+    return testing.processes._server is not None
 
-begin = testing.processes.BrokerServer.__init__
-
-def begin_and_count(server):
-    STARTED.append(1)
-    begin(server)
-
-testing.processes.BrokerServer.__init__ = begin_and_count
+BEFORE = has_started()
 
 def test_it_has_been_started():
-    assert STARTED == [EXPECTED]
+    assert (BEFORE, has_started()) == EXPECTED
 
 def test_with_one(FIXTURE):
-    assert STARTED == [1]
+    pass
 """
 
 
-def test_the_process_of_brokers_is_started_while_tests_are_collected(tests: TestRun) -> None:
-    tests.write(COLLECTED.replace("EXPECTED", "1").replace("FIXTURE", "triglot"))
+@pytest.mark.parametrize(
+    ("fixture", "expected"),
+    [("triglot", "(True, True)"), ("shop", "(False, True)"), ("", "(False, False)")],
+)
+def test_the_process_of_brokers_is_started_while_tests_are_collected(
+    tests: TestRun, fixture: str, expected: str
+) -> None:
+    (tests.folder / "conftest.py").write_text(OWN_FIXTURE)
+    tests.write(COLLECTED.replace("FIXTURE", fixture).replace("EXPECTED", expected))
     assert "2 passed" in tests.run()
+
+
+def test_a_run_that_only_collects_starts_none(tests: TestRun) -> None:
+    tests.write(COLLECTED.replace("FIXTURE", "triglot") + "\nassert not has_started()\n")
     assert "2 tests collected" in tests.run("--collect-only")
-    tests.write(
-        COLLECTED.replace("[EXPECTED]", "[]").replace("test_with_one(FIXTURE)", "nothing()")
-    )
-    assert "1 passed" in tests.run()
 
 
 EMPTY_EACH = """
