@@ -65,12 +65,19 @@ class BrokerServer:
                 self._send({"do": "own", "folder": self._folders[within]})
             return Path(new_folder("broker-", self._folders[within]))
 
+    def keep_spare(self, within: str) -> None:
+        """Have a process wait for the next start by a spare one, if none does; `within` is as that
+        of `folder`. Raises BrokerFailed."""
+
     def start(
-        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None
+        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None, spare: bool = False
     ) -> BrokerProcess:
         """Have a broker started, and do not wait for it. Its data directory takes `bytes_max`, None
         for what the disk does. Raises BrokerFailed."""
-        request = {"settings": dict(settings), "log": str(log), "bytes_max": bytes_max}
+        request = {
+            **{"settings": dict(settings), "log": str(log)},
+            **{"bytes_max": bytes_max, "spare": spare},
+        }
         with self._lock:
             ours = self._start({"do": "start", **request})
         return BrokerProcess(self, ours, log)
@@ -121,6 +128,9 @@ if sys.platform != "win32":
             ours, theirs = socket.socketpair()
             with theirs:
                 return ours, _run_module("fork_server", stdin=theirs.fileno())
+
+        def keep_spare(self, within: str) -> None:
+            self.do("spare", within=self._folders[within])
 
         def _start(self, request: dict[str, object]) -> socket.socket:
             ours, theirs = socket.socketpair()
