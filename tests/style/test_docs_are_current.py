@@ -7,6 +7,7 @@ import re
 import pytest
 
 from docs.generate import pages
+from tests.style.pages import PAGES, tokens
 from tests.style.sources import BESIDE, CHECKOUT, FLOORS
 
 MARKDOWN = sorted(
@@ -63,6 +64,13 @@ def test_every_page_is_in_the_list_of_pages() -> None:
         listed = set(re.findall(r"\]\(([^)#:]+\.md)\)", listing.read_text(encoding="utf-8")))
         pages = {path.name for path in listing.parent.glob("*.md")} - {"README.md"}
         assert pages <= listed, f"a line in {listing.relative_to(CHECKOUT)}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "/decisions/" not in page])
+def test_every_page_begins_with_what_it_gives(page: str) -> None:
+    title, first = (token for token in tokens(page)[:4:3])
+    assert (title.type, first.type) == ("heading_open", "paragraph_open"), "a title, a sentence"
+    assert not tokens(page)[4].content.startswith("This page is"), "how it is made comes later"
 
 
 def test_every_command_that_the_documents_name_is_in_the_makefile() -> None:
