@@ -167,7 +167,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
 
     if not described:
         return ["no client was seen yet"]
-    columns = _columns(described, releases)
+    columns = columns_of(described, releases)
     head = [
         "CLIENT ID",
         "ADDRESS",
@@ -182,10 +182,10 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
         [
             one["client_id"],
             one["address"],
-            _software(one),
+            software_of(one),
             one["speaks"],
-            _formats(one["written"]),
-            _formats(one["read"]),
+            formats_of(one["written"]),
+            formats_of(one["read"]),
             one["converted_bytes"] or "",
             one["as_version"],
             *(one["verdicts"][column[0]]["outcome"] for column in columns),
@@ -193,7 +193,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
         for one in described
     ]
     failing = [one for one in described if any(_fails(one, release) for release in releases)]
-    lines = table([*head, *map(_span, columns)], rows)
+    lines = table([*head, *map(span_of, columns)], rows)
     for one in described:
         said = [*_reasons(one, columns), *one["remarks"], one["advice"]]
         if any(said):
@@ -205,7 +205,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
     return lines
 
 
-def _columns(described: Sequence[Described], releases: Sequence[str]) -> list[list[str]]:
+def columns_of(described: Sequence[Described], releases: Sequence[str]) -> list[list[str]]:
     """Neighbouring releases with which all clients fare the same, together."""
     columns: list[list[str]] = []
     for release in releases:
@@ -218,7 +218,7 @@ def _columns(described: Sequence[Described], releases: Sequence[str]) -> list[li
     return columns
 
 
-def _span(column: Sequence[str]) -> str:
+def span_of(column: Sequence[str]) -> str:
     return column[0] if len(column) == 1 else f"{column[0]} TO {column[-1]}"
 
 
@@ -233,11 +233,11 @@ def _reasons(one: Described, columns: Sequence[Sequence[str]]) -> list[str]:
         verdict = one["verdicts"][column[0]]
         if verdict["outcome"] == "fails":
             sees = f" ({verdict['sees']})" if "sees" in verdict else ""
-            reasons.append(f"{_span(column)}: {verdict['request']}: {verdict['meets']}{sees}")
+            reasons.append(f"{span_of(column)}: {verdict['request']}: {verdict['meets']}{sees}")
     return reasons
 
 
-def _software(one: Described) -> str:
+def software_of(one: Described) -> str:
     """As the client tells it; guessed from its client id with a question mark."""
     if one["software_name"]:
         return f"{one['software_name']} {one['software_version']}"
@@ -245,7 +245,7 @@ def _software(one: Described) -> str:
     return "" if library is None else f"{library['name']} {library['release']}".strip() + "?"
 
 
-def _formats(sets: Sequence[dict[str, Any]]) -> str:
+def formats_of(sets: Sequence[dict[str, Any]]) -> str:
     """`2: gzip, zstd`: formats with their codecs."""
     by_format: dict[int, list[str]] = {}
     for one in sets:

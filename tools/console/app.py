@@ -24,13 +24,14 @@ from tools.console.broker_port import NoAnswer
 from tools.console.figures import LAGS_EVERY, LOOK_EVERY_S, Figures, Lags
 from tools.console.guard import SAFE_METHODS, Guard, token_of
 from tools.console.logins import Clusters, Logins
+from tools.console.pages.clients import clients
 from tools.console.pages.group import group
 from tools.console.pages.groups import groups
 from tools.console.pages.records import records, value
 from tools.console.pages.topic import topic
 from tools.console.pages.topics import topics
 from tools.console.rendering import FOLDER, Templates
-from tools.console.visit import Bytes, Moved, NotThere, Shown, Visit, WrongQuestion
+from tools.console.visit import Bytes, Moved, NotAllowed, NotThere, Shown, Visit, WrongQuestion
 from tools.errors import NotDone
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Place(NamedTuple):
 
 
 PLACES = (
+    Place("/clients", clients),
     Place("/group", group),
     Place("/groups", groups),
     Place("/topics", topics),
@@ -145,6 +147,8 @@ class Application:
             return self._problem(request, login, 404, str(error))
         except WrongQuestion as error:
             return self._problem(request, login, 400, str(error))
+        except NotAllowed as error:
+            return self._problem(request, login, 403, str(error))
         except Refused as error:
             if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
                 self._logins.end(self._secret(request))

@@ -20,6 +20,10 @@ class NotThere(Exception):
     """What was asked for does not exist; the text says what that is."""
 
 
+class NotAllowed(Exception):
+    """The user may not see this, or do it; the text says what it takes."""
+
+
 class Visit(NamedTuple):
     """A question for a page.
 

@@ -113,6 +113,9 @@ def test_a_user_sees_what_the_rules_allow(secured: SecuredWithConsole, mechanism
 def test_a_user_without_rights_sees_nothing(secured: SecuredWithConsole) -> None:
     console, _ = logged_in(secured, "bob", "bob-secret")
     assert "There are no topics" in console.get("/topics").text
+    assert "There are no groups" in console.get("/groups").text
+    refused = console.get("/clients")
+    assert (refused.status, "DESCRIBE on the cluster" in refused.text) == (403, True)
 
 
 def test_a_wrong_password_is_refused_and_nothing_is_seen(secured: SecuredWithConsole) -> None:
