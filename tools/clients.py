@@ -53,6 +53,11 @@ def add_commands(commands: Commands) -> None:
         "http://USER:PASSWORD@HOST:PORT",
     )
     clients.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a file with the token that --url wants (metrics.bearer.token)",
+    )
+    clients.add_argument(
         "--release",
         action="append",
         metavar="RELEASE",
@@ -80,6 +85,8 @@ def run_clients(arguments: argparse.Namespace) -> int:
     if unknown:
         there = f"there are {RELEASES[0]} to {RELEASES[-1]} (docs/releases.md)"
         return refuse(f"no release of Kafka is called '{unknown[0]}'; {there}", code=WRONG_USE)
+    if arguments.token_file is not None and not arguments.url:
+        return refuse("--token-file is for --url", code=WRONG_USE)
     try:
         seen = _asked(arguments) if arguments.url else _read(arguments.data)
     except NotDone as error:
@@ -128,13 +135,15 @@ def _asked(arguments: argparse.Namespace) -> SeenClients:
     from storage.errors import MalformedFile
     from tools.errors import NotDone
 
-    request, shown = _request(arguments.url)
+    request, shown = _request(arguments.url, arguments.token_file)
     try:
         with urlopen(request, timeout=arguments.timeout) as answer:
             return decode_clients(answer.read(ANSWER_BYTES_MAX), shown)
     except HTTPError as error:
         if error.code == 401:
-            raise NotDone(f"{shown} wants credentials: http://USER:PASSWORD@HOST:PORT") from error
+            raise NotDone(
+                f"{shown} wants other credentials: http://USER:PASSWORD@HOST:PORT, or --token-file"
+            ) from error
         raise NotDone(f"{shown} answers {error.code} {error.reason}") from error
     except (OSError, HTTPException) as error:
         raise NotDone(f"no answer from {shown}: {getattr(error, 'reason', error)}") from error
@@ -142,12 +151,13 @@ def _asked(arguments: argparse.Namespace) -> SeenClients:
         raise NotDone(f"{shown} is not the port of a broker's metrics: {error}") from error
 
 
-def _request(url: str) -> tuple[Any, str]:
+def _request(url: str, token_file: str | None) -> tuple[Any, str]:
     """The request for the clients, and its address without credentials. Raises NotDone."""
     from base64 import b64encode
     from urllib.parse import unquote, urlsplit
     from urllib.request import Request
 
+    from storage.disk import DiskFilesystem
     from tools.errors import NotDone
 
     parts = urlsplit(url)
@@ -158,6 +168,14 @@ def _request(url: str) -> tuple[Any, str]:
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
+    if token_file is not None:
+        try:
+            words = DiskFilesystem().read_bytes(token_file).decode("latin-1").split()
+        except OSError as error:
+            raise NotDone(f"{token_file} can't be read: {error.strerror or error}") from None
+        if len(words) != 1:
+            raise NotDone(f"{token_file} has {len(words)} words, wanted one, which is the token")
+        request.add_header("Authorization", f"Bearer {words[0]}")
     return request, shown
 
 
