@@ -11,12 +11,10 @@ import sys
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from storage.unsynced_filesystem import UnsyncedFile, UnsyncedFilesystem
+from storage.disk import DiskFile, DiskFilesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from storage.disk import DiskFile
 
     Bytes = bytes | bytearray | memoryview
 
@@ -24,7 +22,7 @@ BLOCK_BYTES = 512
 """The unit of `st_blocks`, whatever the file system's own is."""
 
 
-class BoundedFilesystem(UnsyncedFilesystem):
+class BoundedFilesystem(DiskFilesystem):
     """What is in `folder` is looked through only when what was written since the last look may have
     filled it. What other processes write there is counted at the next look.
 
@@ -63,7 +61,7 @@ class BoundedFilesystem(UnsyncedFilesystem):
             self._room -= size
 
 
-class _BoundedFile(UnsyncedFile):
+class _BoundedFile(DiskFile):
     __slots__ = ("_take",)
 
     def __init__(self, file: DiskFile, take: Callable[[int, str], None]) -> None:

@@ -144,9 +144,7 @@ class _Reading:
         self._ctx = ctx
         self._plan = plan
         self._progress = progress
-        self._reader, self._refuses_zstd = READERS.get(request.version), False
-        if self._reader is not None and (release := ctx.routes.of(request.client_id).release):
-            self._reader, self._refuses_zstd = self._reader.in_release(release)
+        self._reader = READERS.get(request.version)
         if (
             ctx.misreads_old_entries
             and request.version > LAST_FETCH_READ_RIGHT
@@ -368,8 +366,6 @@ class _Reading:
         self, wanted: FetchPartition, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
         """The records of this partition for the answer. Raises KafkaError, OSError."""
-        if self._refuses_zstd and _is_zstd(partition):
-            raise KafkaError("zstd is refused", code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if self._reader is not None:
             return self._select(wanted, partition, end)
         max_bytes = min(wanted.max_bytes, self._left)
@@ -470,7 +466,7 @@ class _Reading:
             self.missing.append((selected.missing, limits.enough))
         if records.__class__ is bytes:
             self._room -= len(records)
-            self._ctx.note_converted(len(records), zstd_topic=_is_zstd(partition))
+            self._ctx.note_converted(len(records), gzipped=reader.form is Form.GZIPPED)
         self._room -= sum(unit.stored.size for unit in selected.missing)
         self._progress.passed[id(wanted)] = selected.passed
         self._has_more |= selected.more and not selected.unfinished
@@ -493,7 +489,3 @@ class _Reading:
             aborted_transactions=None,
             records=b"",
         )
-
-
-def _is_zstd(partition: Partition) -> bool:
-    return partition.topic.settings.compression_type == "zstd"

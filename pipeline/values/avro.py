@@ -2,7 +2,8 @@
 
 The reader's schema is made of the writers' in the order of their ids, and only grows. Every field
 in it may be null and is so by default; what no new schema has any more stays, and is null. A field
-is found again by its name or an alias. Avro's own rules of resolution do the rest, in `from_avro`.
+is found again by its name or an alias. Avro's own rules of resolution do the rest, in a task
+(`avro_columns`), or in Spark's `from_avro` where a schema has more in it than that decodes.
 
 Records are found by their place and have names of ours in the reader's schema, for Avro would not
 have the same name twice. Enumerations and fixed types are resolved by name, and keep theirs.
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import NotInstalled, Refused
+from pipeline.values.avro_columns import AvroDecoder, type_of
 from pipeline.values.wire_format import HEADER_SIZE, MARK
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ class Avro:
     """The format of keys or values."""
 
     kind: str = "AVRO"
-    by_spark: bool = True
-    """Whether Spark decodes, in the JVM."""
     mark: bool = True
     """Whether values need wire_format.MARK."""
 
@@ -69,6 +69,18 @@ class Avro:
         known, known_named = (None, {}) if reader is None else _parsed([reader], what)
         merge = _Merge(what, named, known_named)
         return json.dumps(merge.nullable(known, writer, ()))
+
+    def decoder(
+        self, writers: Mapping[int, Sequence[str]], reader: str, *, header: bool
+    ) -> AvroDecoder | None:
+        """What decodes in a task; None where a schema has something that only Spark decodes."""
+        type_ = type_of(json.loads(reader))
+        known = {id_: _self_contained(texts) for id_, texts in writers.items()}
+        records = (isinstance(one, dict) and type_of(one) for one in known.values())
+        if not isinstance(type_, pa.StructType) or not all(records):
+            return None
+        texts = {id_: json.dumps(one) for id_, one in known.items()}
+        return AvroDecoder(texts, reader, header, type_)
 
     def column(
         self,

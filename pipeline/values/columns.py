@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 
 from pipeline.errors import Refused
 from pipeline.schemas import RECORDS_AND_HEADERS
+from pipeline.values.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.values.avro import Avro
+    from pipeline.values.avro_columns import AvroDecoder
     from pipeline.values.json_values import Json
     from pipeline.values.payload import Payload
-    from pipeline.values.protobuf import Protobuf
     from pipeline.values.protobuf_messages import ProtobufDecoder
 
     Format = Avro | Json | Protobuf
@@ -54,7 +55,7 @@ class Part:
     """What its columns come from; None as long as no schema has been met."""
     required: tuple[tuple[str, ...], ...] = ()
     """Fields that may not be null in it."""
-    decoder: ProtobufDecoder | None = None
+    decoder: AvroDecoder | ProtobufDecoder | None = None
     """What decodes it in the task, where Spark does not."""
 
 
@@ -164,6 +165,9 @@ def _reason(part: Part, value: pa.Array, payload: Payload, id_: int | None) -> s
 
 
 def _taken(part: Part, decoded: pa.StructArray) -> tuple[pa.Array, pa.BooleanArray]:
+    if part.decoder is not None:
+        return decoded, decoded.is_valid()
+    assert not isinstance(part.format, Protobuf)
     value, whole = part.format.taken(decoded)
     for path in part.required:
         whole = pc.and_not(whole, _nulls(value, path))

@@ -1,14 +1,15 @@
 """The two ends of a task that makes columns: what Spark's decoders are given, and what they made.
 
     read     fetches a range, and finds the schema ids of keys and values
-    Spark    decodes each by the schema of its id, in the JVM; not Protobuf, which `write` decodes
+    Spark    decodes each by the schema of its id, in the JVM, where `write` cannot
     write    puts the columns into one staged file, and what does not fit into another
 
 All is one stage of Spark's: a range stays in a task, in the order of its offsets. A row of Spark's
 is a piece of it, some thousand records: what is to be decoded of them is a list, which Spark has a
 function for, and all that is not passes by as Arrow's own bytes. A row for each record took the JVM
 and Arrow five times as long. After the last piece `read` sends a row that is none, with what it has
-to tell in `told`.
+to tell in `told`. What `write` decodes, as Protobuf and most of Avro, does not pass through the
+JVM: a task is both ends then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import contextlib
 import itertools
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,11 +43,15 @@ if TYPE_CHECKING:
     from pipeline.reading.plan import Range
     from pipeline.values.payload import Payload
 
+LOOKED_AT = 1000
+"""Offsets of a range in which the first schemas are looked for."""
 MOST_TOLD = 1000
 """Schema ids that are not known yet, which a task tells of."""
 
 PIECE_ROWS, PIECE_BYTES = 4096, 4 << 20
 """Records of a piece, at most, and about how many bytes of them; a larger one is a piece itself."""
+ROWS_IN_TASK = 1 << 16
+"""The same of a piece that does not pass through the JVM."""
 
 PASSED = ("offset", "timestamp", "timestampType", "headers", "key", "value")
 ENCODED = pa.list_(pa.struct([("id", pa.int32()), ("data", pa.binary())]))
@@ -79,8 +84,18 @@ class ReadTask:
             for number in batch["id"].to_pylist():
                 yield from self._rows(number)
 
+    def unknown(self) -> dict[str, list[int]]:
+        """The schema ids at the beginning of the first range that are not known, by what has them:
+        for who knows none, and would have a pass of tasks for nothing."""
+        first = self.ranges[0]
+        few = first._replace(end=min(first.end, first.start + LOOKED_AT))
+        *_, last = replace(self, ranges=(few,))._rows(0)
+        found: dict[str, list[int]] = json.loads(last["told"][0].as_py())["unknown"]
+        return found
+
     def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
         unknown: dict[str, set[int]] = {payload.name: set() for payload in self.payloads}
+        most = PIECE_ROWS if any(one.by_spark for one in self.payloads) else ROWS_IN_TASK
         left_out, meter = LeftOut(), Meter()
         with contextlib.closing(self.source.source(patient=True)) as source:
             records = records_of(
@@ -95,7 +110,7 @@ class ReadTask:
                 meter=meter,
             )
             for rows in records:
-                for piece in _pieces(rows):
+                for piece in _pieces(rows, most):
                     row = self._row(number, piece, unknown)
                     # Once a schema has to be asked for, all is done again with it.
                     if not any(unknown.values()):
@@ -243,6 +258,17 @@ class WriteTask:
         return metadata
 
 
+@dataclass(frozen=True)
+class ReadAndWriteTask:
+    """Both ends in one, where Spark has nothing to decode between them. Picklable."""
+
+    read: ReadTask
+    write: WriteTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.write(self.read(batches))
+
+
 class _DeadFile:
     """The file of a range's dead letters, made when the first one comes, if there is a folder."""
 
@@ -285,8 +311,8 @@ def _each(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (rows.slice(index, 1) for index in range(rows.num_rows))
 
 
-def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = max(1, min(PIECE_ROWS, PIECE_BYTES * records.num_rows // max(1, records.nbytes)))
+def _pieces(records: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    rows = max(1, min(most, PIECE_BYTES * records.num_rows // max(1, records.nbytes)))
     return (records.slice(start, rows) for start in range(0, records.num_rows, rows))
 
 

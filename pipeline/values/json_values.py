@@ -38,7 +38,6 @@ class Json:
     """The format of keys or values."""
 
     kind: str = "JSON"
-    by_spark: bool = True
     mark: bool = False
 
     @staticmethod
@@ -83,6 +82,10 @@ class Json:
     def type_of(decoded: pa.StructType) -> pa.DataType:
         """The type of a value in what `column` makes."""
         return pa.struct([one for one in decoded if one.name != REJECTED])
+
+    @staticmethod
+    def decoder(writers: Mapping[int, Sequence[str]], reader: str, *, header: bool) -> None:
+        """None: Spark decodes it."""
 
     @staticmethod
     def required(reader: str) -> tuple[tuple[str, ...], ...]:

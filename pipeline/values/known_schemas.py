@@ -10,7 +10,9 @@ from pipeline.values.payload import Payload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pipeline.values.avro_columns import AvroDecoder
     from pipeline.values.columns import Format
+    from pipeline.values.protobuf_messages import ProtobufDecoder
     from pipeline.values.registry import Registry
 
 MOST_SCHEMAS = 200
@@ -42,11 +44,19 @@ class KnownSchemas:
         return Payload(
             self.name,
             self._text is None,
-            self.format.by_spark,
+            self.reader is not None and self.decoder is None,
             self.format.mark,
             frozenset((*self.writers, *self._missing)),
             frozenset(self._missing),
         )
+
+    @property
+    def decoder(self) -> AvroDecoder | ProtobufDecoder | None:
+        """What decodes it in a task; None where Spark does, and before a schema has been met."""
+        if self.reader is None:
+            return None
+        header = self._text is None
+        return self.format.decoder(self.writers, self.reader, header=header)
 
     def restore(self, noted: Mapping[str, Any] | None, *, missing: bool) -> None:
         """Go on from what `noted` gave: with the ids that were `missing`, if the micro-batch that

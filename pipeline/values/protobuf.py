@@ -57,7 +57,6 @@ class Protobuf:
     message: str | None = None
     """The full name of the message that columns are made of; None for the first of its file."""
     kind: str = "PROTOBUF"
-    by_spark: bool = False
     mark: bool = False
 
     def text_of(self, path: Path, content: bytes) -> str:
@@ -98,18 +97,14 @@ class Protobuf:
         return json.dumps(merged_structures(known, new, what))
 
     def decoder(
-        self,
-        writers: Mapping[int, Sequence[str]],
-        type_: pa.StructType,
-        *,
-        header: bool,
+        self, writers: Mapping[int, Sequence[str]], reader: str, *, header: bool
     ) -> ProtobufDecoder:
-        """What decodes in a task, to the columns of a type."""
+        """What decodes in a task."""
         targets = {
             id_: Target(texts[-1], str(self._message(texts[-1], f"schema {id_}").full_name))
             for id_, texts in writers.items()
         }
-        return ProtobufDecoder(targets, header, type_)
+        return ProtobufDecoder(targets, header, arrow_type(reader))
 
     @staticmethod
     def required(reader: str) -> tuple[tuple[str, ...], ...]:
@@ -120,11 +115,6 @@ class Protobuf:
     def renamed(reader: str) -> dict[tuple[str, ...], str]:
         """Nothing: a field with another name is another column."""
         return {}
-
-    @staticmethod
-    def taken(decoded: pa.StructArray) -> tuple[pa.Array, pa.BooleanArray]:
-        """The values of what was decoded, and which of them are whole."""
-        return decoded, decoded.is_valid()
 
     def _message(self, descriptors: str, what: str) -> Any:
         _refuse_without_package()
@@ -145,6 +135,14 @@ class Protobuf:
             names = ", ".join(one.full_name for one in messages[:10]) or "none"
             wanted = "no message" if self.message is None else f"no message {self.message}"
             raise Refused(f"{what} has {wanted}; those of its file: {names}") from None
+
+
+def arrow_type(structure: str) -> pa.DataType:
+    """Of a structure that is written in JSON as Spark writes types."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    return to_arrow_type(StructType.fromJson(json.loads(structure)), timezone="UTC")
 
 
 class _Reading:

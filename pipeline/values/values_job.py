@@ -1,4 +1,4 @@
-"""A micro-batch of an archive of values: decoded by Spark, published once.
+"""A micro-batch of an archive of values: decoded in tasks or by Spark, published once.
 
 What was decided for a micro-batch is noted in the state before any of it is published: the schemas
 that it was read by, and the ids that the registry did not have. A micro-batch that was cut off is
@@ -25,7 +25,7 @@ from pipeline.archiving.publication import Publication
 from pipeline.errors import Refused, Undecodable
 from pipeline.values.avro import refuse_without_package
 from pipeline.values.columns import DECODED, Columns, Part
-from pipeline.values.decode_tasks import READ, ReadTask, WriteTask
+from pipeline.values.decode_tasks import READ, ReadAndWriteTask, ReadTask, WriteTask
 from pipeline.values.evolution import refuse_change
 from pipeline.values.protobuf import Protobuf
 
@@ -115,6 +115,7 @@ class ValuesJob:
                 {**range_._asdict(), "offsets": range_.size, "records": 0, "bytes": 0, "files": {}}
                 for range_ in ranges
             ]
+        self._meet(ranges)
         while True:
             facts = self._decode(spark, ranges, batch_id)
             unknown = [one["unknown"] for one in facts if "unknown" in one]
@@ -134,6 +135,15 @@ class ValuesJob:
                 "or topic:NAME) to put such records there and go on"
             )
         return facts
+
+    def _meet(self, ranges: Sequence[Range]) -> None:
+        """Look for schemas where none is known yet, so that no pass of tasks is for that alone."""
+        payloads = tuple(one.payload for one in self._schemas)
+        if not ranges or all(payload.known for payload in payloads):
+            return
+        unknown = ReadTask(self._source, tuple(ranges[:1]), payloads).unknown()
+        for one in self._schemas:
+            one.learn(unknown.get(one.name, ()))
 
     def commit(self, batch_id: int, results: list[Facts]) -> None:
         """Publish a micro-batch; again is harmless. Raises Refused, ForeignState."""
@@ -181,8 +191,9 @@ class ValuesJob:
         read = ReadTask(self._source, tuple(ranges), payloads)
         # A range of numbers is what Spark cuts into exactly as many partitions as it is told to.
         numbers = spark.range(0, len(ranges), 1, len(ranges))
-        rows = numbers.mapInArrow(read, _ddl(READ))
-        decoded = self._decoded(rows)
+        decoded = None
+        if any(payload.by_spark for payload in payloads):
+            decoded = self._decoded(numbers.mapInArrow(read, _ddl(READ)))
         columns = self._columns_of(decoded)
         layout = replace(self._place.layout, columns=columns.schema)
         layout.check()
@@ -198,18 +209,17 @@ class ValuesJob:
             self._place.compression,
             batch_id,
         )
-        answers = decoded.mapInArrow(write, "facts string").collect()
+        if decoded is None:
+            answers = numbers.mapInArrow(ReadAndWriteTask(read, write), "facts string").collect()
+        else:
+            answers = decoded.mapInArrow(write, "facts string").collect()
         return [json.loads(row[0]) for row in answers]
 
     def _decoded(self, rows: DataFrame) -> DataFrame:
         from pyspark.errors import PySparkException
 
         try:
-            decoded = [
-                _decoded_by(one, rows)
-                for one in self._schemas
-                if one.reader is not None and one.format.by_spark
-            ]
+            decoded = [_decoded_by(one, rows) for one in self._schemas if one.payload.by_spark]
             rows = rows.select("range", "records", *decoded, "told")
             rows.schema  # noqa: B018 - what Spark cannot make columns of it says now
         except TypeError as failure:
@@ -221,21 +231,20 @@ class ValuesJob:
             raise Refused(f"Spark makes no columns of the schema: {line}") from None
         return rows
 
-    def _columns_of(self, decoded: DataFrame) -> Columns:
+    def _columns_of(self, decoded: DataFrame | None) -> Columns:
+        """Of what Spark decodes, if it does, and of what tasks decode."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        types = to_arrow_schema(decoded.schema, timezone="UTC")
+        types = None if decoded is None else to_arrow_schema(decoded.schema, timezone="UTC")
         parts = {}
         for one in self._schemas:
-            if one.reader is None:
-                parts[one.name] = Part(one.format, None)
-                continue
-            if isinstance(one.format, Protobuf):
-                type_ = arrow_type(one.reader)
-                header = one.payload.header
-                decoder = one.format.decoder(one.writers, type_, header=header)
+            decoder = one.decoder
+            if one.reader is None or decoder is not None:
+                type_ = None if decoder is None else decoder.type
                 parts[one.name] = Part(one.format, type_, decoder=decoder)
                 continue
+            assert types is not None
+            assert not isinstance(one.format, Protobuf)
             type_ = one.format.type_of(types.field(one.name + DECODED).type.value_type)
             parts[one.name] = Part(one.format, type_, one.format.required(one.reader))
         return Columns(parts)
@@ -268,14 +277,6 @@ def noted_columns(state: State) -> pa.Schema | None:
     """The columns of what is published, or about to be; None before the first micro-batch."""
     noted = state.read(NOTE)
     return None if noted is None else _schema_in(noted["columns"])
-
-
-def arrow_type(structure: str) -> pa.DataType:
-    """Of a structure that is written in JSON as Spark writes types."""
-    from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import StructType
-
-    return to_arrow_type(StructType.fromJson(json.loads(structure)), timezone="UTC")
 
 
 def _ddl(schema: pa.Schema) -> Any:

@@ -18,7 +18,6 @@ from grpc_tools import protoc
 
 from pipeline.values.protobuf import Protobuf
 from pipeline.values.registry import Registry
-from pipeline.values.values_job import arrow_type
 
 if TYPE_CHECKING:
     from pipeline.values.protobuf_messages import ProtobufDecoder
@@ -105,4 +104,4 @@ def decoder(registry: Reachable, ids: list[int], message: str | None = None) -> 
         writers[id_] = format_.texts_of(found, f"schema {id_}")
         reader = format_.merged(reader, writers[id_], f"schema {id_}")
     assert reader is not None
-    return format_.decoder(writers, arrow_type(reader), header=True)
+    return format_.decoder(writers, reader, header=True)

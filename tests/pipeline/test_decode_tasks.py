@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range
-from pipeline.values.decode_tasks import PIECE_BYTES, PIECE_ROWS, ReadTask
+from pipeline.values.decode_tasks import LOOKED_AT, PIECE_BYTES, PIECE_ROWS, ReadTask
 from pipeline.values.payload import Payload
 from pipeline.values.wire_format import MARK
 from protocol.records.builder import build_batch
@@ -80,3 +80,11 @@ def test_a_schema_that_is_not_known_is_told_and_no_record_is_given_from_there_on
     for known, unknown in ((set(), [1, 2]), ({1}, [2])):
         pieces, told = _read(filled, 0, len(VALUES), known)
         assert (pieces, told["unknown"]) == ([], {"value": unknown})
+
+
+def test_the_first_schemas_are_found_at_the_beginning_of_a_range(filled: BrokerProcess) -> None:
+    source = SourceOptions(servers=filled.bootstrap, topics=(TOPIC,))
+    payload = Payload("value", True, False, False, frozenset(), frozenset())
+    task = ReadTask(source, (Range(TOPIC, 0, 0, len(VALUES)),), (payload,))
+    ids = {one[4] for one in VALUES[:LOOKED_AT] if one is not None}
+    assert task.unknown() == {"value": sorted(ids)}

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.errors import Refused, WrongUse
-from pipeline.values.protobuf import Protobuf
-from pipeline.values.values_job import arrow_type
+from pipeline.values.protobuf import Protobuf, arrow_type
 from pipeline.values.wire_format import schema_ids
 from tests.pipeline import protobuf_topics as topics
 from tests.pipeline.protobuf_topics import decoder
@@ -162,8 +161,8 @@ def test_what_a_message_must_have_is_asked_for(tmp_path: Path) -> None:
     schema.write_text('syntax = "proto2"; message Old { required int32 id = 1; }')
     format_ = Protobuf()
     text = _text(schema)
-    type_ = arrow_type(format_.merged(None, [text], "the schema"))
-    made = format_.decoder({0: (text,)}, type_, header=False)
+    reader = format_.merged(None, [text], "the schema")
+    made = format_.decoder({0: (text,)}, reader, header=False)
     zeros = pa.array([0, 0], pa.int32())
     assert made.decode(pa.array([b"\x08\x07", b""]), zeros).to_pylist() == [{"id": 7}, None]
     assert made.reason(b"", 0) == "has no id, which the schema requires"

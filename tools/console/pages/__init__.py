@@ -1,1 +1,0 @@
-"""A module for each page: from a `Visit` to what is shown. None knows the framework."""
