@@ -116,16 +116,23 @@ class SideBySide:
 
     def __call__(self, jobs: Iterable[Callable[[], None]]) -> None:
         jobs = list(jobs)
-        if len(jobs) < 2:
+        if len(jobs) < 2 or not self._has_pool():
             for job in jobs:
                 job()
             return
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(SYNCS_AT_ONCE, "sync")
+        assert self._pool is not None
         for _ in self._pool.map(_run, jobs):
             pass
+
+    def _has_pool(self) -> bool:
+        """Whether there are threads now: their module can't be read without a descriptor."""
+        if self._pool is None:
+            try:
+                from concurrent.futures import ThreadPoolExecutor
+            except OSError:
+                return False
+            self._pool = ThreadPoolExecutor(SYNCS_AT_ONCE, "sync")
+        return True
 
     def stop(self) -> None:
         """End the threads; it can be called again after that."""

@@ -89,7 +89,10 @@ class Tls:
 
     def principal(self, transport: Any) -> Principal:
         """In whose name the peer of an established connection acts. Raises NoPrincipal."""
-        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        try:
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        except ValueError:  # asyncio's own loop tells of it only after this
+            raise NoPrincipal("the connection has failed right after its handshake") from None
         if not certificate:
             return ANONYMOUS
         try:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import errno
 import threading
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.workers import SYNCS_AT_ONCE, SideBySide
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    import pytest
 
 
 def test_jobs_run_at_the_same_time_and_are_done_in_the_end() -> None:
@@ -29,3 +37,18 @@ def test_a_single_job_needs_no_thread() -> None:
     SideBySide()([lambda: where.append(threading.current_thread())])
 
     assert where == [threading.current_thread()]
+
+
+def test_jobs_are_done_one_by_one_where_no_file_can_be_opened_to_import_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_descriptor(name: str) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    monkeypatch.delattr(concurrent.futures, "ThreadPoolExecutor", raising=False)
+    monkeypatch.setattr(concurrent.futures, "__getattr__", no_descriptor)
+    done: list[int] = []
+
+    SideBySide()([partial(done.append, number) for number in range(3)])
+
+    assert done == [0, 1, 2]
