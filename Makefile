@@ -75,7 +75,7 @@ help:
 	$(PIP) install -r requirements.lock -r requirements-pipeline.lock
 	touch $@
 
-.venv/.dev-stamp: requirements-dev.lock requirements-examples.lock requirements-security.lock requirements.lock | .venv/bin/python
+.venv/.dev-stamp: requirements-dev.lock requirements-console.lock requirements-examples.lock requirements-security.lock requirements.lock | .venv/bin/python
 	echo "== installing what checks and most tests need"
 	$(PIP) install -r requirements-dev.lock
 	touch .venv/.run-stamp $@

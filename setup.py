@@ -101,6 +101,7 @@ packages = [name for top in FLAT for name in find_packages(include=[top, f"{top}
 setup(
     packages=[NAME, *(f"{NAME}.{name}" for name in packages)],
     package_dir={f"{NAME}.{top}": top for top in FLAT},
+    package_data={f"{NAME}.tools.console": ["static/*", "templates/*"]},
     ext_modules=[] if os.environ.get("TRIGLOT_PURE") == "1" else compiled,
     cmdclass={"build_py": BuildPy},
 )

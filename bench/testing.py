@@ -5,9 +5,11 @@
 Estimate, on paper: the first broker 200 ms (an interpreter 30, imports 130, a start 40), one that
 was begun during the test before 1 ms, one that was not 22 ms (fork 2, start 17, sockets 3), one in
 the loop of the test 5 ms, a snapshot of a small state 4 ms and the way back to it 30 ms (kill 4,
-copy 4, start 22). A test that produces one record to a new topic takes 50 ms of CPU with a broker
-of its own (its start 20, its work 15, the client 10, pytest 5), so 1,000 of them 30 s on two cores.
-librdkafka's mock 3 ms, a start of Apache Kafka 5 s.
+copy 4, start 22), after a test that has left a spare process time to get ready 15 ms (kill and copy
+side by side 5, start 10). What a fixture takes for a run's first broker is that one less what the
+import of the test module hides: 150 ms. A test that produces one record to a new topic takes 50 ms
+of CPU with a broker of its own (its start 20, its work 15, the client 10, pytest 5), so 1,000 of
+them 30 s on two cores. librdkafka's mock 3 ms, a start of Apache Kafka 5 s.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -41,6 +44,7 @@ FIRST = (
     "import time; began = time.perf_counter(); from testing import Broker; b = Broker(); b.start();"
     "print(time.perf_counter() - began)"
 )
+SPARE_READY_S = 0.2
 ORDERS = TopicPartition("orders", 0)
 TESTS = """
 import pytest
@@ -65,12 +69,15 @@ def main() -> None:
         print(f"{key}: {value}")
     print("\n| | median ms | least ms |\n| --- | ---: | ---: |")
     _row("first broker of a test run", [_first() for _ in range(max(3, words.rounds // 4))])
+    _row("first fixture of a test run", [_fixture() for _ in range(max(3, words.rounds // 4))])
     for memory in (False, True):
         where = "in memory" if memory else "on the disk"
         _row(f"next broker, begun before, {where}", _next(words.rounds, memory=memory))
         _row(f"next broker, not begun before, {where}", _cold(words.rounds, memory=memory))
-        _row(f"snapshot, {where}", *_snapshots(words.rounds, memory=memory)[:1])
-        _row(f"restore, {where}", *_snapshots(words.rounds, memory=memory)[1:])
+        taken, restored = _snapshots(words.rounds, memory=memory, pause_s=SPARE_READY_S)
+        _row(f"snapshot, {where}", taken)
+        _row(f"restore after a test, {where}", restored)
+        _row(f"restore at once, {where}", _snapshots(words.rounds, memory=memory)[1])
         _row(f"inline broker, {where}", asyncio.run(_inline(words.rounds, memory=memory)))
     _row("librdkafka's mock, until one record is in it", [_mock() for _ in range(words.rounds)])
     _row("triglot, until one record is in it", _until_one_record(words.rounds))
@@ -131,7 +138,21 @@ def _cold(rounds: int, *, memory: bool) -> list[float]:
     return took
 
 
-def _snapshots(rounds: int, *, memory: bool) -> tuple[list[float], list[float]]:
+def _fixture() -> float:
+    """Of a module that imports confluent-kafka, as pytest tells it, to 10 ms."""
+    told = _pytest(
+        TESTS.format(
+            count=1, fixture="triglot, ", settings='"bootstrap.servers": triglot.bootstrap'
+        ),
+        ("--durations=0", "--durations-min=0"),
+    )
+    found = re.search(r"([0-9.]+)s setup", told)
+    assert found is not None, told
+    return float(found[1])
+
+
+def _snapshots(rounds: int, *, memory: bool, pause_s: float = 0) -> tuple[list[float], list[float]]:
+    """With so much time between the two, in which a test would do something."""
     taken, restored = [], []
     with Broker(memory=memory) as broker:
         broker.topic("orders").create()
@@ -141,6 +162,7 @@ def _snapshots(rounds: int, *, memory: bool) -> tuple[list[float], list[float]]:
             began = time.perf_counter()
             mark = broker.snapshot()
             taken.append(time.perf_counter() - began)
+            time.sleep(pause_s)
             restored.append(_timed(lambda mark=mark: broker.restore(mark)))  # type: ignore[misc]
     return taken, restored
 
@@ -186,24 +208,31 @@ def _kafka() -> float:
 
 def _run(tests: str, arguments: tuple[str, ...]) -> tuple[float, float]:
     """Seconds, and those of CPU of the run and all that it started."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    _pytest(tests, arguments)
+    took = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, cpu
+
+
+def _pytest(tests: str, arguments: tuple[str, ...]) -> str:
+    """What it prints."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "test_it.py").write_text(tests)
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run(
+        run = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "testing.plugin"),
                 *("-p", "no:cacheprovider", "-p", "no:asyncio", *arguments),
             ],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            text=True,
             check=True,
         )
-        took = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return took, cpu
+    return run.stdout
 
 
 if __name__ == "__main__":

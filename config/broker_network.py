@@ -13,7 +13,7 @@ from config.declare import (
     one_of,
 )
 from config.formats import release, releases_by_client
-from config.kinds import INT_MAX, int32, int64, names, password, string
+from config.kinds import INT_MAX, boolean, int32, int64, names, password, string
 from config.listeners import (
     PROTOCOLS,
     Listener,
@@ -140,6 +140,30 @@ class NetworkSettings(Settings):
         "The token that a request to metrics.port has to have (HTTP Bearer). With "
         "metrics.basic.credentials set as well, either will do.",
         check=NOT_EMPTY,
+        since="triglot",
+    )
+    console_port: int | None = key(
+        "console.port",
+        int32,
+        None,
+        "The port of the console, pages for a browser about topics, records, groups and clients; 0 "
+        "takes a free one. Unset, there is none.",
+        check=between(0, 65_535),
+        since="triglot",
+    )
+    console_host: str = key(
+        "console.host",
+        string,
+        "127.0.0.1",
+        "The address of console.port; 0.0.0.0 is every interface.",
+        since="triglot",
+    )
+    console_writable: bool = key(
+        "console.writable",
+        boolean,
+        False,
+        "Whether the console changes things (records, offsets of groups) for those who may. "
+        "Otherwise it only reads.",
         since="triglot",
     )
     socket_send_buffer_bytes: int = key(

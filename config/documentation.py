@@ -43,7 +43,8 @@ WITHOUT_EFFECT = (
 INTRODUCTION = """\
 # Configuration
 
-This page is made of the declarations in `config/` by `python -m config docs`.
+Every setting of the broker and of topics: its default, what it does, and whether it changes
+while the broker runs. `python -m config docs` makes this page of the declarations in `config/`.
 
 The keys are those of Apache Kafka 3.9: a `server.properties` written for Kafka starts
 triglot too. Every key of Kafka is known; those that mean nothing here are accepted without

@@ -49,7 +49,7 @@ class ClientUsage:
     rebuilt_sets       produced sets that were stored in another form than they came in
     conversions        times that records of a partition were converted for it
     converted_bytes    bytes that it got of those
-    zstd_conversions   those times when zstd was made gzip
+    zstd_conversions   those of topics whose compression.type is zstd
     """
 
     __slots__ = (

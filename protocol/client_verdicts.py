@@ -12,7 +12,8 @@ only where that is below the highest of that release; if it is the same, nobody 
 
 Kafka 4 tells clients of Produce from version 0 on and serves it from 3 on (KAFKA-18659), so there a
 client meets a closed connection where it finds no common version elsewhere. To who fetches with
-versions 4 to 9 Kafka 3.9 refuses records in zstd (KIP-110), and Kafka 4 sends them as they are.
+versions below 10 Kafka 2.1 to 3.9 refuses topics whose compression.type is zstd (KIP-110). Kafka 4
+sends it as it is.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ JUDGED = ("3.9", "4.0", "4.1", "4.2", "4.3", "4.4")
 
 CLOSED = "the connection is closed"
 NOTHING_IN_COMMON = "no version in common"
-NO_ZSTD = "error 76 (UNSUPPORTED_COMPRESSION_TYPE) for records in zstd"
-ZSTD_REFUSED_SINCE, ZSTD_SENT_SINCE = (2, 1), (4, 0)
+NO_ZSTD = "error 76 (UNSUPPORTED_COMPRESSION_TYPE) for topics whose compression.type is zstd"
 
 WITHOUT_API_VERSIONS = ("0.8.2", "0.9")
 """Releases whose brokers cannot be asked for versions."""
@@ -146,7 +146,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, str]:
 
 def _advice(usage: ClientUsage, verdicts: Iterable[Verdict]) -> str:
     if all(one.meets == NO_ZSTD for one in verdicts if one.outcome is Outcome.FAILS):
-        return "have the producers of what it reads use another codec than zstd"
+        return "give the topics that it reads another compression.type than zstd"
     found = library_of(usage.identity)
     return advice_for(found, asks_for_versions=usage.asks_for_versions)
 
@@ -169,7 +169,7 @@ def _obstacles(usage: ClientUsage, release: Release) -> Iterator[tuple[str, str]
             for version in versions:
                 if there is None or not there.lowest <= version <= there.highest:
                     yield f"{api} v{version}", CLOSED
-    if usage.zstd_conversions and ZSTD_REFUSED_SINCE <= release.number < ZSTD_SENT_SINCE:
+    if usage.zstd_conversions and release.refuses_zstd:
         yield f"{FETCH} v{max(usage.requests.get(FETCH, [0]))}", NO_ZSTD
 
 

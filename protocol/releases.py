@@ -14,6 +14,9 @@ there is declared here, and was seen in these releases:
 - 0.8.2 and 0.9 do not look at the version of the oldest requests: they read each as the newest that
   they know. What 0.9 cannot read, or does not know, it leaves without an answer, and goes on.
 - A topic may leave its counts to the broker since 2.4 (KIP-464).
+- A Fetch below version 10 gets zstd as it is stored from version 4 on, and error 76 below, where
+  that would have to be converted (KIP-110). From 2.1 to 3.9 it gets error 76 in any version if the
+  topic's compression.type is zstd, whatever is stored there; 4 does not look at that.
 
 Not imported where nobody asks for another release.
 """
@@ -34,6 +37,7 @@ READ_AS_NEWEST = {"0.8.2": (0, 1, 2, 3, 9, 10), "0.9": (0, 1, 2, 3, 9)}
 """The requests of which any version is taken for the newest that there is."""
 UNANSWERED = ("0.9",)
 
+ZSTD_SINCE, ZSTD_SENT_SINCE = (2, 1), (4, 0)
 RANGE_TOLD_SINCE = (2, 4)
 KRAFT_SINCE = (3, 3)
 DEFAULT_COUNTS_SINCE = (2, 4)
@@ -102,6 +106,17 @@ class Release:
     def tells_its_range(self) -> bool:
         """Whether the refusal of an ApiVersions says which of its versions there are."""
         return self.number >= RANGE_TOLD_SINCE
+
+    @property
+    def knows_zstd(self) -> bool:
+        """Whether zstd is stored; it makes nothing else of it for who does not know it, which is
+        Fetch below version 10."""
+        return self.number >= ZSTD_SINCE
+
+    @property
+    def refuses_zstd(self) -> bool:
+        """Whether it refuses them topics whose compression.type is zstd, whatever is in these."""
+        return ZSTD_SINCE <= self.number < ZSTD_SENT_SINCE
 
     @property
     def has_features(self) -> bool:

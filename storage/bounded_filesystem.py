@@ -11,10 +11,12 @@ import sys
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from storage.disk import DiskFile, DiskFilesystem
+from storage.unsynced_filesystem import UnsyncedFile, UnsyncedFilesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from storage.disk import DiskFile
 
     Bytes = bytes | bytearray | memoryview
 
@@ -22,7 +24,7 @@ BLOCK_BYTES = 512
 """The unit of `st_blocks`, whatever the file system's own is."""
 
 
-class BoundedFilesystem(DiskFilesystem):
+class BoundedFilesystem(UnsyncedFilesystem):
     """What is in `folder` is looked through only when what was written since the last look may have
     filled it. What other processes write there is counted at the next look.
 
@@ -61,7 +63,7 @@ class BoundedFilesystem(DiskFilesystem):
             self._room -= size
 
 
-class _BoundedFile(DiskFile):
+class _BoundedFile(UnsyncedFile):
     __slots__ = ("_take",)
 
     def __init__(self, file: DiskFile, take: Callable[[int, str], None]) -> None:

@@ -99,8 +99,9 @@ class Broker(Contents):
         self.begin()
         self.wait_until_ready()
 
-    def begin(self) -> None:
-        """Start it without waiting; `wait_until_ready` is to follow."""
+    def begin(self, *, spare: bool = False) -> None:
+        """Start it without waiting; `wait_until_ready` is to follow. With `spare` it runs in the
+        process that waits for that (`testing.spare`), if there is one."""
         assert self._process is None, "it is running"
         if self._folder is None:
             self._folder = broker_server().folder(place_of(self._memory))
@@ -108,7 +109,7 @@ class Broker(Contents):
                 copy_data(self._directory, self.data)
         settings = of_broker(self.settings, self.data, self.bootstrap)
         self._process = broker_server().start(
-            settings, self._folder / "log", bytes_max=bytes_max(self._memory)
+            settings, self._folder / "log", bytes_max=bytes_max(self._memory), spare=spare
         )
 
     def wait_until_ready(self) -> None:
@@ -161,22 +162,25 @@ class Broker(Contents):
             copy_data(self.data, folder / "data")
         finally:
             process.resume()
+        broker_server().keep_spare(place_of(self._memory))
         return Snapshot(folder / "data")
 
     def restore(self, mark: Snapshot) -> None:
         """Have all be as it was at the mark, on the same port; clients connect anew.
 
         A broker of this or of another test may be restored to a mark, again and again. What a start
-        after a crash finds is what is there: members of groups have to join again.
+        after a crash finds is what is there: members of groups have to join again. Raises
+        BrokerFailed; it does not run then.
         """
         process, before = self._running(), self.data
-        self._restored += 1
-        copy_data(mark.directory, self.data)
         self._forget_process()
-        process.discard()
-        self.begin()
+        process.discard()  # which takes as long as the copy
+        copy_data(mark.directory, self._home() / f"data-{self._restored + 1}")
+        self._restored += 1
+        self.begin(spare=True)
         broker_server().do("remove", folder=str(before))
         self.wait_until_ready()
+        broker_server().keep_spare(place_of(self._memory))
 
     # What is in it.
 

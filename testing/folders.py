@@ -62,4 +62,5 @@ def copy_data(directory: Path, into: Path) -> None:
     try:
         shutil.copytree(directory, into, ignore=NOT_COPIED)
     except (shutil.Error, OSError) as error:
+        shutil.rmtree(into, ignore_errors=True)
         raise BrokerFailed(f"the data directory {directory} can't be copied: {error}") from None

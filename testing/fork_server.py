@@ -12,19 +12,22 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from broker import logs
 from broker.event_loop import new_event_loop
 from broker.server import start
 from config import load
-from testing.requests import READ_BYTES, RequestServer
+from testing.requests import READ_BYTES, RequestServer, remove
 from testing.serving import serve_until_told
+from testing.settings import OF_TESTS
+from testing.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from config import BrokerSettings
+    from testing.spare import Spare
 
 assert sys.platform != "win32"
 
@@ -37,6 +40,8 @@ class ForkServer(RequestServer):
         self._sockets: list[int] = []
         self._pids: set[int] = set()
         self._started = 0
+        self._is_warm = False
+        self._waiting: Spare | None = None
 
     def _end_all(self) -> None:
         for pid in list(self._pids):
@@ -47,18 +52,36 @@ class ForkServer(RequestServer):
         self._sockets += descriptors
         return data
 
-    def _start(self, settings: dict[str, str], log: str, bytes_max: int | None) -> None:
+    def _start(
+        self, settings: dict[str, str], log: str, bytes_max: int | None, spare: bool
+    ) -> None:
         if self._started == 1:
-            # There will be more: what a first start compiles is then there for all of them.
-            warm_up()
+            self._warm_up()  # there will be more
         self._started += 1
         told = self._sockets.pop(0)
-        pid = os.fork()
-        if pid == 0:
-            self._requests.close()
-            _run(settings, log, told, bytes_max)
+        if spare and self._waiting is not None and self._waiting.is_ready():
+            self._waiting.hand_over(told, settings=settings, log=log, bytes_max=bytes_max)
+            self._waiting = None
+        else:
+            pid = os.fork()
+            if pid == 0:
+                self._requests.close()
+                _run(settings, log, told, bytes_max)
+            self._pids.add(pid)
         os.close(told)
-        self._pids.add(pid)
+
+    def _spare(self, within: str) -> None:
+        if self._waiting is None:
+            from testing.spare import Spare  # most test runs never go back to a snapshot
+
+            self._warm_up()
+            self._waiting = Spare(self._requests, partial(rehearse, within), _run)
+            self._pids.add(self._waiting.pid)
+
+    def _warm_up(self) -> None:
+        if not self._is_warm:
+            warm_up()
+            self._is_warm = True
 
     def _stop(self, pid: int) -> None:
         if pid in self._pids:
@@ -104,21 +127,33 @@ def warm_up() -> None:
     logs.warm_up()
     logs.configure(level="error")
     with tempfile.TemporaryDirectory(prefix="triglot-") as folder:
-        settings = load(overrides={"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"})
         for ask in (at_first, after_restart):
-            loop = new_event_loop()
-            try:
-                loop.run_until_complete(_ask(loop, settings, ask))
-            finally:
-                loop.close()
+            run_once(folder, ask)
     gc.collect()
     gc.freeze()
 
 
-async def _ask(
-    loop: asyncio.AbstractEventLoop, settings: BrokerSettings, ask: Callable[[str], None]
-) -> None:
-    running = await start(settings, loop)
+def rehearse(within: str) -> None:
+    """Start a broker without data once, and stop it, in a folder of `within`."""
+    folder = f"{within}/spare-{os.getpid()}"
+    run_once(folder, lambda bootstrap: None)
+    remove(folder)
+
+
+def run_once(folder: str, ask: Callable[[str], None]) -> None:
+    """Run a broker while it is asked something, in a loop and threads that are gone then."""
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(_ask(loop, folder, ask))
+    finally:
+        loop.close()
+
+
+async def _ask(loop: asyncio.AbstractEventLoop, folder: str, ask: Callable[[str], None]) -> None:
+    settings = load(
+        overrides={**OF_TESTS, "log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"}
+    )
+    running = await start(settings, loop, surroundings(folder, None))
     await asyncio.to_thread(ask, f"{running.host}:{running.port}")
     await running.stop()
     await loop.shutdown_default_executor()  # a process with threads is not to be forked

@@ -6,12 +6,14 @@ for a fixture. What a failed test's report says of its broker is in `failures`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
+    from pathlib import Path
 
     from testing.broker import Broker
     from testing.leaks import LeftClients
@@ -26,8 +28,12 @@ SUBJECT = pytest.StashKey["Broker | Namespace"]()
 """The broker of a test, or its part of the session's broker."""
 PASSED = pytest.StashKey[bool]()
 """Whether a test has run, and not failed: what holds a client of one that has, nobody can tell."""
+LEFT_BEFORE = pytest.StashKey[int]()
+"""How many tests of this run have left clients."""
 OURS = frozenset({"triglot", "triglot_broker"})
 """Fixtures that start brokers."""
+TAKES_OURS = re.compile(r"def \w+\([^)]*\btriglot(_session|_broker)?\b *[,:)]")
+"""A function that has one of them among its arguments."""
 FOLLOWED = pytest.StashKey[bool]()
 """Whether the next test wants a broker of its own too."""
 
@@ -126,12 +132,16 @@ def triglot_session(request: pytest.FixtureRequest, triglot_broker: Broker) -> I
     _tell_left_clients(request, left)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have the process start that starts brokers, while the rest is collected."""
-    if not item.config.getoption("collectonly") and OURS.intersection(_fixtures(item)):
-        from testing.processes import broker_server
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Have the process start that starts brokers, while a module is imported that will want one."""
+    if TAKES_OURS.search(module_path.read_text(encoding="utf-8", errors="replace")):
+        _start_server(parent.config)
 
-        broker_server()
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The same for a test whose own fixtures want one, while the rest is collected."""
+    if OURS.intersection(_fixtures(item)):
+        _start_server(item.config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -159,6 +169,13 @@ def pytest_runtest_makereport(
     return report
 
 
+def _start_server(config: pytest.Config) -> None:
+    if not config.getoption("collectonly"):
+        from testing.processes import broker_server
+
+        broker_server()
+
+
 def _warn_of_unfired(request: pytest.FixtureRequest, broker: Broker) -> None:
     """A test whose fault never acted has not shown what it was to show."""
     for fault in broker.unfired():
@@ -173,9 +190,14 @@ def _tell_left_clients(request: pytest.FixtureRequest, left: Broker | LeftClient
         raise pytest.UsageError(f"triglot_leaks is one of {', '.join(LEAKS)}, found '{wanted}'")
     if wanted == "ignore" or not request.node.stash.get(PASSED, False):
         return
-    from testing.leaks import LeftClients
+    from testing.leaks import GONE_WITHIN_S, PATIENT_MAX, SURELY_LEFT_WITHIN_S, LeftClients
 
-    told = (left if isinstance(left, LeftClients) else LeftClients(left)).told()
+    before = config.stash.get(LEFT_BEFORE, 0)
+    is_patient = wanted == "error" or before < PATIENT_MAX
+    told = (left if isinstance(left, LeftClients) else LeftClients(left)).told(
+        GONE_WITHIN_S if is_patient else SURELY_LEFT_WITHIN_S
+    )
+    config.stash[LEFT_BEFORE] = before + bool(told)
     if told and wanted == "error":
         pytest.fail("the test has left clients: " + "; ".join(told), pytrace=False)
     for line in told:

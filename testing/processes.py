@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -32,6 +31,8 @@ ANSWER_WITHIN_S = 60.0
 """Time for the fork server to answer; it may have to wait for a broker's clean stop."""
 KILL_AFTER_S = 20.0
 """Time for a broker to stop before it is killed."""
+RUN = "import gc; gc.disable(); from {module} import main; main()"
+"""Nothing of what is imported is for the collector, whose looks take a tenth of the time."""
 KEPT_LINES = 40
 """Lines of the log that a failure shows."""
 
@@ -64,12 +65,19 @@ class BrokerServer:
                 self._send({"do": "own", "folder": self._folders[within]})
             return Path(new_folder("broker-", self._folders[within]))
 
+    def keep_spare(self, within: str) -> None:
+        """Have a process wait for the next start by a spare one, if none does; `within` is as that
+        of `folder`. Raises BrokerFailed."""
+
     def start(
-        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None
+        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None, spare: bool = False
     ) -> BrokerProcess:
         """Have a broker started, and do not wait for it. Its data directory takes `bytes_max`, None
         for what the disk does. Raises BrokerFailed."""
-        request = {"settings": dict(settings), "log": str(log), "bytes_max": bytes_max}
+        request = {
+            **{"settings": dict(settings), "log": str(log)},
+            **{"bytes_max": bytes_max, "spare": spare},
+        }
         with self._lock:
             ours = self._start({"do": "start", **request})
         return BrokerProcess(self, ours, log)
@@ -121,6 +129,9 @@ if sys.platform != "win32":
             with theirs:
                 return ours, _run_module("fork_server", stdin=theirs.fileno())
 
+        def keep_spare(self, within: str) -> None:
+            self.do("spare", within=self._folders[within])
+
         def _start(self, request: dict[str, object]) -> socket.socket:
             ours, theirs = socket.socketpair()
             line = json.dumps(request).encode() + b"\n"
@@ -137,6 +148,8 @@ class SpawnServer(BrokerServer):
     """Has each broker started anew; sockets are connections that it makes to a port of ours."""
 
     def _launched(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        import secrets  # slow to import, and of no use to those that are forked
+
         self._token = secrets.token_hex(16)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(ANSWER_WITHIN_S)
@@ -152,13 +165,15 @@ class SpawnServer(BrokerServer):
 
     def _accepted(self) -> socket.socket:
         """The next connection of those who know the token. Raises BrokerFailed."""
+        import hmac
+
         while True:
             try:
                 one, _ = self._listener.accept()
             except OSError:
                 raise BrokerFailed("the process that starts brokers does not answer") from None
             one.settimeout(ANSWER_WITHIN_S)
-            if secrets.compare_digest(_begin_of(one, len(self._token)), self._token.encode()):
+            if hmac.compare_digest(_begin_of(one, len(self._token)), self._token.encode()):
                 return one
             one.close()
 
@@ -186,7 +201,7 @@ def _run_module(
     told = {} if token is None else {"TESTING_TOKEN": token}
     return subprocess.Popen(
         # -P: a module of the test's folder does not take the place of one of Python's.
-        [sys.executable, "-P", "-m", f"{package}.{name}", *arguments],
+        [sys.executable, "-P", "-c", RUN.format(module=f"{package}.{name}"), *arguments],
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         env={**os.environ, **told, "PYTHONPATH": os.pathsep.join(paths)},

@@ -1,7 +1,9 @@
 """What a process that starts brokers is asked to do, one JSON object a line:
 
-    {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null, ...}
+    {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null, "spare": BOOL, ...}
                                                        answered by the broker (`testing.serving`)
+    {"do": "spare", "within": FOLDER}                  have a process wait for the next start that
+                                                       may be by a spare one; no answer
     {"do": "own", "folder": FOLDER}                    to be removed at the end; no answer
     {"do": "kill", "pid": N}                           kill it; no answer
     {"do": "remove", "folder": FOLDER}                 remove it; no answer

@@ -113,7 +113,10 @@ class SpawnServer(RequestServer):
         for pid in list(self._brokers):
             self._kill(pid)
 
-    def _start(self, settings: dict[str, str], log: str, bytes_max: int | None, port: int) -> None:
+    def _start(
+        self, settings: dict[str, str], log: str, bytes_max: int | None, spare: bool, port: int
+    ) -> None:
+        """None is there before it is asked for."""
         told = connected(port, self._token)
         broker = Spawned(settings, log, bytes_max, told)
         self._brokers[broker.pid] = broker

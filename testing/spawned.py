@@ -5,6 +5,7 @@ The first line on its standard input has its settings; `testing.serving` says wh
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ def main() -> None:
     code = 1
     try:
         told = json.loads(first_line(0))
+        gc.disable()  # until it has started: nothing of what is imported is for the collector
         from testing.serving import serve_until_told
 
         code = serve_until_told(told["settings"], told["bytes_max"], 0)

@@ -53,6 +53,11 @@ def add_commands(commands: Commands) -> None:
         "http://USER:PASSWORD@HOST:PORT",
     )
     clients.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a file with the token that --url wants (metrics.bearer.token)",
+    )
+    clients.add_argument(
         "--release",
         action="append",
         metavar="RELEASE",
@@ -80,6 +85,8 @@ def run_clients(arguments: argparse.Namespace) -> int:
     if unknown:
         there = f"there are {RELEASES[0]} to {RELEASES[-1]} (docs/releases.md)"
         return refuse(f"no release of Kafka is called '{unknown[0]}'; {there}", code=WRONG_USE)
+    if arguments.token_file is not None and not arguments.url:
+        return refuse("--token-file is for --url", code=WRONG_USE)
     try:
         seen = _asked(arguments) if arguments.url else _read(arguments.data)
     except NotDone as error:
@@ -128,13 +135,15 @@ def _asked(arguments: argparse.Namespace) -> SeenClients:
     from storage.errors import MalformedFile
     from tools.errors import NotDone
 
-    request, shown = _request(arguments.url)
+    request, shown = _request(arguments.url, arguments.token_file)
     try:
         with urlopen(request, timeout=arguments.timeout) as answer:
             return decode_clients(answer.read(ANSWER_BYTES_MAX), shown)
     except HTTPError as error:
         if error.code == 401:
-            raise NotDone(f"{shown} wants credentials: http://USER:PASSWORD@HOST:PORT") from error
+            raise NotDone(
+                f"{shown} wants other credentials: http://USER:PASSWORD@HOST:PORT, or --token-file"
+            ) from error
         raise NotDone(f"{shown} answers {error.code} {error.reason}") from error
     except (OSError, HTTPException) as error:
         raise NotDone(f"no answer from {shown}: {getattr(error, 'reason', error)}") from error
@@ -142,12 +151,13 @@ def _asked(arguments: argparse.Namespace) -> SeenClients:
         raise NotDone(f"{shown} is not the port of a broker's metrics: {error}") from error
 
 
-def _request(url: str) -> tuple[Any, str]:
+def _request(url: str, token_file: str | None) -> tuple[Any, str]:
     """The request for the clients, and its address without credentials. Raises NotDone."""
     from base64 import b64encode
     from urllib.parse import unquote, urlsplit
     from urllib.request import Request
 
+    from storage.disk import DiskFilesystem
     from tools.errors import NotDone
 
     parts = urlsplit(url)
@@ -158,6 +168,14 @@ def _request(url: str) -> tuple[Any, str]:
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
+    if token_file is not None:
+        try:
+            words = DiskFilesystem().read_bytes(token_file).decode("latin-1").split()
+        except OSError as error:
+            raise NotDone(f"{token_file} can't be read: {error.strerror or error}") from None
+        if len(words) != 1:
+            raise NotDone(f"{token_file} has {len(words)} words, wanted one, which is the token")
+        request.add_header("Authorization", f"Bearer {words[0]}")
     return request, shown
 
 
@@ -167,7 +185,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
 
     if not described:
         return ["no client was seen yet"]
-    columns = _columns(described, releases)
+    columns = columns_of(described, releases)
     head = [
         "CLIENT ID",
         "ADDRESS",
@@ -182,10 +200,10 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
         [
             one["client_id"],
             one["address"],
-            _software(one),
+            software_of(one),
             one["speaks"],
-            _formats(one["written"]),
-            _formats(one["read"]),
+            formats_of(one["written"]),
+            formats_of(one["read"]),
             one["converted_bytes"] or "",
             one["as_version"],
             *(one["verdicts"][column[0]]["outcome"] for column in columns),
@@ -193,7 +211,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
         for one in described
     ]
     failing = [one for one in described if any(_fails(one, release) for release in releases)]
-    lines = table([*head, *map(_span, columns)], rows)
+    lines = table([*head, *map(span_of, columns)], rows)
     for one in described:
         said = [*_reasons(one, columns), *one["remarks"], one["advice"]]
         if any(said):
@@ -205,7 +223,7 @@ def _lines(described: Sequence[Described], releases: Sequence[str], forgotten: i
     return lines
 
 
-def _columns(described: Sequence[Described], releases: Sequence[str]) -> list[list[str]]:
+def columns_of(described: Sequence[Described], releases: Sequence[str]) -> list[list[str]]:
     """Neighbouring releases with which all clients fare the same, together."""
     columns: list[list[str]] = []
     for release in releases:
@@ -218,7 +236,7 @@ def _columns(described: Sequence[Described], releases: Sequence[str]) -> list[li
     return columns
 
 
-def _span(column: Sequence[str]) -> str:
+def span_of(column: Sequence[str]) -> str:
     return column[0] if len(column) == 1 else f"{column[0]} TO {column[-1]}"
 
 
@@ -233,11 +251,11 @@ def _reasons(one: Described, columns: Sequence[Sequence[str]]) -> list[str]:
         verdict = one["verdicts"][column[0]]
         if verdict["outcome"] == "fails":
             sees = f" ({verdict['sees']})" if "sees" in verdict else ""
-            reasons.append(f"{_span(column)}: {verdict['request']}: {verdict['meets']}{sees}")
+            reasons.append(f"{span_of(column)}: {verdict['request']}: {verdict['meets']}{sees}")
     return reasons
 
 
-def _software(one: Described) -> str:
+def software_of(one: Described) -> str:
     """As the client tells it; guessed from its client id with a question mark."""
     if one["software_name"]:
         return f"{one['software_name']} {one['software_version']}"
@@ -245,7 +263,7 @@ def _software(one: Described) -> str:
     return "" if library is None else f"{library['name']} {library['release']}".strip() + "?"
 
 
-def _formats(sets: Sequence[dict[str, Any]]) -> str:
+def formats_of(sets: Sequence[dict[str, Any]]) -> str:
     """`2: gzip, zstd`: formats with their codecs."""
     by_format: dict[int, list[str]] = {}
     for one in sets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ Start the broker.
   triglot serve --listen 127.0.0.1:0              on any free port; the ready line names it
   triglot serve --config server.properties        with the settings of an Apache Kafka broker
   triglot serve --set log.retention.hours=24      one setting, over all others
+  triglot serve --console 127.0.0.1:8092          and look at it with a browser
   triglot serve --as-version 4.1                  what do my clients do with Kafka 4.1?
 
 Settings come from the defaults, then the properties file, then TRIGLOT_ environment variables
@@ -54,6 +56,7 @@ def add_commands(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
     )
+    _add_console(serve)
     serve.add_argument(
         "--as-version",
         metavar="RELEASE",
@@ -91,52 +94,104 @@ def add_commands(commands: Commands) -> None:
     )
 
 
+def _add_console(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        help="serve the console there, pages for a browser (console.host, console.port; "
+        "docs/console.md); port 0 picks a free one, which the ready line names",
+    )
+    serve.add_argument(
+        "--console-writable",
+        action="store_true",
+        help="let the console change things too (console.writable)",
+    )
+
+
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal; 1 for a start that is refused, 2 for settings that are wrong."""
+    gc.disable()  # nothing of what is imported is for the collector
     from broker import logs
     from broker.server import StartRefused, serve
     from config import ConfigError, load
 
+    gc.enable()
+
     logs.configure(level=arguments.log_level, as_json=arguments.json)
-    overrides: dict[str, str] = {}
-    for item in arguments.overrides:
-        key, separator, value = item.partition("=")
-        if not separator:
-            return refuse(f"--set wants KEY=VALUE, found '{item}'", code=2)
-        overrides[key.strip()] = value.strip()
-    if arguments.data is not None:
-        overrides["log.dirs"] = arguments.data
-    if arguments.listen is not None:
-        host, port = _address(arguments.listen)
-        if not port.isdigit():
-            return refuse(f"--listen wants HOST:PORT, found '{arguments.listen}'", code=2)
-        overrides["listeners"] = f"PLAINTEXT://{host}:{port}"
-    if arguments.as_version is not None:
-        overrides["as.version"] = arguments.as_version
+    try:
+        overrides = _overrides(arguments)
+    except ValueError as error:
+        return refuse(str(error), code=2)
     try:
         settings = load(properties_file=arguments.config, environ=os.environ, overrides=overrides)
     except ConfigError as error:
         return refuse(str(error), code=2)
     except OSError as error:
         return refuse(f"can't read {arguments.config}: {error.strerror}", code=2)
+    try:
+        credentials = _new_credentials(arguments)
+        testing = _testing(arguments)
+    except ValueError as error:
+        return refuse(str(error), code=2)
+    console = None
+    if settings.console_port is not None:
+        from tools.console import SERVED_BY, missing_packages
+
+        console, missing = SERVED_BY, missing_packages()
+        if missing:
+            return refuse(missing, code=1)
+    _name_exposed_secrets(settings, arguments)
+    try:
+        serve(
+            settings,
+            as_json=arguments.json,
+            credentials=credentials,
+            testing=testing,
+            console=console,
+        )
+    except StartRefused as refusal:
+        return refuse(str(refusal), code=1)
+    return 0
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings that the command line has. Raises ValueError."""
+    overrides: dict[str, str] = {}
+    for item in arguments.overrides:
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ValueError(f"--set wants KEY=VALUE, found '{item}'")
+        overrides[key.strip()] = value.strip()
+    if arguments.data is not None:
+        overrides["log.dirs"] = arguments.data
+    if arguments.listen is not None:
+        host, port = _address(arguments.listen)
+        if not port.isdigit():
+            raise ValueError(f"--listen wants HOST:PORT, found '{arguments.listen}'")
+        overrides["listeners"] = f"PLAINTEXT://{host}:{port}"
+    if arguments.console is not None:
+        host, port = _address(arguments.console)
+        if not port.isdigit():
+            raise ValueError(f"--console wants HOST:PORT, found '{arguments.console}'")
+        overrides |= {"console.host": host.strip("[]"), "console.port": port}
+    if arguments.console_writable:
+        overrides["console.writable"] = "true"
+    if arguments.as_version is not None:
+        overrides["as.version"] = arguments.as_version
+    return overrides
+
+
+def _new_credentials(arguments: argparse.Namespace) -> list[NewCredential]:
+    """Those of --add-scram. Raises ValueError."""
     credentials: list[NewCredential] = []
     for text in arguments.add_scram:
         try:
             credentials += _credentials(text)
         except ValueError as error:
-            return refuse(f"--add-scram wants {error}", code=2)
+            raise ValueError(f"--add-scram wants {error}") from None
         except OSError as error:
-            return refuse(f"can't read {text[1:]}: {error.strerror}", code=2)
-    try:
-        testing = _testing(arguments)
-    except ValueError as error:
-        return refuse(str(error), code=2)
-    _name_exposed_secrets(settings, arguments)
-    try:
-        serve(settings, as_json=arguments.json, credentials=credentials, testing=testing)
-    except StartRefused as refusal:
-        return refuse(str(refusal), code=1)
-    return 0
+            raise ValueError(f"can't read {text[1:]}: {error.strerror}") from None
+    return credentials
 
 
 def _address(text: str) -> tuple[str, str]:

@@ -32,9 +32,10 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 """A line is collected up to here. A group of a thousand segments makes 20 KB."""
 
 
-def spawn(module: str) -> subprocess.Popen[bytes]:
+def spawn(module: str, *, inherited: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     """Start the process. Any thread, for it takes some milliseconds; one that outlives the process,
-    if that is to die with its parent. Raises OSError."""
+    if that is to die with its parent. It has the `inherited` file descriptors under the same
+    numbers, which Windows does not know. Raises OSError."""
     return subprocess.Popen(
         # -P: the folder that the broker was started in may hold a `broker` of somebody else's.
         [sys.executable, "-P", "-m", module],
@@ -44,6 +45,7 @@ def spawn(module: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         bufsize=0,
         creationflags=BELOW_NORMAL,
+        pass_fds=inherited,
     )
 
 

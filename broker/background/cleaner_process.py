@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from broker.background.paced_files import PacedFilesystem
-from config.platforms import PORTABLE
+from broker.background.parent_process import die_with_parent, lines
 from protocol.errors import KafkaError
 from storage.cleaning.cleaning import Cleaning
 from storage.cleaning.plan import CleaningPlan
@@ -34,15 +32,14 @@ if TYPE_CHECKING:
 
 NICE = 10
 """The broker's own work goes first where both want the same core."""
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's, who then ends us
-    _die_with_parent()
+    die_with_parent()
     if sys.platform != "win32":  # there it is started so
         os.nice(NICE)
-    for line in _lines():
+    for line in lines():
         work = json.loads(line)
         for message in _answers(work["plan"], work["bytes_per_second"]):
             sys.stdout.write(json.dumps(message) + "\n")
@@ -62,38 +59,6 @@ def _answers(plan: str, bytes_per_second: float | None) -> Iterator[dict[str, An
         if not isinstance(error, OSError | KafkaError):  # a fault of ours
             sys.excepthook(type(error), error, error.__traceback__)
         yield {"error": f"{type(error).__name__}: {error}"}
-
-
-def _lines() -> Iterator[bytes]:
-    """Lines of standard input. At its end the process ends, in the middle of whatever it does."""
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin.buffer:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        yield lines.get()
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill us with the broker: a moment later another one may use our files.
-
-    Only Linux can. Elsewhere the end of the input is noticed a little later.
-    """
-    if sys.platform != "linux" or PORTABLE:
-        return
-    import ctypes
-
-    parent = os.getppid()
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from broker.faults.dispatch import faulted
 from broker.faults.engine import Engine
 from broker.faults.files import FaultyFilesystem
 from broker.faults.interface import Interface
-from broker.faults.port import ControlPort
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from broker.faults.events import Events
     from broker.faults.listings import Listings
+    from broker.faults.port import ControlPort
     from broker.network.connections import Connections
     from broker.network.dispatch import Handler
     from storage.filesystem import Filesystem
@@ -82,6 +82,8 @@ class FaultInjection:
         self.clock.excuse = connections.excuse
         self.interface.events, self.interface.listings = events, listings
         if self._address is not None:
+            from broker.faults.port import ControlPort  # most brokers of tests have none
+
             assert self.loop is not None
             port = ControlPort(self.loop, self.interface)
             host, number, anywhere = self._address

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from broker.fetching.conversion import Outcome
     from protocol.records.convert import Converted
+    from protocol.releases import Release
     from storage.log import Log
     from storage.scan import Entry
     from storage.slices import EntrySlice, FileSlice
@@ -57,21 +58,32 @@ class Reader:
     """The abilities of clients of one Fetch version, and the meaning of its size limits.
 
     `cuts`: partition_max_bytes is obeyed to the byte, and a first entry that does not fit is cut
-    off, which tells the client that it needs a larger size (v0 to v2).
+    off, which tells the client that it needs a larger size (v0 to v2). `refuses_zstd`: nothing is
+    made of it, as in Kafka.
     """
 
-    __slots__ = ("cuts", "form", "magic", "refusal")
+    __slots__ = ("cuts", "form", "magic", "refusal", "refuses_zstd")
 
-    def __init__(self, form: Form, *, cuts: bool) -> None:
+    def __init__(self, form: Form, *, cuts: bool, refuses_zstd: bool = False) -> None:
         self.magic = form.magic
         self.cuts = cuts
         self.form = form
+        self.refuses_zstd = refuses_zstd
         self.refusal = (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             if form is Form.GZIPPED
             else ErrorCode.UNSUPPORTED_VERSION
         )
         """The answer where conversion is switched off."""
+
+    def in_release(self, release: Release) -> tuple[Reader | None, bool]:
+        """What a release of Kafka does in its place (KIP-110), None for all as it is stored; and
+        whether it refuses topics whose compression.type is zstd."""
+        if not release.knows_zstd:
+            return self, False
+        if self.form is Form.GZIPPED:
+            return None, release.refuses_zstd
+        return Reader(self.form, cuts=self.cuts, refuses_zstd=True), release.refuses_zstd
 
     def is_sent_as_is(self, entry: Entry) -> bool:
         if self.form is Form.GZIPPED:
@@ -227,6 +239,9 @@ class Selection:
             elif self._slice is not None:
                 return False
             elif not reader.is_blind_to(entry):
+                if reader.refuses_zstd and entry.codec == ZSTD and self._find is not None:
+                    self._refuse("zstd is not converted", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                    return False
                 if _is_plain_message(entry):
                     while last < len(entries) and _is_plain_message(entries[last]):
                         last += 1
@@ -268,11 +283,10 @@ class Selection:
         """Send what is made of a unit; or note that it is missing, and those after it."""
         find, limits = self._find, self._limits
         if find is None:
-            if not self._parts:
-                self.error = KafkaError(
-                    "the topic's records are not converted (message.downconversion.enable)",
-                    code=self._reader.refusal,
-                )
+            self._refuse(
+                "the topic's records are not converted (message.downconversion.enable)",
+                self._reader.refusal,
+            )
             return False
         if not limits.room or self._pieces >= UNITS_MAX:
             return False
@@ -289,6 +303,11 @@ class Selection:
             return False
         assert made is not None
         return self._take_converted(unit, made)
+
+    def _refuse(self, why: str, code: ErrorCode) -> None:
+        """Answer with an error, unless there is something before."""
+        if not self._found:
+            self.error = KafkaError(why, code=code)
 
     def _take_converted(self, unit: ConversionUnit, made: Converted) -> bool:
         start, end = made.position_of(self._offset), len(made.data)

@@ -99,6 +99,8 @@ class Parts:
     quotas: ClientQuotas
     readers: Worker
     request_times: RequestTimes
+    remove_folders: Callable[[list[str], int], None]
+    """Removes the folders of a deleted topic after so many ms."""
     retention_wait: Callable[[], RetentionWait]
     """Made when a topic first waits for groups."""
     settings: CurrentSettings
@@ -324,12 +326,13 @@ class Context(Parts):
         if self.usage is not None:
             self.usage.rebuilt_sets += count
 
-    def note_converted(self, size: int, *, gzipped: bool) -> None:
-        """Records of so many bytes were made for an answer: gzip of zstd, or an older format."""
+    def note_converted(self, size: int, *, zstd_topic: bool) -> None:
+        """Records of so many bytes were made for an answer: an older format, or gzip of zstd;
+        `zstd_topic` if the compression.type of their topic is zstd."""
         if self.usage is not None and size:
             self.usage.conversions += 1
             self.usage.converted_bytes += size
-            self.usage.zstd_conversions += gzipped
+            self.usage.zstd_conversions += zstd_topic
 
     def client(self, request: Request) -> tuple[str, str]:
         """User and client id, for whom there are quotas."""

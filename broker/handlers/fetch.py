@@ -144,7 +144,9 @@ class _Reading:
         self._ctx = ctx
         self._plan = plan
         self._progress = progress
-        self._reader = READERS.get(request.version)
+        self._reader, self._refuses_zstd = READERS.get(request.version), False
+        if self._reader is not None and (release := ctx.routes.of(request.client_id).release):
+            self._reader, self._refuses_zstd = self._reader.in_release(release)
         if (
             ctx.misreads_old_entries
             and request.version > LAST_FETCH_READ_RIGHT
@@ -366,6 +368,8 @@ class _Reading:
         self, wanted: FetchPartition, partition: Partition, end: int
     ) -> FileSlice | bytes | None:
         """The records of this partition for the answer. Raises KafkaError, OSError."""
+        if self._refuses_zstd and _is_zstd(partition):
+            raise KafkaError("zstd is refused", code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if self._reader is not None:
             return self._select(wanted, partition, end)
         max_bytes = min(wanted.max_bytes, self._left)
@@ -466,7 +470,7 @@ class _Reading:
             self.missing.append((selected.missing, limits.enough))
         if records.__class__ is bytes:
             self._room -= len(records)
-            self._ctx.note_converted(len(records), gzipped=reader.form is Form.GZIPPED)
+            self._ctx.note_converted(len(records), zstd_topic=_is_zstd(partition))
         self._room -= sum(unit.stored.size for unit in selected.missing)
         self._progress.passed[id(wanted)] = selected.passed
         self._has_more |= selected.more and not selected.unfinished
@@ -489,3 +493,7 @@ class _Reading:
             aborted_transactions=None,
             records=b"",
         )
+
+
+def _is_zstd(partition: Partition) -> bool:
+    return partition.topic.settings.compression_type == "zstd"

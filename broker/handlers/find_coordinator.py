@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.nodes import this_node
 from protocol.acls import REFUSALS, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -41,7 +40,8 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
             ctx.groups.look_for(allowed, request.client_id or "")
     elif message.key_type == TRANSACTION and allowed:
         ctx.transactions.require_topic()
-    node_id, host, port, _ = this_node(ctx)
+    host, port = ctx.advertised()
+    node_id = ctx.node_id
     if one_key:
         if not allowed:
             raise KafkaError(code=REFUSALS[kind])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.handlers.metadata_changes import changed
-from broker.handlers.nodes import nodes
 from config import ConfigError
 from protocol.acls import ResourceType
 from protocol.errors import ErrorCode, KafkaError
@@ -41,7 +40,9 @@ def metadata(request: Request, ctx: Context) -> Any:
     )
     if wants_all:
         entries = [
-            _describe(topic) for topic in ctx.topics if ctx.may_describe(topic.name, silent=True)
+            _describe(topic, ctx)
+            for topic in ctx.topics
+            if ctx.may_describe(topic.name, silent=True)
         ]
     else:
         assert message.topics is not None
@@ -75,6 +76,7 @@ def _created(
 
 
 def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) -> MetadataResponse:
+    host, port = ctx.advertised()
     if message.include_topic_authorized_operations:
         for entry in entries:
             if entry.name is not None and entry.error_code in SHOWN:
@@ -82,12 +84,14 @@ def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) 
     response = MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                node_id=ctx.node_id,
+                host=host,
+                port=port,
+                rack=ctx.settings.current.broker_rack,
             )
-            for node in nodes(ctx)
         ],
         cluster_id=ctx.cluster_id,
-        controller_id=ctx.controller.leader_id,
+        controller_id=ctx.node_id,
         topics=entries,
     )
     if message.include_cluster_authorized_operations:
@@ -103,13 +107,13 @@ def _find(asked: MetadataRequest.Topic, ctx: Context) -> TopicResult:
             return _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         if not ctx.may_describe(topic.name):
             return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _describe(topic)
+        return _describe(topic, ctx)
     if not ctx.may_describe(asked.name):
         return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = topics.by_name.get(asked.name)
     if topic is None:
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _describe(topic)
+    return _describe(topic, ctx)
 
 
 def _is_wanted(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> bool:
@@ -135,7 +139,7 @@ def _create(asked: MetadataRequest.Topic, ctx: Context) -> Steps[TopicResult | N
     if topics.forget_deletion(name):
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
-        topic = yield from topics.create_automatically(name)
+        topic = yield from topics.create_automatically(name, now_ms=ctx.now_ms)
     except KafkaError as error:
         return _missing(asked, error.code)
     except (ConfigError, OSError) as error:
@@ -149,7 +153,9 @@ def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> TopicResult:
     return TopicResult(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
-def _describe(topic: Topic) -> TopicResult:
+def _describe(topic: Topic, ctx: Context) -> TopicResult:
+    node_id = ctx.node_id
+    nodes = [node_id]
     return TopicResult(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -159,10 +165,10 @@ def _describe(topic: Topic) -> TopicResult:
             TopicResult.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=partition.leader_id,
+                leader_id=node_id,
                 leader_epoch=partition.log.leader_epoch,
-                replica_nodes=(replicas := [partition.leader_id]),
-                isr_nodes=replicas,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
                 offline_replicas=[],
             )
             for partition in topic.partitions

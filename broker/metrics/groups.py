@@ -17,6 +17,7 @@ from broker.metrics.text import Family, labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from broker.coordinator.consumer.group import ConsumerGroup
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.shard import Shard
     from broker.metrics.text import Row
@@ -41,14 +42,25 @@ def lags(groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]) ->
     """The lag of every group in every partition that it has committed an offset of and that exists,
     group by group. Groups may come and go meanwhile."""
     for shard in list(groups.loaded_shards()):
-        offsets = shard.state.offsets
-        for group in offsets.groups():
-            for name, index, committed in offsets.entries(group):
-                partition = topics.partition(name, index)
-                if partition is not None:
-                    records = max(0, partition.high_watermark - committed.offset)
-                    seconds = _age_s(partition, committed.offset, now_ms()) if records else 0.0
-                    yield Lag(group, name, index, records, seconds)
+        for group in shard.state.offsets.groups():
+            yield from lags_of(shard, group, topics, now_ms)
+
+
+def lags_of(shard: Shard, group: str, topics: Topics, now_ms: Callable[[], int]) -> Iterator[Lag]:
+    """Those of one group; none where it is not in this shard."""
+    for name, index, committed in shard.state.offsets.entries(group):
+        partition = topics.partition(name, index)
+        if partition is not None:
+            records = max(0, partition.high_watermark - committed.offset)
+            seconds = _age_s(partition, committed.offset, now_ms()) if records else 0.0
+            yield Lag(group, name, index, records, seconds)
+
+
+def kind_and_state(group: ClassicGroup | ConsumerGroup) -> tuple[str, str]:
+    """`classic` or `consumer`, and the name of its state."""
+    if isinstance(group, ClassicGroup):
+        return "classic", group.state.value
+    return "consumer", group.state
 
 
 def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
@@ -73,10 +85,9 @@ def _state_families(shards: list[Shard]) -> Iterator[Family]:
     members: Counter[str] = Counter()
     for shard in shards:
         for group in shard.state.groups.values():
-            is_classic = isinstance(group, ClassicGroup)
-            state = group.state.value if isinstance(group, ClassicGroup) else group.state
-            states["classic" if is_classic else "consumer", state] += 1
-            members["classic" if is_classic else "consumer"] += len(group.members)
+            kind, state = kind_and_state(group)
+            states[kind, state] += 1
+            members[kind] += len(group.members)
     rows = [(labels(type=kind, state=state), n) for (kind, state), n in sorted(states.items())]
     yield Family("group_states", "gauge", "Groups by type and state.", rows)
     rows = [(labels(type=kind), count) for kind, count in sorted(members.items())]

@@ -3,6 +3,8 @@
 /metrics         the broker's own numbers, in the format of Prometheus or, if asked, in OpenMetrics
 /client-metrics  what clients have pushed (KIP-714)
 /clients         the clients that were seen, and how they would fare with releases of Kafka
+/topics          what goes in and out of each topic, and how much there is
+/groups          how far each group is behind; with ?group=ID one, by partition
 /healthz         whether the broker runs: its loop answers
 /readyz          whether it serves everybody: its groups are loaded, its disk takes records
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 from base64 import b64encode
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from broker import logs
 from broker.http_exchange import REQUEST_WITHIN_S, HttpExchange, field
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
     from config.broker import BrokerSettings
     from storage.filesystem import Filesystem
 
-PAGES = ("/metrics", "/client-metrics", "/clients", "/healthz", "/readyz")
+FIGURES = ("/topics", "/groups")
+PAGES = ("/metrics", "/client-metrics", "/clients", *FIGURES, "/healthz", "/readyz")
 JSON = "application/json"
 SLICE_S, PAUSE_S = 0.001, 0.001
 """A page of thousands of rows is made in slices of the loop."""
@@ -96,8 +100,6 @@ class MetricsListener:
             ssl=context,
             ssl_handshake_timeout=REQUEST_WITHIN_S if context else None,
         )
-        scheme = "https" if context else "http"
-        logs.info("metrics are served", url=f"{scheme}://{host}:{self.port}/metrics")
 
     @property
     def port(self) -> int:
@@ -126,6 +128,8 @@ class MetricsListener:
             self._answer_with_client_metrics(scrape)
         elif request.path == "/clients":
             self._answer_with_clients(scrape)
+        elif request.path in FIGURES:
+            self._answer_with_figures(scrape, request)
         else:
             scrape.send("404 Not Found", f"there are {', '.join(PAGES)}\n")
 
@@ -168,6 +172,24 @@ class MetricsListener:
 
         self._sources.census.tell(tell)
 
+    def _answer_with_figures(self, scrape: HttpExchange, request: HttpRequest) -> None:
+        from broker.metrics.figures import group_figures, lag_figures, topic_figures
+
+        sources, text = self._sources, ""
+        if request.path == "/topics":
+            made = topic_figures(sources.topics, sources.now_ms())
+        elif group := parse_qs(request.query).get("group"):
+            made = lag_figures(group[0], sources.groups, sources.topics, sources.now_ms)
+        else:
+            made = group_figures(sources.groups, sources.topics, sources.now_ms)
+
+        def steps() -> Iterator[None]:
+            nonlocal text
+            text = yield from made
+
+        slicer = Slicer(sources.loop, "figures", slice_s=SLICE_S, pause_s=PAUSE_S)
+        slicer.run(steps(), lambda: scrape.send("200 OK", text, kind=JSON))
+
     def _look(self, tls: Tls) -> None:
         tls.look(self._sources.readers)
         self._timer = self._sources.loop.call_later(LOOK_EVERY_S, self._look, tls)
@@ -192,6 +214,8 @@ async def listen(sources: Sources, settings: BrokerSettings, files: Filesystem) 
         tls, is_certified = Tls(files, METRICS, security), security.ssl_client_auth == "required"
     listener = MetricsListener(sources, credentials, tls)
     await listener.open(host, port)
+    scheme = "https" if tls else "http"
+    logs.info("metrics are served", url=f"{scheme}://{host}:{listener.port}/metrics")
     if not (is_loopback(host) or credentials or is_certified):
         logs.warning(
             "whoever reaches this port may read the metrics: other machines can, and it asks for "

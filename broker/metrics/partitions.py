@@ -37,7 +37,7 @@ def partition_families(topics: Topics) -> Iterator[Family]:
     ends = ((_place(one), one.log.written_offset) for one in islice(partitions, ROWS_MAX))
     end = "The offset that the next record gets; its rate is that of records."
     yield Family("partition_log_end_offset", "gauge", end, ends)
-    sizes = ((_place(one), _byte_size(one)) for one in islice(partitions, ROWS_MAX))
+    sizes = ((_place(one), byte_size(one)) for one in islice(partitions, ROWS_MAX))
     yield Family("partition_log_bytes", "gauge", "Bytes of the segments.", sizes)
     left = "Topics and partitions that have no row of their own, because there are too many."
     counts = (("topics", len(every)), ("partitions", len(partitions)))
@@ -64,7 +64,7 @@ def _place(partition: Partition) -> str:
     return labels(topic=partition.topic.name, partition=partition.index)
 
 
-def _byte_size(partition: Partition) -> int:
+def byte_size(partition: Partition) -> int:
     """0 of a log that can't be read."""
     try:
         return sum(segment.byte_size() for segment in partition.log.segments)

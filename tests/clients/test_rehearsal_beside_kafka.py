@@ -18,12 +18,14 @@ from protocol.releases import Release
 from tests.clients.available import end_of_test, every_client_but
 from tests.clients.records import FIRST_TIMESTAMP_MS, Record
 from tests.support.broker_process import BrokerProcess
+from tests.support.caller import Caller
 from tests.support.fetched import NotAvailable
 from tests.support.kafka_process import KafkaProcess
 from tests.support.kafka_release import KAFKA_3_9, KAFKA_4
 from tests.support.old_kafka import OldKafka
 from tests.support.version_sweep import Outcome, every_version, outcome
 from tests.support.wire_client import WireClient
+from tests.support.zstd_fetches import fill, met
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +40,7 @@ BESIDE = ("0.10.2", "1.1", "2.4", "2.8", *KRAFT)
 EACH = pytest.mark.parametrize("pair", BESIDE, indirect=True)
 WITH_CLIENTS = pytest.mark.parametrize("pair", ["0.10.2", "2.8", "4.1"], indirect=True)
 LEADER_WITHIN_S = 60.0
+LAST_FETCH_BY_NAME = 12
 LEVELS_OF_THE_DIRECTORY = ("metadata.version", "group.version", "transaction.version")
 
 
@@ -108,6 +111,20 @@ def test_the_same_apis_and_versions_are_advertised(pair: Pair) -> None:
         assert (here.finalized_features_epoch > 0) == (there.finalized_features_epoch > 0)
         if not pair.release.has_features:
             assert here.finalized_features_epoch == there.finalized_features_epoch
+
+
+@pytest.mark.parametrize("pair", ["2.4", "2.8", "3.9", "4.1"], indirect=True)
+def test_zstd_meets_the_same_in_every_version_of_fetch(pair: Pair) -> None:
+    found = []
+    for server in (pair.kafka, pair.ours):
+        fill(server.bootstrap)
+        there = pair.release.advertised[1]
+        with Caller(server.host, server.port) as client:
+            versions = range(there.lowest, LAST_FETCH_BY_NAME + 1)
+            found.append(
+                {version: met(client, version) for version in versions if version <= there.highest}
+            )
+    assert found[1] == found[0]
 
 
 @WITH_CLIENTS

@@ -22,6 +22,7 @@ from tests.support.old_sets import magics, message, seen
 from tests.support.secured import USERS, SecuredBroker, authenticate, send_token, shake
 from tests.support.server_process import free_port
 from tests.support.wire_client import ConnectionClosed, WireClient
+from tests.support.zstd_fetches import BEHIND, CONFIGURED, GIVEN, fill, met
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,6 +208,40 @@ def test_topics_need_counts_before_2_4(rehearsal: Rehearsal) -> None:
     assert create("OLD", 1, -1) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert create("OLD", 1, 1) == ErrorCode.NONE
     assert create("PLAINTEXT", -1, -1) == ErrorCode.NONE
+
+
+AS_STORED = {GIVEN: "zstd", CONFIGURED: "zstd", BEHIND: "none, zstd"}
+REFUSED = {GIVEN: "error 76", CONFIGURED: "error 76", BEHIND: "none"}
+CONVERTED = {GIVEN: "gzip", CONFIGURED: "gzip", BEHIND: "none"}
+
+
+@pytest.fixture(scope="module")
+def zstd_topics(rehearsal: Rehearsal) -> None:
+    fill(f"{rehearsal.host}:{rehearsal.ports['NEW']}", MODERN.encode())
+
+
+@pytest.mark.parametrize(
+    ("listener", "client_id", "versions", "expected"),
+    [
+        ("PLAINTEXT", "of 2.8", range(4), REFUSED),
+        ("PLAINTEXT", "of 2.8", range(4, 10), {**AS_STORED, CONFIGURED: "error 76"}),
+        ("PLAINTEXT", "of 2.8", range(10, 12), AS_STORED),
+        ("NEW", "of 4.1", range(4, 12), AS_STORED),
+        ("PLAINTEXT", "legacy", range(4, 7), CONVERTED),  # 1.1 stores no zstd
+    ],
+)
+@pytest.mark.usefixtures("zstd_topics")
+def test_old_fetches_meet_zstd_as_in_the_release(
+    rehearsal: Rehearsal,
+    listener: str,
+    client_id: str,
+    versions: range,
+    expected: dict[str, str],
+) -> None:
+    with rehearsal.connect(listener, client_id) as client:
+        assert {version: met(client, version) for version in versions} == dict.fromkeys(
+            versions, expected
+        )
 
 
 def test_features_are_those_that_the_release_tells(rehearsal: Rehearsal) -> None:

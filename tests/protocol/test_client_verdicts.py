@@ -108,7 +108,7 @@ def test_zstd_is_refused_by_3_9_to_those_who_fetch_with_an_old_version() -> None
     usage.zstd_conversions = 1
 
     assert [judge(usage, release).meets for release in ("2.0", "3.9", "4.0")] == ["", NO_ZSTD, ""]
-    assert "another codec" in describe(usage)["advice"]
+    assert "another compression.type" in describe(usage)["advice"]
 
 
 def test_an_api_that_is_unknown_here_says_nothing() -> None:

@@ -4,7 +4,14 @@ import pytest
 
 from protocol.records.builder import encode_varint
 from protocol.records.errors import InvalidRecord
-from protocol.records.record import Record, read_fields, read_records, read_varint, read_varlong
+from protocol.records.record import (
+    Record,
+    read_fields,
+    read_records,
+    read_varint,
+    read_varlong,
+    short_varints,
+)
 
 KNOWN = [
     (0, "00"),
@@ -34,6 +41,16 @@ PLAIN = record(bytes((0, 0, 0, 1, 1, 0)))
 def test_varints_have_their_known_forms(number: int, form: str) -> None:
     assert encode_varint(number) == bytes.fromhex(form)
     assert read_varint(b"." + bytes.fromhex(form), 1) == (number, 1 + len(form) // 2)
+
+
+def test_the_tables_of_short_varints_have_what_is_read_by_the_byte() -> None:
+    one, two = short_varints()
+    assert [(number, 1) for number in one] == [
+        read_varint(bytes([byte]), 0) for byte in range(0x80)
+    ]
+    for first in range(0x80, 0x100):
+        found = [read_varint(bytes([first, second]), 0) for second in range(0x80)]
+        assert [(number, 2) for number in two[first]] == found
 
 
 @pytest.mark.parametrize(("number", "form"), KNOWN_LONG)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from docs.generate import pages
+from tests.style.pages import PAGES, tokens
 from tests.style.sources import BESIDE, CHECKOUT, FLOORS
 
 MARKDOWN = sorted(
@@ -65,6 +66,13 @@ def test_every_page_is_in_the_list_of_pages() -> None:
         assert pages <= listed, f"a line in {listing.relative_to(CHECKOUT)}"
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "/decisions/" not in page])
+def test_every_page_begins_with_what_it_gives(page: str) -> None:
+    title, first = (token for token in tokens(page)[:4:3])
+    assert (title.type, first.type) == ("heading_open", "paragraph_open"), "a title, a sentence"
+    assert not tokens(page)[4].content.startswith("This page is"), "how it is made comes later"
+
+
 def test_every_command_that_the_documents_name_is_in_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), flags=re.MULTILINE))
     named = {
@@ -80,6 +88,7 @@ def test_the_dependencies_have_a_line_that_says_what_they_save() -> None:
     for lock in (
         *("requirements.lock", "requirements-security.lock", "requirements-kerberos.lock"),
         *("requirements-dev.lock", "requirements-test.lock", "requirements-site.lock"),
+        "requirements-console.lock",
     ):
         for name in re.findall(r"^([\w-]+)==", read(lock), flags=re.MULTILINE):
             assert re.search(rf"\b{name}\b", page, flags=re.IGNORECASE), name

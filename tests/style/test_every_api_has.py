@@ -66,7 +66,6 @@ SHARED_BY_HANDLERS = {
     "context",
     "delegation_tokens",
     "metadata_changes",
-    "nodes",
     "quorum",
     "telemetry_client",
 }

@@ -67,7 +67,16 @@ def test_a_wheel_holds_every_module_of_the_floors_and_nothing_else(
     modules = {name for name in modules if not name.startswith(COMPILED)}
     flat = set(python_files(*PACKAGES)) - {"tools/_launch.py"}
     own = {f"triglot/{name}" for name in ("__init__.py", "__main__.py", "py.typed")}
+    own |= {f"triglot/{path}" for path in files_of_the_console()}
     assert modules == own | {f"triglot/{path}" for path in flat}
+
+
+def files_of_the_console() -> set[str]:
+    """What its pages are made of besides modules."""
+    folder = CHECKOUT / "tools/console"
+    found = (*folder.glob("static/*"), *folder.glob("templates/*"))
+    assert len(found) > 5
+    return {path.relative_to(CHECKOUT).as_posix() for path in found}
 
 
 def test_no_module_of_a_wheel_imports_a_flat_name(distribution: Distribution) -> None:

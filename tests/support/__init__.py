@@ -23,6 +23,7 @@ Clients made of raw requests
     administrator       all that changes the metadata of a cluster, and asks for them
     broker_changes      settings of a running broker, changed and read
     topic_changes       settings of a topic, changed by both requests that do it
+    zstd_fetches        topics with zstd, and what each version of Fetch brings of them
     metadata_fetches    fetches of the metadata log, and what is in their answers
     scraped             the metrics page of a broker, as a scraper reads it
 

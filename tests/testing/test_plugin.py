@@ -59,35 +59,45 @@ def tests(tmp_path: Path) -> TestRun:
     return TestRun(tmp_path)
 
 
+OWN_FIXTURE = """
+import pytest
+
+@pytest.fixture
+def shop(triglot):
+    return triglot
+"""
+
 COLLECTED = """
 import testing.processes
 
-STARTED = []
+def has_started():
+    return testing.processes._server is not None
 
-begin = testing.processes.BrokerServer.__init__
-
-def begin_and_count(server):
-    STARTED.append(1)
-    begin(server)
-
-testing.processes.BrokerServer.__init__ = begin_and_count
+BEFORE = has_started()
 
 def test_it_has_been_started():
-    assert STARTED == [EXPECTED]
+    assert (BEFORE, has_started()) == EXPECTED
 
 def test_with_one(FIXTURE):
-    assert STARTED == [1]
+    pass
 """
 
 
-def test_the_process_of_brokers_is_started_while_tests_are_collected(tests: TestRun) -> None:
-    tests.write(COLLECTED.replace("EXPECTED", "1").replace("FIXTURE", "triglot"))
+@pytest.mark.parametrize(
+    ("fixture", "expected"),
+    [("triglot", "(True, True)"), ("shop", "(False, True)"), ("", "(False, False)")],
+)
+def test_the_process_of_brokers_is_started_while_tests_are_collected(
+    tests: TestRun, fixture: str, expected: str
+) -> None:
+    (tests.folder / "conftest.py").write_text(OWN_FIXTURE)
+    tests.write(COLLECTED.replace("FIXTURE", fixture).replace("EXPECTED", expected))
     assert "2 passed" in tests.run()
+
+
+def test_a_run_that_only_collects_starts_none(tests: TestRun) -> None:
+    tests.write(COLLECTED.replace("FIXTURE", "triglot") + "\nassert not has_started()\n")
     assert "2 tests collected" in tests.run("--collect-only")
-    tests.write(
-        COLLECTED.replace("[EXPECTED]", "[]").replace("test_with_one(FIXTURE)", "nothing()")
-    )
-    assert "1 passed" in tests.run()
 
 
 EMPTY_EACH = """
@@ -299,7 +309,8 @@ def member_of(broker, group, topic):
     while ConsumerMember(caller, group, topics=[topic], member_id="one").join().error_code:
         pass
 
-def test_that_leaks(triglot):
+@pytest.mark.parametrize("number", range(4))
+def test_that_leaks(triglot, number):
     triglot.topic("orders").create()
     member_of(triglot, "billing", "orders")
 
@@ -317,25 +328,36 @@ def test_that_leaks_nothing_of_its_own(triglot_session, triglot_broker):
 
 def test_whose_broker_has_gone(triglot):
     triglot.kill()
+
+class Forgotten:
+    def __init__(self, broker):
+        self.caller, self.itself = Caller(broker.host, broker.port), self
+
+    def __del__(self):
+        self.caller.socket.close()
+
+def test_whose_client_is_closed_when_it_is_collected(triglot):
+    Forgotten(triglot)
 """
 
 
 def test_a_test_that_leaves_clients_is_told_which_and_of_which_group(tests: TestRun) -> None:
     tests.write(LEAKING)
     told = tests.run()
-    assert "5 passed, 4 warnings" in told
-    assert told.count("client 'reader' is still connected, from 127.0.0.1:") == 2
+    assert "9 passed, 10 warnings" in told
+    assert told.count("client 'reader' is still connected, from 127.0.0.1:") == 5
     for group in ("billing", "shipping"):
         assert f"group '{group}' still has client 'reader' as a member" in told
-    assert "test_it.py::test_that_leaks\n" in told
+    assert "test_it.py::test_that_leaks[0]\n" in told
     assert "test_that_closes" not in told
+    assert "test_whose_client_is_closed" not in told
 
 
 def test_it_is_an_error_or_nothing_where_the_ini_file_says_so(tests: TestRun) -> None:
     tests.write(LEAKING, "triglot_leaks = error\n")
     told = tests.run()
-    assert "5 passed, 2 errors" in told
+    assert "9 passed, 5 errors" in told
     assert "the test has left clients: client 'reader' is still connected" in told
-    assert "5 passed in" in tests.run("--triglot-leaks", "ignore")
+    assert "9 passed in" in tests.run("--triglot-leaks", "ignore")
     tests.write(LEAKING, "triglot_leaks = all\n")
     assert "triglot_leaks is one of warn, error, ignore, found 'all'" in tests.run()

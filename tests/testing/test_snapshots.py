@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from client.cluster import Cluster
-from testing import Broker, TopicPartition
+from config.platforms import PORTABLE
+from testing import Broker, BrokerFailed, TopicPartition
+from testing.processes import broker_server
 from tests.testing.test_topics import batch, values
 
 if TYPE_CHECKING:
@@ -69,3 +74,46 @@ def test_a_transaction_that_was_open_can_be_ended_again_and_again(broker: Broker
             (again.commit if committed else again.abort)()
         expected = [b"a", b"b", b"c"] if committed else [b"a", b"b"]
         assert values(broker.topic("orders").wait_for(len(expected))) == expected
+
+
+def test_a_way_back_that_has_no_room_leaves_what_was(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, before = broker.snapshot(), broker.data
+
+    def no_room(source: Path, into: Path) -> None:
+        raise BrokerFailed("no room")
+
+    with monkeypatch.context() as full:
+        full.setattr("testing.broker.copy_data", no_room)
+        with pytest.raises(BrokerFailed, match="no room"):
+            broker.restore(mark)
+    assert not broker.is_running
+    assert broker.data == before
+    broker.start()
+    assert_as_at_first(broker)
+    broker.restore(mark)
+    assert_as_at_first(broker)
+
+
+def forked_processes() -> set[int]:
+    """Those of brokers, and what waits to be one."""
+    parent = broker_server()._process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    return {int(pid) for pid in children.read_text().split()}
+
+
+@pytest.mark.skipif(sys.platform != "linux" or PORTABLE, reason="brokers are forked on Linux")
+def test_a_way_back_is_taken_by_a_process_that_has_waited_for_it(broker: Broker) -> None:
+    others = forked_processes() - {broker.pid}
+    mark = broker.snapshot()
+    spare: set[int] = set()
+    while broker.pid not in spare:  # one that is not ready yet goes on to wait
+        spare = forked_processes() - others - {broker.pid}
+        threading.Event().wait(0.05)
+        broker.restore(mark)
+    assert_as_at_first(broker)
+    broker.kill()
+    broker.start()
+    assert_as_at_first(broker)
+    assert len(forked_processes() - others - {broker.pid}) <= 1

@@ -150,13 +150,27 @@ def test_a_running_broker_is_asked_with_the_credentials_of_its_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
-    settings = {"metrics.port": str(port), "metrics.basic.credentials": "watcher:se cret"}
+    settings = {
+        "metrics.port": str(port),
+        "metrics.basic.credentials": "watcher:se cret",
+        "metrics.bearer.token": "tok-en",
+    }
+    token = tmp_path / "token"
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         with Caller(broker.host, broker.port, client_id="here") as caller:
             caller.call(METADATA)
 
         assert main(["clients", "--url", f"http://127.0.0.1:{port}"]) == 1
-        assert "wants credentials" in capsys.readouterr().err
+        assert "wants other credentials" in capsys.readouterr().err
+        by_token = ["clients", "--url", f"http://127.0.0.1:{port}", "--token-file", str(token)]
+        for text, said in ((None, "can't be read"), ("a b", "2 words"), ("wr-ong", "wants other")):
+            if text is not None:
+                token.write_text(text)
+            assert main(by_token) == 1
+            assert said in capsys.readouterr().err
+        token.write_text("tok-en\n")
+        assert main(by_token) == 0
+        capsys.readouterr()
         url = f"http://watcher:se%20cret@127.0.0.1:{port}"
         assert main(["clients", "--url", url, "--json"]) == 0
         assert main(["clients", "--url", f"http://{broker.host}:{broker.port}"]) == 1

@@ -53,8 +53,13 @@ def test_the_table_of_the_page_is_what_the_command_prints(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_page_is_understood(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "token").write_text("of-the-port")
+    monkeypatch.chdir(tmp_path)
     nobody = command.replace(":9404", ":1").replace("/var/lib/triglot", "/nowhere")
 
     assert main(shlex.split(nobody)) == 1  # there is no such directory, and no such broker

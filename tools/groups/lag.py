@@ -10,11 +10,13 @@ from tools.cluster import EARLIEST, LATEST
 from tools.fetched import first_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tools.cluster import Cluster, TopicPartition
     from tools.groups.committed import Committed
     from tools.groups.membership import Member
+
+    Ages = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, "Age"]]
 
 TOGETHER_BYTES = 65_536
 """Of each partition, when all are asked at once: a batch of an ordinary producer."""
@@ -59,8 +61,11 @@ def lag_of_group(
     committed: Mapping[TopicPartition, Committed],
     members: Iterable[Member],
     now_ms: int,
+    *,
+    ages: Ages | None = None,
 ) -> list[PartitionLag]:
-    """Every partition that the group has committed or that a member has, sorted."""
+    """Every partition that the group has committed or that a member has, sorted. `ages` tells how
+    old the records at offsets are; without, they are read."""
     owners = {place: member for member in members for place in member.assigned or ()}
     places = sorted({*committed, *owners})
     starts = cluster.offsets(places, EARLIEST)
@@ -74,8 +79,8 @@ def lag_of_group(
         for row in rows
         if row.lag and row.committed is not None and row.start is not None
     }
-    ages = ages_of(cluster, behind, now_ms)
-    return [_with_age(row, ages.get(row.place)) for row in rows]
+    found = ages_of(cluster, behind, now_ms) if ages is None else ages(behind)
+    return [_with_age(row, found.get(row.place)) for row in rows]
 
 
 def ages_of(

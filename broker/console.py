@@ -1,0 +1,214 @@
+"""The console beside the broker: web pages, made by a process of its own.
+
+That process asks the broker as every Kafka client does, and has of it besides: the port of the
+pages, which is opened here, so that a wrong address stops the start and no browser is turned away
+while the process is started again; and a port of the metrics on loopback, with a token that nobody
+else has. It is started again when it has ended, and ends with the broker.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker import logs
+from broker.background.child_process import ChildProcess, spawn
+from broker.metrics.listener import Credentials, MetricsListener
+from broker.network.secured import is_loopback
+from protocol.client import written
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from broker.metrics.families import Sources
+    from config.broker import BrokerSettings
+    from config.listeners import Listener
+    from storage.filesystem import Filesystem
+
+AGAIN_AFTER_S = 1.0
+"""Before a process that has ended is started again; twice as long after each, until one has lasted
+`LASTS_S`."""
+AGAIN_AFTER_MAX_S = 60.0
+LASTS_S = 60.0
+BACKLOG = 128
+PREFERRED = ("SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT")
+"""The listeners that the console speaks with, by their protocol: where people can log in, they are
+asked to."""
+SPOKEN = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+"""The mechanisms that take a user and a password."""
+CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
+
+
+class CannotServe(Exception):
+    """Why there is no console, in one line for the person who wanted it."""
+
+
+class Door(NamedTuple):
+    """The listener by which the console comes in, its protocol, and how people log in there."""
+
+    listener: Listener
+    protocol: str
+    mechanisms: tuple[str, ...]
+
+
+class Console:
+    """The process and what it was given. Belongs to the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        module: str,
+        port: socket.socket,
+        facts: dict[str, Any],
+        metrics: MetricsListener,
+    ) -> None:
+        """`module` is run; `facts` are what its first line of input tells it."""
+        self._loop = loop
+        self._module = module
+        self._port = port
+        self._facts = facts
+        self._metrics = metrics
+        self._child: ChildProcess | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._started_s = 0.0
+        self._again_after_s = AGAIN_AFTER_S
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        host, port = self._port.getsockname()[:2]
+        return f"http://{written(host, port)}/"
+
+    def start(self) -> None:
+        self._timer = None
+        self._started_s = self._loop.time()
+        number = self._port.fileno()
+        try:
+            process = spawn(self._module, inherited=(number,))
+        except OSError as error:
+            self._start_again(f"can't be started: {error.strerror or error}")
+            return
+        self._child = ChildProcess(
+            self._loop, process, on_line=lambda line: None, on_end=self._ended
+        )
+        self._child.send(json.dumps({**self._facts, "socket": number}).encode() + b"\n")
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._child is not None:
+            self._child.kill()
+        self._metrics.close()
+        self._port.close()
+
+    def _ended(self, status: int) -> None:
+        self._child = None
+        self._start_again(f"has ended with {status}")
+
+    def _start_again(self, what: str) -> None:
+        if self._loop.time() - self._started_s > LASTS_S:
+            self._again_after_s = AGAIN_AFTER_S
+        logs.warning("the console " + what, again_in_s=self._again_after_s)
+        self._timer = self._loop.call_later(self._again_after_s, self.start)
+        self._again_after_s = min(2 * self._again_after_s, AGAIN_AFTER_MAX_S)
+
+
+async def open_console(
+    settings: BrokerSettings,
+    sources: Sources,
+    module: str,
+    *,
+    ports: dict[str, int],
+    files: Filesystem,
+) -> Console:
+    """Open its port and start it. `ports` are those of the broker's listeners, `files` have their
+    certificates. Raises CannotServe, OSError."""
+    assert settings.console_port is not None
+    door = _door(settings)
+    token = secrets.token_hex(16)
+    port = _listening(settings.console_host, settings.console_port)
+    metrics = MetricsListener(sources, Credentials(None, token))
+    await metrics.open("127.0.0.1", 0)
+    host = door.listener.host
+    if host in ("", "0.0.0.0", "::"):
+        host = "127.0.0.1"
+    facts = {
+        "bootstrap": written(host, ports[door.listener.name]),
+        "protocol": door.protocol,
+        "mechanisms": door.mechanisms,
+        "trusted": _certificates(settings, door, files),
+        "metrics_port": metrics.port,
+        "metrics_token": token,
+        "names": [settings.console_host],
+        "writable": settings.console_writable,
+    }
+    console = Console(sources.loop, module, port, facts, metrics)
+    console.start()
+    logs.info("the console is served", url=console.url, writable=settings.console_writable)
+    if not is_loopback(settings.console_host):
+        logs.warning(
+            "the console is served to other machines, and by plain HTTP: "
+            + (
+                "passwords can be read on the way"
+                if door.mechanisms
+                else "whoever reaches it reads all records"
+            ),
+            url=console.url,
+        )
+    return console
+
+
+def _door(settings: BrokerSettings) -> Door:
+    """Raises CannotServe if there is no listener that people could use by a user and a password, or
+    without."""
+    protocols = {one: settings.security_protocol(one.name) for one in settings.client_listeners}
+    for wanted in PREFERRED:
+        for listener, protocol in protocols.items():
+            if protocol == wanted:
+                mechanisms = _mechanisms(settings, listener) if "SASL" in wanted else ()
+                if mechanisms or "SASL" not in wanted:
+                    return Door(listener, wanted, mechanisms)
+    there = ", ".join(f"{one.name} is {protocol}" for one, protocol in protocols.items())
+    raise CannotServe(
+        f"console.port needs a listener that is PLAINTEXT, or takes PLAIN or SCRAM: {there}"
+    )
+
+
+def _mechanisms(settings: BrokerSettings, listener: Listener) -> tuple[str, ...]:
+    from config.listener_security import ListenerSecurity
+
+    enabled = ListenerSecurity(settings, listener.name).sasl_enabled_mechanisms
+    return tuple(one for one in SPOKEN if one in enabled)
+
+
+def _certificates(settings: BrokerSettings, door: Door, files: Filesystem) -> str:
+    """Those that the broker shows at the door, as PEM, for a client that trusts it and no other."""
+    if door.protocol != "SASL_SSL":
+        return ""
+    from config.keystores import KeystoreError, read_private_key
+    from config.listener_security import ListenerSecurity
+
+    try:
+        key = read_private_key(files, ListenerSecurity(settings, door.listener.name))
+    except KeystoreError as error:
+        raise CannotServe(str(error)) from None
+    return b"".join(CERTIFICATE.findall(key.pem)).decode("ascii")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened

@@ -1,0 +1,87 @@
+"""The figures of topics and groups as JSON, for a program that asks again and again.
+
+    {"now_ms": 1700000000000, "topics": {"orders": [bytes_in, bytes_out, byte_size, records, end]}}
+
+`bytes_in` and `bytes_out` count from the start of the broker. `byte_size` is that of the segments,
+`records` the offsets between the starts and the ends of the logs, `end` the sum of the ends, whose
+rate is that of records.
+
+    {"now_ms": 1700000000000, "groups": {"billing": [partitions, records, seconds, members]}}
+
+`partitions` are those that the group has committed an offset of, `records` is its lag in all of
+them, `seconds` the largest of theirs (`broker.metrics.groups`).
+
+    {"now_ms": 1700000000000, "lags": [["orders", 0, records, seconds]]}
+
+The lag of one group in each partition.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from broker.metrics.groups import lags, lags_of
+from broker.metrics.partitions import byte_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.partitions.topic import Topic
+    from broker.partitions.topics import Topics
+
+
+def topic_figures(topics: Topics, now_ms: int) -> Generator[None, None, str]:
+    """The page; each step is that of a topic."""
+    rows = []
+    for topic in list(topics):
+        rows.append(f"{json.dumps(topic.name)}:{json.dumps(_figures(topic))}")
+        yield
+    return f'{{"now_ms":{now_ms},"topics":{{{",".join(rows)}}}}}\n'
+
+
+def _figures(topic: Topic) -> list[int]:
+    ends = [one.log.written_offset for one in topic.partitions]
+    starts = [one.log.start_offset for one in topic.partitions]
+    return [
+        sum(one.bytes_in for one in topic.partitions),
+        sum(one.bytes_out for one in topic.partitions),
+        sum(byte_size(one) for one in topic.partitions),
+        sum(ends) - sum(starts),
+        sum(ends),
+    ]
+
+
+def group_figures(
+    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+) -> Generator[None, None, str]:
+    """The page; each step is that of a group, or of a partition of one."""
+    found: dict[str, list[float]] = {}
+    for shard in list(groups.loaded_shards()):
+        for name, group in list(shard.state.groups.items()):
+            found[name] = [0, 0, 0.0, len(group.members)]
+            yield
+    for lag in lags(groups, topics, now_ms):
+        row = found.setdefault(lag.group, [0, 0, 0.0, 0])
+        row[0] += 1
+        row[1] += lag.records
+        row[2] = max(row[2], lag.seconds)
+        yield
+    rows = []
+    for name, row in found.items():
+        rows.append(f"{json.dumps(name)}:{json.dumps(row)}")
+        yield
+    return f'{{"now_ms":{now_ms()},"groups":{{{",".join(rows)}}}}}\n'
+
+
+def lag_figures(
+    group: str, groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+) -> Generator[None, None, str]:
+    """The page on one group; each step is that of a partition."""
+    rows = []
+    for shard in list(groups.loaded_shards()):
+        for lag in lags_of(shard, group, topics, now_ms):
+            rows.append(json.dumps(lag[1:]))
+            yield
+    return f'{{"now_ms":{now_ms()},"lags":[{",".join(rows)}]}}\n'

@@ -1,0 +1,100 @@
+"""Rates and lines are taken from looks at counters, and are bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tools.console import figures
+from tools.console.figures import Figures, Line, Rates
+
+
+class Broker:
+    """Counters that a test sets, and a clock."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[int]] = {}
+        self.now_s = 0.0
+
+    def told(self) -> dict[str, Any]:
+        return {"topics": {name: list(row) for name, row in self.topics.items()}}
+
+    def figures(self) -> Figures:
+        return Figures(self.told, lambda: self.now_s)
+
+
+def test_a_rate_is_taken_over_the_last_minute_or_two() -> None:
+    broker = Broker()
+    seen = broker.figures()
+    for second in range(0, 600, 5):
+        broker.now_s = second
+        # 100 bytes a second for five minutes, then nothing.
+        broker.topics["orders"] = [100 * min(second, 300), 0, 0, 0, min(second, 300)]
+        seen.look()
+        rates = seen.rates("orders")
+        if 5 <= second <= 300:
+            assert rates == Rates(100.0, 0.0, 1.0)
+        if second > 300 + 120:
+            assert rates == Rates(0.0, 0.0, 0.0)
+
+
+def test_nothing_is_said_of_a_rate_after_a_single_look() -> None:
+    broker = Broker()
+    broker.topics["orders"] = [100, 0, 0, 0, 0]
+    seen = broker.figures()
+    seen.look()
+    assert seen.rates("orders") == Rates()
+    assert seen.rates("unknown") == Rates()
+
+
+def test_a_topic_that_is_new_has_begun_with_nothing() -> None:
+    broker = Broker()
+    seen = broker.figures()
+    seen.look()
+    broker.now_s, broker.topics = 10.0, {"new": [500, 0, 0, 0, 50]}
+    seen.look()
+    assert seen.rates("new") == Rates(50.0, 0.0, 5.0)
+
+
+def test_figures_that_are_old_are_asked_for_anew() -> None:
+    broker = Broker()
+    seen = broker.figures()
+    assert not seen.fresh([])
+    broker.topics["orders"] = [1, 1, 1, 1, 1]
+    assert not seen.fresh([])
+    broker.now_s = 1.5
+    assert seen.fresh([])["orders"].byte_size == 1
+
+
+def test_figures_that_lack_a_topic_are_asked_for_anew() -> None:
+    broker = Broker()
+    seen = broker.figures()
+    seen.look()
+    broker.topics["orders"] = [1, 1, 1, 1, 1]
+    assert seen.fresh(["orders"])["orders"].byte_size == 1
+
+
+def test_a_line_has_a_point_for_each_minute_of_an_hour_and_gaps() -> None:
+    line = Line()
+    for minute in (0, 1, 5, 70):
+        line.add(minute, float(minute))
+    points = line.points(70)
+    assert len(points) == figures.MINUTES
+    assert {minute: point for minute, point in enumerate(points, 11) if point is not None} == {
+        70: 70.0
+    }
+    line.add(72, 2.0)
+    assert line.points(72)[-3:] == [70.0, None, 2.0]
+
+
+def test_lines_end_with_their_topics_and_are_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(figures, "LINES_MAX", 2)
+    broker = Broker()
+    broker.topics = {name: [0, 0, 0, 0, 0] for name in "abc"}
+    seen = broker.figures()
+    for broker.now_s in (0.0, 5.0):
+        seen.look()
+    assert [bool(seen.line(name)) for name in "abc"] == [True, True, False]
+    del broker.topics["a"]
+    for broker.now_s in (10.0, 15.0):
+        seen.look()
+    assert [bool(seen.line(name)) for name in "abc"] == [False, True, True]

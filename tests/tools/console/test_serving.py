@@ -1,0 +1,124 @@
+"""The process of the console: started with the broker, started again, ended with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.broker_process import CHECKOUT, BrokerProcess, without_settings
+from tests.support.certificates import Authority
+from tests.support.console import ConsoleClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ON_ANY_PORT = ("--listen", "127.0.0.1:0")
+WAIT_S = 60.0
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def consoles_of(broker: BrokerProcess) -> list[int]:
+    """The processes that the broker has started."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children")
+    return [int(pid) for pid in children.read_text().split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether it is gone, or only its status is left."""
+    try:
+        return re.search(r"^State:\s+Z", Path(f"/proc/{pid}/status").read_text(), re.M) is not None
+    except OSError:
+        return True
+
+
+@pytest.mark.linux
+def test_a_console_that_ends_is_started_again_and_nobody_is_turned_away(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, arguments=("--console", "127.0.0.1:0")) as broker:
+        console = ConsoleClient(broker)
+        assert console.get("/topics").status == 200
+        (first,) = consoles_of(broker)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: has_ended(first), "it was not killed")
+        # It waits in the backlog of the port until the next process takes it.
+        assert console.get("/topics").status == 200
+        (second,) = consoles_of(broker)
+        assert second != first
+        assert "the console has ended with -9" in broker.output()
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_console_ends_with_its_broker(tmp_path: Path, how: signal.Signals) -> None:
+    broker = BrokerProcess(tmp_path, arguments=("--console", "127.0.0.1:0"))
+    broker.start()
+    ConsoleClient(broker).get("/topics")
+    (console,) = consoles_of(broker)
+    broker.kill() if how == signal.SIGKILL else broker.stop()
+    wait_until(lambda: has_ended(console), "the console outlives its broker")
+
+
+@pytest.mark.linux
+def test_a_broker_without_a_console_starts_no_process(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert consoles_of(broker) == []
+
+
+def refused(tmp_path: Path, *arguments: str, **environ: str) -> str:
+    """The line of a start that is refused."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tools", "serve", "--data", str(tmp_path / "data"), *arguments],
+        cwd=CHECKOUT,
+        env={**without_settings(), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode in (1, 2), run.stdout
+    return run.stderr.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_stops_the_start_in_a_line(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "other") as other:
+        line = refused(tmp_path, *ON_ANY_PORT, "--console", other.bootstrap)
+    assert f"can't listen on {other.bootstrap}" in line
+    assert "--console" in line
+
+
+def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
+    assert "--console wants HOST:PORT" in refused(tmp_path, "--console", "127.0.0.1")
+
+
+def test_packages_that_are_missing_are_told_with_what_installs_them(tmp_path: Path) -> None:
+    """A package that can't be found, as where the extra was not installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'uvicorn' else found(name, *rest)\n"
+    )
+    line = refused(tmp_path, *ON_ANY_PORT, "--console", "127.0.0.1:0", PYTHONPATH=str(tmp_path))
+    assert line == ("triglot: the console needs pip install triglot[console] (there is no uvicorn)")
+
+
+def test_a_listener_that_asks_for_certificates_alone_has_no_console(tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).issue("broker")
+    line = refused(
+        tmp_path,
+        *("--console", "127.0.0.1:0", "--set", "listeners=SSL://127.0.0.1:0"),
+        *("--set", f"ssl.keystore.location={certificate.pem}"),
+        *("--set", "inter.broker.listener.name=SSL"),
+    )
+    assert "console.port needs a listener that is PLAINTEXT, or takes PLAIN or SCRAM" in line

@@ -1,0 +1,1 @@
+"""A module for each page: from a `Visit` to what is shown. None knows the framework."""

@@ -1,0 +1,67 @@
+"""The process beside the broker that serves the console: `broker.console` starts it.
+
+Its first line of input is JSON and says where the broker is and what was inherited from it. It ends
+when its input does, and when the broker dies, however that happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+import uvicorn
+
+from broker.background.parent_process import die_with_parent, lines
+from tools.console.app import make_app
+from tools.console.broker_port import BrokerPort
+from tools.console.logins import Door
+
+NICE = 5
+"""The broker's own work goes first where both want the same core."""
+CONNECTIONS_MAX = 500
+"""Open connections of browsers; more are answered with 503."""
+KEEP_ALIVE_S = 5
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's, who then ends us
+    die_with_parent()
+    if sys.platform != "win32":  # there it is started so
+        os.nice(NICE)
+    came = lines()
+    facts = json.loads(next(came))
+    app = make_app(
+        Door(facts["bootstrap"], facts["protocol"], tuple(facts["mechanisms"]), facts["trusted"]),
+        broker=BrokerPort(facts["metrics_port"], facts["metrics_token"]),
+        names=facts["names"],
+        may_write=facts["writable"],
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    port = socket.socket(fileno=facts["socket"])
+    server = uvicorn.Server(config)
+    # Not in the main thread: there it would take the signals.
+    serving = threading.Thread(target=lambda: asyncio.run(server.serve([port])), daemon=True)
+    serving.start()
+    serving.join()
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
