@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.server import SURROUNDINGS, Surroundings
+from broker.surroundings import SURROUNDINGS, Surroundings
 from storage.bounded_filesystem import BoundedFilesystem
 from storage.unsynced_filesystem import UnsyncedFilesystem
 

@@ -90,7 +90,7 @@ class StateTopic:
         if self.find() is not None:
             return
         try:
-            topic = yield from self._topics.create_automatically(self.name, now_ms=self._wall_ms())
+            topic = yield from self._topics.create_automatically(self.name)
         except (KafkaError, OSError) as error:
             if not self._disk.noticed(error):
                 logs.error_once_a_minute("topic not created", str(error), self.name)

@@ -3,7 +3,7 @@ partitions that a new leader does not have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.coordinator.classic.group import ClassicGroup
@@ -132,17 +132,10 @@ class Events:
         partition.wake_all()
 
     def _elect(self, topic: Topic, then: Callable[[], None] = lambda: None) -> None:
-        name = topic.name
-
-        def done(_: Any) -> None:
-            for number, partition in enumerate(topic.partitions):
-                partition.log.set_leader_epoch(self._controller.store.leader_epoch(name, number))
-            then()
-
         self._changes.make(
             self._new_epoch(topic),
-            done,
-            lambda error: logs.error("no leader was elected", topic=name, reason=str(error)),
+            lambda _: then(),
+            lambda error: logs.error("no leader was elected", topic=topic.name, reason=str(error)),
         )
 
     def _topic(self, name: str) -> Topic:

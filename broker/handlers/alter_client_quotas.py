@@ -57,7 +57,6 @@ def _answer(request: Request, ctx: Context) -> Steps[AlterClientQuotasResponse]:
         try:
             records = [record for of_entity in changes.values() for record in of_entity]
             yield from make_change("changing quotas", records, ctx)
-            ctx.quotas.configure(ctx.controller.image.client_quotas)
         except KafkaError as error:
             for named in changes:
                 entries[named].error_code = error.code

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
+from broker.handlers.nodes import can_lead, there_is
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import PartitionChangeRecord
 from protocol.messages.alter_partition_reassignments import (
@@ -56,7 +57,7 @@ class _Moves:
 
     def __init__(self, ctx: Context, *, may_change_count: bool) -> None:
         self._image = ctx.controller.image
-        self._node_id = ctx.node_id
+        self._ctx = ctx
         self._may_change_count = may_change_count
         self.changes: dict[tuple[bytes, int], PartitionChangeRecord] = {}
 
@@ -93,9 +94,9 @@ class _Moves:
             if not (state.adding or state.removing):
                 raise KafkaError(code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             return tuple(moved)
-        if wanted != [self._node_id]:
+        if not can_lead(wanted, self._ctx):
             raise KafkaError(
-                f"replicas {wanted}; there is only broker {self._node_id}",
+                f"replicas {wanted}; {there_is(self._ctx)}",
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
         if len(wanted) != len(moved) and not self._may_change_count:

@@ -241,7 +241,6 @@ class _GroupConfigs(_Stored):
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         if not validate_only:
             yield from self._store(overrides)
-            self._ctx.groups.configure(self._name, overrides)
 
 
 class _ClientMetrics(_Stored):
@@ -255,7 +254,6 @@ class _ClientMetrics(_Stored):
         check_subscription(overrides)
         if not validate_only:
             yield from self._store(overrides)
-            self._ctx.client_metrics().subscriptions_changed()
 
 
 class _Loggers:

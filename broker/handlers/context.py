@@ -99,8 +99,6 @@ class Parts:
     quotas: ClientQuotas
     readers: Worker
     request_times: RequestTimes
-    remove_folders: Callable[[list[str], int], None]
-    """Removes the folders of a deleted topic after so many ms."""
     retention_wait: Callable[[], RetentionWait]
     """Made when a topic first waits for groups."""
     settings: CurrentSettings

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
+from broker.handlers.nodes import can_lead, there_is
 from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
 from protocol.acls import Operation, ResourceType
@@ -85,16 +86,14 @@ def _grow(asked: Asked, ctx: Context, mutations: Mutations, *, validate_only: bo
             f"{have + 1} to {MAX_PARTITIONS}",
             code=ErrorCode.INVALID_PARTITIONS,
         )
-    if asked.assignments is not None:
-        node_id = ctx.node_id
-        if len(asked.assignments) != asked.count - have or any(
-            item.broker_ids != [node_id] for item in asked.assignments
-        ):
-            raise KafkaError(
-                f"{asked.count - have} new partitions need as many assignments, each to broker "
-                f"{node_id}, the only one",
-                code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            )
+    if asked.assignments is not None and (
+        len(asked.assignments) != asked.count - have
+        or not all(can_lead(item.broker_ids, ctx) for item in asked.assignments)
+    ):
+        raise KafkaError(
+            f"{asked.count - have} new partitions need as many assignments; {there_is(ctx)}",
+            code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
     mutations.record(asked.count - have)
     if not validate_only:
-        yield from topics.grow(topic, asked.count, now_ms=ctx.now_ms)
+        yield from topics.grow(topic, asked.count)

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
+from broker.handlers.nodes import can_lead, there_is
 from broker.partitions.topic_names import MetricNames, check_name
 from broker.partitions.topics import MAX_PARTITIONS, NewTopic
 from config import ConfigError, TopicSettings
@@ -80,7 +81,7 @@ def _create(wanted: list[NewTopic], entries: dict[str, TopicResult], ctx: Contex
     """Create what has been checked, and put into the entries what came of it."""
     made: Sequence[Topic | OSError]
     try:
-        made = yield from ctx.topics.create_all(wanted, now_ms=ctx.now_ms)
+        made = yield from ctx.topics.create_all(wanted)
     except OSError as error:
         made = [error] * len(wanted)
     for one, topic in zip(wanted, made, strict=True):
@@ -229,7 +230,6 @@ def _partition_count(asked: Asked, ctx: Context) -> int:
 
 
 def _check_assignments(asked: Asked, ctx: Context) -> None:
-    node_id = ctx.node_id
     indexes = sorted(item.partition_index for item in asked.assignments)
     if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
         raise KafkaError(
@@ -237,9 +237,9 @@ def _check_assignments(asked: Asked, ctx: Context) -> None:
             code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
     for item in asked.assignments:
-        if item.broker_ids != [node_id]:
+        if not can_lead(item.broker_ids, ctx):
             raise KafkaError(
                 f"partition {item.partition_index} is assigned to brokers {item.broker_ids}; "
-                f"there is only broker {node_id}",
+                f"{there_is(ctx)}",
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )

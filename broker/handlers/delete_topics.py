@@ -73,21 +73,19 @@ def _answer(request: Request, ctx: Context) -> Steps[DeleteTopicsResponse]:
 
 def _delete(topics: list[Topic], entries: dict[object, TopicResult], ctx: Context) -> Steps[None]:
     """Delete what has been found, and put into the entries what came of it."""
-    deleted: Sequence[list[str] | OSError]
+    refusals: Sequence[OSError | None]
     try:
-        deleted = yield from ctx.topics.delete_all(topics)
+        refusals = yield from ctx.topics.delete_all(topics)
     except OSError as error:
-        deleted = [error] * len(topics)
-    for topic, folders in zip(topics, deleted, strict=True):
+        refusals = [error] * len(topics)
+    for topic, refused in zip(topics, refusals, strict=True):
         entry = entries[topic]
-        if isinstance(folders, OSError):
-            ctx.failed("deleting a topic", folders, topic=topic.name)
+        if refused is not None:
+            ctx.failed("deleting a topic", refused, topic=topic.name)
             entry.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            entry.error_message = f"the data directory can't be written: {folders.strerror}"
+            entry.error_message = f"the data directory can't be written: {refused.strerror}"
             continue
-        ctx.remove_folders(folders, topic.settings.file_delete_delay_ms)
         ctx.deleted(topic)
-        ctx.offsets.topic_deleted(topic.name)
         entry.name, entry.topic_id = topic.name, topic.topic_id
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.handlers.nodes import nodes
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -40,7 +41,6 @@ def _described(
         raise KafkaError(code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
     if message.endpoint_type != endpoint_type:
         raise KafkaError(code=ErrorCode.MISMATCHED_ENDPOINT_TYPE)
-    host, port = ctx.advertised()
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=endpoint_type,
@@ -48,11 +48,9 @@ def _described(
         controller_id=ctx.controller.leader_id,
         brokers=[
             DescribeClusterResponse.Broker(
-                broker_id=ctx.node_id,
-                host=host,
-                port=port,
-                rack=ctx.settings.current.broker_rack,
+                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
             )
+            for node in nodes(ctx)
         ],
     )
     if message.include_cluster_authorized_operations:

@@ -75,7 +75,6 @@ def _missing(name: str, code: ErrorCode) -> TopicResult:
 
 
 def _describe(topic: Topic, first: int, end: int, ctx: Context) -> TopicResult:
-    nodes = [ctx.node_id]
     return TopicResult(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -85,10 +84,10 @@ def _describe(topic: Topic, first: int, end: int, ctx: Context) -> TopicResult:
             TopicResult.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=ctx.node_id,
+                leader_id=partition.leader_id,
                 leader_epoch=partition.log.leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                replica_nodes=(replicas := [partition.leader_id]),
+                isr_nodes=replicas,
                 # Null is allowed too, but the Java clients (3.9.2, 4.4.0) fail on it.
                 eligible_leader_replicas=[],
                 last_known_elr=[],

@@ -38,7 +38,8 @@ def elect_leaders(request: Request, ctx: Context) -> ElectLeadersResponse:
 
 
 def _result(name: str, index: int, ctx: Context) -> TopicResult.Partition:
-    if ctx.topics.partition(name, index) is None:
+    partition = ctx.topics.partition(name, index)
+    if partition is None:
         return TopicResult.Partition(
             partition_id=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,5 +48,5 @@ def _result(name: str, index: int, ctx: Context) -> TopicResult.Partition:
     return TopicResult.Partition(
         partition_id=index,
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
-        error_message=f"broker {ctx.node_id} is the only replica and leads it",
+        error_message=f"broker {partition.leader_id} is the only replica and leads it",
     )

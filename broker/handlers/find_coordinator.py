@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.handlers.nodes import this_node
 from protocol.acls import REFUSALS, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -40,8 +41,7 @@ def find_coordinator(request: Request, ctx: Context) -> FindCoordinatorResponse:
             ctx.groups.look_for(allowed, request.client_id or "")
     elif message.key_type == TRANSACTION and allowed:
         ctx.transactions.require_topic()
-    host, port = ctx.advertised()
-    node_id = ctx.node_id
+    node_id, host, port, _ = this_node(ctx)
     if one_key:
         if not allowed:
             raise KafkaError(code=REFUSALS[kind])

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from broker.handlers.nodes import nodes
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -48,5 +49,5 @@ def _names(kind: int, ctx: Context) -> Iterable[str]:
     if kind == TOPIC:
         return sorted(ctx.topics.by_name)
     if kind in (BROKER, BROKER_LOGGER):
-        return [str(ctx.node_id)]
+        return [str(node.node_id) for node in nodes(ctx)]
     return sorted(name for one, name in ctx.controller.image.configs if one == kind)

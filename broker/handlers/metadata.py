@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.handlers.metadata_changes import changed
+from broker.handlers.nodes import nodes
 from config import ConfigError
 from protocol.acls import ResourceType
 from protocol.errors import ErrorCode, KafkaError
@@ -40,9 +41,7 @@ def metadata(request: Request, ctx: Context) -> Any:
     )
     if wants_all:
         entries = [
-            _describe(topic, ctx)
-            for topic in ctx.topics
-            if ctx.may_describe(topic.name, silent=True)
+            _describe(topic) for topic in ctx.topics if ctx.may_describe(topic.name, silent=True)
         ]
     else:
         assert message.topics is not None
@@ -76,7 +75,6 @@ def _created(
 
 
 def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) -> MetadataResponse:
-    host, port = ctx.advertised()
     if message.include_topic_authorized_operations:
         for entry in entries:
             if entry.name is not None and entry.error_code in SHOWN:
@@ -84,14 +82,12 @@ def _answer(entries: list[TopicResult], message: MetadataRequest, ctx: Context) 
     response = MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
-                node_id=ctx.node_id,
-                host=host,
-                port=port,
-                rack=ctx.settings.current.broker_rack,
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
             )
+            for node in nodes(ctx)
         ],
         cluster_id=ctx.cluster_id,
-        controller_id=ctx.node_id,
+        controller_id=ctx.controller.leader_id,
         topics=entries,
     )
     if message.include_cluster_authorized_operations:
@@ -107,13 +103,13 @@ def _find(asked: MetadataRequest.Topic, ctx: Context) -> TopicResult:
             return _missing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         if not ctx.may_describe(topic.name):
             return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _describe(topic, ctx)
+        return _describe(topic)
     if not ctx.may_describe(asked.name):
         return _missing(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = topics.by_name.get(asked.name)
     if topic is None:
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _describe(topic, ctx)
+    return _describe(topic)
 
 
 def _is_wanted(asked: MetadataRequest.Topic, message: MetadataRequest, ctx: Context) -> bool:
@@ -139,7 +135,7 @@ def _create(asked: MetadataRequest.Topic, ctx: Context) -> Steps[TopicResult | N
     if topics.forget_deletion(name):
         return _missing(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
-        topic = yield from topics.create_automatically(name, now_ms=ctx.now_ms)
+        topic = yield from topics.create_automatically(name)
     except KafkaError as error:
         return _missing(asked, error.code)
     except (ConfigError, OSError) as error:
@@ -153,9 +149,7 @@ def _missing(asked: MetadataRequest.Topic, code: ErrorCode) -> TopicResult:
     return TopicResult(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
-def _describe(topic: Topic, ctx: Context) -> TopicResult:
-    node_id = ctx.node_id
-    nodes = [node_id]
+def _describe(topic: Topic) -> TopicResult:
     return TopicResult(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -165,10 +159,10 @@ def _describe(topic: Topic, ctx: Context) -> TopicResult:
             TopicResult.Partition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.index,
-                leader_id=node_id,
+                leader_id=partition.leader_id,
                 leader_epoch=partition.log.leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                replica_nodes=(replicas := [partition.leader_id]),
+                isr_nodes=replicas,
                 offline_replicas=[],
             )
             for partition in topic.partitions

@@ -34,12 +34,15 @@ from storage.metadata.snapshot_rules import (
     snapshot_due,
 )
 from storage.metadata.snapshots import DamagedSnapshot
+from storage.metadata.store import nobody_follows
+from storage.steps import run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
+    from broker.security.credentials import NewCredential
     from broker.workers import Worker
     from config import BrokerSettings, Listener
     from protocol.logdata.metadata import MetadataRecord
@@ -65,8 +68,8 @@ class MetadataPartition(Partition):
 
     __slots__ = ("_metadata",)
 
-    def __init__(self, topic: Topic, index: int, metadata: MetadataLog) -> None:
-        super().__init__(topic, index, metadata.log)
+    def __init__(self, topic: Topic, metadata: MetadataLog, *, leader_id: int) -> None:
+        super().__init__(topic, METADATA_PARTITION, metadata.log, leader_id=leader_id)
         self._metadata = metadata
 
     @property
@@ -104,7 +107,7 @@ class Controller:
         self.observers = Observers()
         log = store.log
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, {}, settings.current)
-        self.partition = MetadataPartition(topic, METADATA_PARTITION, log)
+        self.partition = MetadataPartition(topic, log, leader_id=self.leader_id)
         log.appended = self._appended
         self._writing: SnapshotWork | None = None
         self._last_snapshot_ms = now_ms()
@@ -197,6 +200,21 @@ class Controller:
         )
         self.store.begin_epoch(records)
 
+    def add_credentials(
+        self, credentials: Sequence[NewCredential], random_bytes: Callable[[int], bytes]
+    ) -> None:
+        """Store those of users that have none of their kind; what is stored already holds. Raises
+        OSError."""
+        known = self.image.scram_credentials
+        records = [
+            one.record(random_bytes)
+            for one in credentials
+            if (one.user, one.algorithm.number) not in known
+        ]
+        if records:
+            run_here(self.append(records))
+            logs.info("users were added", users=", ".join(one.name for one in records))
+
     def _leave(self) -> None:
         """Say that this node has gone: Apache Kafka, started next, then need not wait for it."""
         node_id, epoch = self._node_id, self.store.broker_epoch
@@ -210,6 +228,7 @@ class Controller:
         """Write what a stop has to; the epoch of this node's registration. Logs what fails."""
         log = self.store.log
         log.appended = lambda size: None
+        self.store.committed = nobody_follows
         for step in (self._leave, self._write_snapshot, log.close):
             try:
                 step()

@@ -121,7 +121,6 @@ class DynamicSettings:
         except OSError:
             self._listeners.release(bound)
             raise
-        self.apply()
         self._listeners.take(self._settings.current.served_listeners, bound)
         _log_without_effect(changed)
 

@@ -40,14 +40,16 @@ class Partition:
     """
 
     __slots__ = (
-        *("bytes_in", "bytes_out", "index", "log", "topic", "unwritten", "unwritten_bytes"),
-        "waits",
+        *("bytes_in", "bytes_out", "index", "leader_id", "log", "topic", "unwritten"),
+        *("unwritten_bytes", "waits"),
     )
 
-    def __init__(self, topic: Topic, index: int, log: Log) -> None:
+    def __init__(self, topic: Topic, index: int, log: Log, *, leader_id: int) -> None:
+        """`leader_id` is the id of the broker that leads it, and has its only replica."""
         self.topic = topic
         self.index = index
         self.log = log
+        self.leader_id = leader_id
         self.waits: dict[Watcher, None] = {}
         self.unwritten: list[Unwritten] = []
         self.unwritten_bytes = 0

@@ -1,7 +1,8 @@
 """All topics: creating, growing and deleting them, and their settings.
 
-A change is durable in the topic store first, then the directories follow, then it is visible; a
-crash in between is finished at the next start (a partition without its directory gets one).
+A change is durable in the topic store first, then the directories follow, then it is visible
+(`follow`, whoever made it); a crash in between is finished at the next start (a partition without
+its directory gets one).
 
 Changes come in steps (`storage.steps`): files are made and synced on a thread, and much work is
 done in pieces. They are to be made one at a time, and whole.
@@ -29,11 +30,12 @@ from storage.new_partitions import make_all
 from storage.topics import Topic as StoredTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from broker.current_settings import CurrentSettings
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
+    from storage.log import Log
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
@@ -76,12 +78,19 @@ class Topics:
         settings: CurrentSettings,
         new_id: Callable[[], bytes],
         require_room: Callable[[], None],
+        *,
+        now_ms: Callable[[], int],
+        removed: Callable[[Topic, list[str]], None],
     ) -> None:
+        """`removed` is told of a topic that has gone, and of the folders that have its data, which
+        are to be removed later. `now_ms` gives ms since 1970."""
         self._store = store
         self._directory = directory
         self._current = settings
         self._new_id = new_id
         self._require_room = require_room
+        self._now_ms = now_ms
+        self._removed = removed
         settings.subscribe(self._configure)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
@@ -91,6 +100,11 @@ class Topics:
         """Grows with every topic that comes, grows or goes."""
         self._deleted: dict[str, None] = {}
         """Names of deleted topics that nobody has wanted back since, oldest first."""
+        self._wanted: dict[bytes, Topic] = {}
+        """Topics that are being made, by their ids."""
+        self.refused: dict[bytes, OSError] = {}
+        """What the disk did not let follow of what the store says, by the topic's id; whoever has
+        asked for it takes it out."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -111,19 +125,24 @@ class Topics:
             topic = self.by_name[stored.name]
             for index in range(stored.partition_count):
                 log = self._directory.logs[stored.name, index]
-                topic.partitions.append(Partition(topic, index, log))
+                topic.partitions.append(self._partition(topic, index, log))
         return reports
 
     def _served(self, stored: StoredTopic) -> Topic:
         try:
             return Topic(stored.name, stored.topic_id, stored.configs, self._settings)
         except ConfigError:
-            from config.stored import readable_topic_part  # few starts need it
-
-            overrides, problems = readable_topic_part(self._settings, stored.configs)
-            for problem in problems:
-                logs.warning("a stored setting is not used", topic=stored.name, reason=str(problem))
+            overrides = self._readable(stored)
             return Topic(stored.name, stored.topic_id, overrides, self._settings)
+
+    def _readable(self, stored: StoredTopic) -> dict[str, str]:
+        """The stored settings of a topic, as far as they can be used."""
+        from config.stored import readable_topic_part  # few topics need it
+
+        overrides, problems = readable_topic_part(self._settings, stored.configs)
+        for problem in problems:
+            logs.warning("a stored setting is not used", topic=stored.name, reason=str(problem))
+        return overrides
 
     def partition(self, name: str, index: int) -> Partition | None:
         """The partition, or None when there is no such topic or no such partition."""
@@ -132,22 +151,17 @@ class Topics:
             return None
         return topic.partitions[index]
 
-    def create(
-        self, name: str, partition_count: int, overrides: Mapping[str, str], *, now_ms: int
-    ) -> Steps[Topic]:
+    def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Steps[Topic]:
         """Create a topic; it can be used when this returns. The name has been checked.
 
         Raises ConfigError for its settings, OSError when the disk refuses; then there is no topic.
         """
-        wanted = [NewTopic(name, partition_count, overrides)]
-        (made,) = yield from self.create_all(wanted, now_ms=now_ms)
+        (made,) = yield from self.create_all([NewTopic(name, partition_count, overrides)])
         if isinstance(made, OSError):
             raise made
         return made
 
-    def create_all(
-        self, wanted: Sequence[NewTopic], *, now_ms: int
-    ) -> Steps[list[Topic | OSError]]:
+    def create_all(self, wanted: Sequence[NewTopic]) -> Steps[list[Topic | OSError]]:
         """Create topics, whose names have been checked and differ, with one sync for all of them.
 
         Each can be used at the end; there is none where the disk refused its folders, and the error
@@ -162,28 +176,68 @@ class Topics:
         half_made = [topic.name for topic in topics if self._store.get(topic.name) is not None]
         yield from self._take_back(half_made)  # on a disk that did not even let it be undone
         yield from self._directory.forgetting_deleted()
-        stored = [
-            StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
-            for topic, one in zip(topics, wanted, strict=True)
-        ]
+        self._wanted = {topic.topic_id: topic for topic in topics}
         try:
-            yield from self._store.creation(stored)
+            yield from self._store.creation(
+                [
+                    StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
+                    for topic, one in zip(topics, wanted, strict=True)
+                ]
+            )
         except OSError:
             yield from self._take_back_quietly(topics)
             raise
-        folders = [self._directory.new_folders(kept, 0) for kept in stored]
-        yield partial(make_all, folders)
-        made: list[Topic | OSError] = []
-        for topic, kept, of_topic in zip(topics, stored, folders, strict=True):
-            try:
-                yield from self._open(topic, kept, of_topic, now_ms)
-            except OSError as error:
-                made.append(error)
-            else:
-                self._add(topic)
-                made.append(topic)
+        finally:
+            self._wanted = {}
+        made = [self.refused.pop(topic.topic_id, topic) for topic in topics]
         yield from self._take_back_quietly(topics)
         return made
+
+    def follow(self, topic_ids: Iterable[bytes]) -> Steps[None]:
+        """Make what is here as the store says of these topics: new ones come, others grow or go,
+        and their partitions are led in the epochs of the store. What the disk does not let follow
+        is in `refused`."""
+        gone, new = [], []
+        for topic_id in topic_ids:
+            stored, topic = self._store.by_id(topic_id), self.by_id.get(topic_id)
+            if stored is not None and topic is not None:
+                yield from self._follow(topic, stored)
+            elif stored is not None:
+                new.append(stored)
+            elif topic is not None:
+                gone.append(topic)
+        if gone:
+            yield from self._remove(gone)
+        if new:
+            yield from self._make(new)
+
+    def _follow(self, topic: Topic, stored: StoredTopic) -> Steps[None]:
+        """Let a topic grow, and lead its partitions in the epochs of the store."""
+        for partition in topic.partitions:
+            epoch = self._store.leader_epoch(topic.name, partition.index)
+            if epoch != partition.log.leader_epoch:
+                partition.log.set_leader_epoch(epoch)
+        if stored.partition_count == len(topic.partitions):
+            return
+        folders = self._directory.new_folders(stored, len(topic.partitions))
+        yield folders.make
+        try:
+            yield from self._open(topic, stored, folders)
+        except OSError as error:
+            self.refused[topic.topic_id] = error
+
+    def _make(self, new: Sequence[StoredTopic]) -> Steps[None]:
+        """Make the folders of new topics, all in one job, and show the topics."""
+        folders = [self._directory.new_folders(stored, 0) for stored in new]
+        yield partial(make_all, folders)
+        for stored, of_topic in zip(new, folders, strict=True):
+            topic = self._wanted.get(stored.topic_id) or self._served(stored)
+            try:
+                yield from self._open(topic, stored, of_topic)
+            except OSError as error:
+                self.refused[topic.topic_id] = error
+            else:
+                self._add(topic)
 
     def _take_back_quietly(self, topics: list[Topic]) -> Steps[None]:
         """Undo what is half made of these; what the disk does not let go stays until the next one
@@ -233,24 +287,26 @@ class Topics:
         for folder in folders:
             self._directory.remove_deleted(folder)
 
-    def delete(self, topic: Topic) -> Steps[list[str]]:
-        """Delete a topic; fetches that wait on it are answered.
+    def delete(self, topic: Topic) -> Steps[None]:
+        """Delete a topic; fetches that wait on it are answered. Raises OSError; if its folders are
+        why, it is deleted all the same, and the next start removes them."""
+        (refused,) = yield from self.delete_all([topic])
+        if refused is not None:
+            raise refused
 
-        Returns the folders that its data was set aside in, to be removed later. Raises OSError.
-        """
-        (folders,) = yield from self.delete_all([topic])
-        if isinstance(folders, OSError):
-            raise folders
-        return folders
-
-    def delete_all(self, topics: Sequence[Topic]) -> Steps[list[list[str] | OSError]]:
+    def delete_all(self, topics: Sequence[Topic]) -> Steps[list[OSError | None]]:
         """Delete topics with one sync, and have fetches that wait on them answered.
 
-        Returns for each the folders that its data was set aside in, or why it was not; then the
-        next start does it. Raises OSError.
+        Returns for each why its data was not set aside, if it was not; then the next start does it.
+        Raises OSError, and then none is deleted.
         """
-        stored = yield from self._store.removal([topic.name for topic in topics])
+        yield from self._store.removal([topic.name for topic in topics])
+        return [self.refused.pop(topic.topic_id, None) for topic in topics]
+
+    def _remove(self, topics: Sequence[Topic]) -> Steps[None]:
+        """Take away topics that are out of the store."""
         self.version += 1
+        stored = []
         for topic in topics:
             del self.by_name[topic.name]
             del self.by_id[topic.topic_id]
@@ -259,16 +315,23 @@ class Topics:
             self._deleted[topic.name] = None
             for partition in topic.partitions:
                 partition.wake_all()
+            stored.append(StoredTopic(topic.name, topic.topic_id, len(topic.partitions), {}))
         while len(self._deleted) > MAX_DELETED_NAMES:
             del self._deleted[next(iter(self._deleted))]
-        folders = yield from self._directory.deletion(stored)
+        folders: Sequence[list[str] | OSError]
+        try:
+            folders = yield from self._directory.deletion(stored)
+        except OSError as error:
+            folders = [error] * len(topics)
         self._tell_found()
-        for one, found in zip(stored, folders, strict=True):
-            if not isinstance(found, OSError):
-                self._store.forget_deleted(one.topic_id)
-        return folders
+        for topic, found in zip(topics, folders, strict=True):
+            if isinstance(found, OSError):
+                self.refused[topic.topic_id] = found
+            else:
+                self._store.forget_deleted(topic.topic_id)
+                self._removed(topic, found)
 
-    def grow(self, topic: Topic, partition_count: int, *, now_ms: int) -> Steps[None]:
+    def grow(self, topic: Topic, partition_count: int) -> Steps[None]:
         """Give a topic more partitions; existing ones are not touched.
 
         Raises OSError. Those that were stored by then come with the next growth, or start.
@@ -278,16 +341,27 @@ class Topics:
         stored = self._store.get(topic.name)
         assert stored is not None
         if stored.partition_count < partition_count:
-            stored = yield from self._store.growth(topic.name, partition_count)
-        folders = self._directory.new_folders(stored, len(topic.partitions))
-        yield folders.make
-        yield from self._open(topic, stored, folders, now_ms)
+            yield from self._store.growth(topic.name, partition_count)
+        else:
+            yield from self._follow(topic, stored)
+        refused = self.refused.pop(topic.topic_id, None)
+        if refused is not None:
+            raise refused
 
     def configure(self, topic: Topic, overrides: Mapping[str, str]) -> Steps[None]:
         """Replace a topic's settings. Raises ConfigError, and then nothing has changed."""
         TopicSettings.of(self._settings, overrides)
         yield from self._store.configuration(topic.name, dict(overrides))
-        topic.apply(dict(overrides), self._settings)
+
+    def take_settings(self, name: str) -> None:
+        """Let the settings hold that the store has for the topic of this name, if it is here."""
+        topic, stored = self.by_name.get(name), self._store.get(name)
+        if topic is None or stored is None or topic.overrides == stored.configs:
+            return
+        try:
+            topic.apply(stored.configs, self._settings)
+        except ConfigError:
+            topic.apply(self._readable(stored), self._settings)
 
     @property
     def _settings(self) -> BrokerSettings:
@@ -311,7 +385,7 @@ class Topics:
         del self._deleted[name]
         return True
 
-    def create_automatically(self, name: str, *, now_ms: int) -> Steps[Topic]:
+    def create_automatically(self, name: str) -> Steps[Topic]:
         """The topic that a Metadata request asked for by name and that does not exist yet.
 
         Raises KafkaError with the code that belongs into the answer.
@@ -325,11 +399,9 @@ class Topics:
             count = settings.offsets_topic_num_partitions
         elif name == TRANSACTION_TOPIC:
             count = settings.transaction_state_log_num_partitions
-        return (yield from self.create(name, count, {}, now_ms=now_ms))
+        return (yield from self.create(name, count, {}))
 
-    def _open(
-        self, topic: Topic, stored: StoredTopic, folders: NewFolders, now_ms: int
-    ) -> Steps[None]:
+    def _open(self, topic: Topic, stored: StoredTopic, folders: NewFolders) -> Steps[None]:
         """Open the partitions that a topic has not yet. They are there together, or those before
         the one for which the disk refused. Raises OSError."""
         opened: list[Partition] = []
@@ -340,14 +412,17 @@ class Topics:
                         raise folders.error
                     yield from self._directory.clear(stored, index)
                 log = self._directory.create_partition(
-                    stored, index, topic.settings, now_ms=now_ms, folders=folders
+                    stored, index, topic.settings, now_ms=self._now_ms(), folders=folders
                 )
-                opened.append(Partition(topic, index, log))
+                opened.append(self._partition(topic, index, log))
                 yield None
         finally:
             topic.partitions.extend(opened)
             self.version += 1
             self._tell_found()
+
+    def _partition(self, topic: Topic, index: int, log: Log) -> Partition:
+        return Partition(topic, index, log, leader_id=self._store.leader_id(topic.name, index))
 
     def _tell_found(self) -> None:
         for report in self._directory.taken_reports():

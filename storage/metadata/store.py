@@ -21,6 +21,7 @@ from protocol.logdata.metadata import (
     TopicRecord,
 )
 from storage.identity import ZERO_UUID, uuid_of, uuid_text
+from storage.metadata.delta import Delta
 from storage.metadata.image import TOPIC_RESOURCE, PartitionState, partition_record
 from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
@@ -60,6 +61,9 @@ class MetadataStore:
         self._next_producer_id = self._reserved = log.image.next_producer_id
         self.broker_epoch = -1
         """Epoch of this node's registration; -1 before it has registered."""
+        self.committed: Callable[[Delta], Steps[None]] = nobody_follows
+        """Has those follow who keep something that is made of what was touched, before whoever
+        makes the change goes on."""
 
     @property
     def image(self) -> MetadataImage:
@@ -69,9 +73,10 @@ class MetadataStore:
         """Write operations, none in part, and replay them.
 
         Raises MetadataNotStored (an OSError), and then nothing has changed; ValueError for a
-        record that the metadata.version of the log does not have.
+        record that the metadata.version of the log does not have. `committed` is called at the end.
         """
-        return self.log.append(*operations, now_ms=self._now_ms())
+        yield from self.log.append(*operations, now_ms=self._now_ms())
+        yield from self.committed(Delta(*operations))
 
     # Topics
 
@@ -80,6 +85,10 @@ class MetadataStore:
 
     def get(self, name: str) -> Topic | None:
         found = self.image.topics.get(name)
+        return None if found is None else self._topic(found)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        found = self.image.topics_by_id.get(topic_id)
         return None if found is None else self._topic(found)
 
     def _topic(self, state: TopicState) -> Topic:
@@ -195,6 +204,10 @@ class MetadataStore:
         """The epoch in which the partition is led."""
         return self.image.topics[name].partitions[partition].leader_epoch
 
+    def leader_id(self, name: str, partition: int) -> int:
+        """The id of the broker that leads the partition: this node, which leads all of them."""
+        return self._node_id
+
     def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
         that, say who this node is, in an operation of its own."""
@@ -283,6 +296,11 @@ class MetadataStore:
 
     def __repr__(self) -> str:
         return f"MetadataStore({uuid_text(self._directory)}, {self.image.topics.values()})"
+
+
+def nobody_follows(_: Delta) -> Steps[None]:
+    """Before the parts are there, and after they have gone."""
+    yield from ()
 
 
 def _config(topic: str, key: str, value: str | None) -> ConfigRecord:

@@ -153,12 +153,13 @@ def test_the_port_is_said_loudly(broker: BrokerProcess) -> None:
 def test_without_the_option_there_is_nothing_of_it(tmp_path: Path) -> None:
     program = (
         "import sys, asyncio, broker.server as s, config\n"
+        "from broker.network import dispatch\n"
         f"settings = config.load(overrides={{'log.dirs': {str(tmp_path / 'data')!r}, "
         "'listeners': 'PLAINTEXT://127.0.0.1:0'})\n"
         "async def run():\n"
         "    running = await s.start(settings, asyncio.get_running_loop())\n"
         "    handlers = {k: one.handler for k, one in running.broker.routes.served.items()}\n"
-        "    assert handlers == s.HANDLERS\n"
+        "    assert handlers == dispatch.HANDLERS\n"
         "    await running.stop()\n"
         "asyncio.run(run())\n"
         "print([name for name in sys.modules if 'faults' in name or 'http_exchange' in name])\n"

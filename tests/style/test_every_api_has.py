@@ -66,6 +66,7 @@ SHARED_BY_HANDLERS = {
     "context",
     "delegation_tokens",
     "metadata_changes",
+    "nodes",
     "quorum",
     "telemetry_client",
 }

@@ -11,7 +11,6 @@ FUNCTION_LINES = 60
 
 # Path, or path:function, and why it is better whole. Keep it short.
 EXCUSED: dict[str, str] = {
-    "broker/server.py": "the composition root: it makes, starts and stops all parts",
     "broker/background/cleaner.py": "compaction as a whole, from the plan to the checkpoint",
     "broker/coordinator/classic/group.py": "a classic group: its states, requests and deadlines",
     "storage/log.py": "one log: append, write, roll, sync, read, fail and close",

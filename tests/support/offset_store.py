@@ -137,7 +137,7 @@ class OffsetStore:
         topic = Topic(OFFSETS_TOPIC, TOPIC_ID, {}, DEFAULTS)
         self.state = ShardState(GroupRules(), new_member_id)
         self.shard = Shard(
-            Partition(topic, 7, self.log),
+            Partition(topic, 7, self.log, leader_id=1),
             self.state,
             disk=disk,
             appends=appends,

@@ -128,9 +128,7 @@ class Shelf(InProcessBroker):
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
         overrides = {key.replace("_", "."): value for key, value in configs.items()}
-        return run_here(
-            self.running.broker.topics.create(name, partitions, overrides, now_ms=NOW_MS)
-        )
+        return run_here(self.running.broker.topics.create(name, partitions, overrides))
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.running.broker.topics.by_name[topic].partitions[partition].log

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker import clock
 from broker.event_loop import new_event_loop
-from broker.server import Surroundings, start
+from broker.server import start
+from broker.surroundings import Surroundings
 from config import load
 from protocol.logdata.metadata import NoOpRecord
 from storage.steps import run_here
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from broker.assembly import Broker
     from broker.metadata.controller import Controller
-    from broker.server import Broker, Running
+    from broker.server import Running
     from storage.metadata.metadata_log import MetadataLog
     from storage.metadata.snapshots import SnapshotId
 

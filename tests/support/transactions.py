@@ -234,7 +234,7 @@ def handed_out(records: bytes, aborted: Iterable[tuple[int, int]]) -> list[bytes
 
 def create_topic(broker: InProcessBroker, name: str, partitions: int = 1, **configs: str) -> None:
     overrides = {key.replace("_", "."): value for key, value in configs.items()}
-    run_here(broker.running.broker.topics.create(name, partitions, overrides, now_ms=0))
+    run_here(broker.running.broker.topics.create(name, partitions, overrides))
 
 
 def partition_of(broker: InProcessBroker, topic: str, index: int = 0) -> Partition:

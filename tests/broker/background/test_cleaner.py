@@ -398,7 +398,7 @@ def compacted_log(broker: InProcessBroker, name: str, batches: int = 5) -> Log:
     """The log of a compacted topic, each record in a segment of its own; none is superseded."""
     configs = {key.replace("_", "."): value for key, value in COMPACTED.items()}
     topics = broker.running.broker.topics
-    log: Log = run_here(topics.create(name, 1, configs, now_ms=0)).partitions[0].log
+    log: Log = run_here(topics.create(name, 1, configs)).partitions[0].log
     for number in range(batches):
         raw = bytearray(keyed((b"k%d" % number, bytes(60_000))))
         log.append(memoryview(raw), header_of(raw))

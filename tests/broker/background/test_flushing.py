@@ -32,7 +32,7 @@ class Case:
     def __init__(self, broker: InProcessBroker, configs: Mapping[str, str]) -> None:
         self.broker = broker
         for name in (TOPIC, OTHER):
-            run_here(broker.running.broker.topics.create(name, 1, dict(configs), now_ms=0))
+            run_here(broker.running.broker.topics.create(name, 1, dict(configs)))
         self.client: FakeClient = broker.connect()
         self.synced: list[str] = []
         self.held = False
@@ -212,7 +212,7 @@ def test_the_answer_tells_of_a_flush_that_failed(
 
 def test_what_a_start_recovered_is_synced_though_nothing_more_is_written(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data") as broker:
-        run_here(broker.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(broker.running.broker.topics.create(TOPIC, 1, {}))
         request = produce_request((TOPIC, 0, batch(b"v", b"w")), acks=ACKS_LEADER)
         broker.connect().feed(framed(request, 9, 1))
     (tmp_path / "data" / ".kafka_cleanshutdown").unlink()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data") as running:
         for name in (GOOD, BAD):
-            run_here(running.running.broker.topics.create(name, 1, {}, now_ms=0))
+            run_here(running.running.broker.topics.create(name, 1, {}))
         yield running
 
 
@@ -69,7 +69,7 @@ def test_a_deletion_of_records_that_is_answered_with_an_error_has_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: bool
 ) -> None:
     with InProcessBroker(tmp_path / "data") as broker:
-        run_here(broker.running.broker.topics.create(GOOD, 1, {}, now_ms=0))
+        run_here(broker.running.broker.topics.create(GOOD, 1, {}))
         client = broker.connect()
         for _ in range(2):
             client.feed(produce(ACKS_LEADER, GOOD))

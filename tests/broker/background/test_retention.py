@@ -118,7 +118,7 @@ class RetainedLogs:
             log = self.directory.create_partition(stored, index, Settings(), now_ms=NOW_MS)
             append(log, batch(timestamp_ms=NOW_MS))
             log.sync()
-            topic.partitions.append(Partition(topic, index, log))
+            topic.partitions.append(Partition(topic, index, log, leader_id=1))
         self.partitions = topic.partitions
         self.time_ms = NOW_MS
         self.read_failed: list[str] = []

@@ -25,8 +25,8 @@ from tests.support.group_caller import GroupCaller, Member, rebalance
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from broker.assembly import Broker
     from broker.coordinator.group_coordinator import GroupCoordinator
-    from broker.server import Broker
     from tests.support.group_caller import Found, Place
 
 TOPIC = "t"
@@ -117,7 +117,7 @@ class Groups:
     def __init__(self, broker: InProcessBroker) -> None:
         self._broker = broker
         self.broker: Broker = broker.running.broker
-        run_here(self.broker.topics.create(TOPIC, 4, {}, now_ms=1))
+        run_here(self.broker.topics.create(TOPIC, 4, {}))
         self.coordinator = self.broker.groups
         need = self.coordinator.runtime.state_topic.need
         run_here(need.met(self.coordinator.runtime.require_topic))
@@ -301,7 +301,7 @@ def test_snapshots_go_with_a_partition_that_is_deleted(tmp_path: Path) -> None:
         broker.turn_until(lambda: not running.groups.is_loading)
         run_here(running.topics.delete(running.topics.by_name["__consumer_offsets"]))
         assert not folder.exists()
-        topic = run_here(running.topics.create("__consumer_offsets", 1, {}, now_ms=2))
+        topic = run_here(running.topics.create("__consumer_offsets", 1, {}))
         assert list(folder.glob("*.checkpoint")) == []
         snapshot.write_bytes(data)  # brought back by somebody
         topic.partitions[0].log.sync()

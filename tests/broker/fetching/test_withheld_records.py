@@ -34,7 +34,7 @@ def left_behind(data: Path, **settings: str) -> None:
     """A directory with two topics of four records each, stopped in good order."""
     with InProcessBroker(data) as broker:
         for name in (GOOD, BAD):
-            run_here(broker.running.broker.topics.create(name, 1, settings, now_ms=0))
+            run_here(broker.running.broker.topics.create(name, 1, settings))
         client = broker.connect()
         for _ in range(4):
             client.feed(produce(ACKS_LEADER, GOOD, BAD))
@@ -90,7 +90,7 @@ def offset_code(broker: InProcessBroker, timestamp: int) -> int:
 
 def test_groups_whose_partition_is_not_served_are_not_served_as_new_ones(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data", offsets_topic_num_partitions="1") as broker:
-        run_here(broker.running.broker.topics.create_automatically("__consumer_offsets", now_ms=0))
+        run_here(broker.running.broker.topics.create_automatically("__consumer_offsets"))
     folder = tmp_path / "data" / "__consumer_offsets-0"
     (folder / "partition.metadata").write_bytes(encode_partition_metadata(OTHER_ID))
 

@@ -32,8 +32,8 @@ from tests.support.fake_connection import InProcessBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from broker.assembly import Broker
     from broker.partitions.topic import Topic
-    from broker.server import Broker
     from storage.log import Log
 
 TOPIC = "t"
@@ -60,7 +60,7 @@ class Case:
 
     def add(self, name: str, **configs: str) -> Topic:
         texts = {key.replace("_", "."): text for key, text in configs.items()}
-        return run_here(self.broker.topics.create(name, 1, texts, now_ms=self.broker.now_ms()))
+        return run_here(self.broker.topics.create(name, 1, texts))
 
     def set(self, settings: dict[str, str]) -> None:
         run_here(self.broker.dynamic_settings.change("1", settings))
@@ -456,7 +456,7 @@ def test_a_topic_with_stored_settings_that_nobody_knows_is_served_without_them(
 ) -> None:
     with InProcessBroker(tmp_path / "data") as first:
         broker = first.running.broker
-        run_here(broker.topics.create("moved", 1, {"retention.ms": "5"}, now_ms=0))
+        run_here(broker.topics.create("moved", 1, {"retention.ms": "5"}))
         strange = ConfigRecord(resource_type=2, resource_name="moved", name="of.kafka.9", value="x")
         run_here(broker.controller.append([strange]))
 

@@ -24,7 +24,7 @@ def test_one_unreadable_setting_of_one_topic_keeps_no_topic_from_being_served(
     with InProcessBroker(tmp_path / "data") as broker:
         topics = broker.running.broker.topics
         for name in ("good", "bad"):
-            run_here(topics.create(name, 1, {}, now_ms=0))
+            run_here(topics.create(name, 1, {}))
         broker.connect().feed(produce(ACKS_LEADER, "good", "bad"))
         topics._store.set_configs("bad", GARBAGE)  # past the checks, as another broker may have
 
@@ -46,7 +46,7 @@ def test_one_unreadable_setting_of_one_topic_keeps_no_topic_from_being_served(
 
 def test_an_empty_cleanup_policy_is_taken_and_keeps_everything(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data") as broker:
-        run_here(broker.running.broker.topics.create("kept", 1, {"cleanup.policy": ""}, now_ms=0))
+        run_here(broker.running.broker.topics.create("kept", 1, {"cleanup.policy": ""}))
 
     with InProcessBroker(tmp_path / "data") as broker:
         kept = broker.running.broker.topics.by_name["kept"]

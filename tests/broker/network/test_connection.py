@@ -35,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
         read_ahead_max_bytes=str(READ_AHEAD_BYTES),
         read_ahead_max_requests=str(READ_AHEAD_REQUESTS),
     ) as running:
-        run_here(running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(running.running.broker.topics.create(TOPIC, 1, {}))
         yield running
 
 
@@ -216,7 +216,7 @@ def test_reading_stops_behind_a_fetch_that_waits_and_goes_on_after_it(
 @pytest.mark.parametrize("size", [40, 200_000])
 def test_megabytes_are_read_ahead_of_a_fetch_that_waits(tmp_path: Path, size: int) -> None:
     with InProcessBroker(tmp_path / "data", read_ahead_max_bytes="2000000") as broker:
-        run_here(broker.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(broker.running.broker.topics.create(TOPIC, 1, {}))
         client, other = broker.connect(), broker.connect()
         behind = framed(produce_request((TOPIC, 0, batch(b"x" * size)), acks=ACKS_LEADER), 9, 2)
 

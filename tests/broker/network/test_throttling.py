@@ -36,7 +36,7 @@ SHORT = 2
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data", quota_window_num=str(SHORT)) as running:
-        run_here(running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(running.running.broker.topics.create(TOPIC, 1, {}))
         yield running
 
 
@@ -278,6 +278,6 @@ def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
     with InProcessBroker(tmp_path / "data") as broker:
         set_quota(broker, user(None), producer_byte_rate=1.0)
     with InProcessBroker(tmp_path / "data") as broker:
-        run_here(broker.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(broker.running.broker.topics.create(TOPIC, 1, {}))
 
         assert Asker(broker).call(produce(1_000), 9).throttle_time_ms > 0

@@ -46,7 +46,7 @@ class CountedFile:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data") as running:
-        run_here(running.running.broker.topics.create(TOPIC, 1, {}, now_ms=0))
+        run_here(running.running.broker.topics.create(TOPIC, 1, {}))
         yield running
 
 

@@ -35,7 +35,7 @@ GOOD, BAD = "good", "bad"
 def broker(tmp_path: Path) -> Iterator[InProcessBroker]:
     with InProcessBroker(tmp_path / "data") as running:
         for name in (GOOD, BAD):
-            run_here(running.running.broker.topics.create(name, 1, {}, now_ms=0))
+            run_here(running.running.broker.topics.create(name, 1, {}))
         yield running
 
 
@@ -314,12 +314,12 @@ def test_a_topic_that_could_not_be_made_leaves_nothing_and_can_be_made_later(
     with monkeypatch.context() as full:
         full.setattr(running.directory, "create_partition", fail)
         with pytest.raises(OSError, match="No space"):
-            run_here(running.topics.create("half", 3, {}, now_ms=0))
+            run_here(running.topics.create("half", 3, {}))
     assert "half" not in running.topics.by_name
     assert running.controller.store.get("half") is None
     assert not list((tmp_path / "data").glob("half-*"))
 
-    topic = run_here(running.topics.create("half", 3, {}, now_ms=0))
+    topic = run_here(running.topics.create("half", 3, {}))
 
     assert len(topic.partitions) == 3
 
@@ -338,7 +338,7 @@ def test_topics_made_together_fail_each_by_itself_and_leave_nothing_half_made(
 
     with monkeypatch.context() as full:
         full.setattr(running.directory, "create_partition", fail)
-        made = run_here(running.topics.create_all(wanted, now_ms=0))
+        made = run_here(running.topics.create_all(wanted))
 
     there = ["t0", "t2", "t4"]
     assert [isinstance(one, OSError) for one in made] == [False, True, False, True, False]
@@ -349,7 +349,7 @@ def test_topics_made_together_fail_each_by_itself_and_leave_nothing_half_made(
     folders = sorted(path.name for path in (tmp_path / "data").glob("t?-*"))
     assert folders == [f"{name}-{number}" for name in there for number in range(2)]
 
-    again = run_here(running.topics.create_all([wanted[1], wanted[3]], now_ms=0))
+    again = run_here(running.topics.create_all([wanted[1], wanted[3]]))
 
     assert [len(topic.partitions) for topic in again if isinstance(topic, Topic)] == [2, 2]
 
@@ -366,20 +366,18 @@ def test_topics_are_not_made_where_the_metadata_log_can_not_be_written(
     with monkeypatch.context() as full:
         full.setattr(running.controller.store.log, "_write", fail)
         with pytest.raises(OSError, match="No space"):
-            run_here(running.topics.create_all(wanted, now_ms=0))
+            run_here(running.topics.create_all(wanted))
 
     assert not any(one.name in running.topics.by_name for one in wanted)
     assert not list((tmp_path / "data").glob("t?-*"))
-    assert len(run_here(running.topics.create_all(wanted, now_ms=0))) == 3
+    assert len(run_here(running.topics.create_all(wanted))) == 3
 
 
 def test_topics_deleted_together_go_even_if_the_folders_of_one_can_not_be_renamed(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     running = broker.running.broker
-    made = run_here(
-        running.topics.create_all([NewTopic(f"t{n}", 2, {}) for n in range(3)], now_ms=0)
-    )
+    made = run_here(running.topics.create_all([NewTopic(f"t{n}", 2, {}) for n in range(3)]))
     topics = [one for one in made if isinstance(one, Topic)]
     rename = DiskFilesystem.rename
 
@@ -397,9 +395,7 @@ def test_topics_deleted_together_go_even_if_the_folders_of_one_can_not_be_rename
     assert [topic.name for topic in running.controller.store.deleted()] == ["t1"]
     assert [path.name for path in (tmp_path / "data").glob("t?-?")] == ["t1-1"]
 
-    again = run_here(
-        running.topics.create("t1", 2, {}, now_ms=0)
-    )  # what is left of the old one goes
+    again = run_here(running.topics.create("t1", 2, {}))  # what is left of the old one goes
 
     assert again.partitions[1].log.next_offset == 0
 
@@ -408,7 +404,7 @@ def test_a_topic_that_could_not_grow_is_given_its_partitions_later(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = broker.running.broker
-    topic = run_here(running.topics.create("small", 1, {}, now_ms=0))
+    topic = run_here(running.topics.create("small", 1, {}))
     make = running.directory.create_partition
 
     def fail(stored: Any, number: int, *rest: Any, **more: Any) -> Any:
@@ -419,10 +415,10 @@ def test_a_topic_that_could_not_grow_is_given_its_partitions_later(
     with monkeypatch.context() as full:
         full.setattr(running.directory, "create_partition", fail)
         with pytest.raises(OSError, match="No space"):
-            run_here(running.topics.grow(topic, 3, now_ms=0))
+            run_here(running.topics.grow(topic, 3))
     assert len(topic.partitions) == 2
 
-    run_here(running.topics.grow(topic, 3, now_ms=0))
+    run_here(running.topics.grow(topic, 3))
 
     assert len(topic.partitions) == 3
 
@@ -441,13 +437,13 @@ def test_a_topic_is_deleted_although_the_checkpoints_have_no_room(
 
     with monkeypatch.context() as full:
         full.setattr(CheckpointFile, "put", fail)
-        (folder,) = run_here(running.topics.delete(running.topics.by_name[BAD]))
+        run_here(running.topics.delete(running.topics.by_name[BAD]))
         with pytest.raises(OSError, match="No space"):
-            run_here(running.topics.create(BAD, 1, {}, now_ms=0))
-    assert folder.endswith("-delete")
+            run_here(running.topics.create(BAD, 1, {}))
+    assert [one.name for one in (tmp_path / "data").glob(f"{BAD}-0.*-delete")]
     assert put is CheckpointFile.put
 
-    run_here(running.topics.create(BAD, 1, {}, now_ms=0))
+    run_here(running.topics.create(BAD, 1, {}))
 
     for name in ("recovery-point", "replication"):
         text = (tmp_path / "data" / f"{name}-offset-checkpoint").read_text()

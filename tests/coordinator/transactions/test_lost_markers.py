@@ -80,7 +80,7 @@ def test_ends_are_known_of_partitions_that_were_added_in_turns(
     world: World, tmp_path: Path
 ) -> None:
     """A record has them by topic, whatever the order was."""
-    run_here(world.parts.topics.create("other", 1, {}, now_ms=world.now_ms))
+    run_here(world.parts.topics.create("other", 1, {}))
     producer = world.begin()
     world.write(producer, 0)
     world.runtime.add("x", *producer, [("other", 0)], client_version=TV1)

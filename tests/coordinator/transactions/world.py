@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from broker.assembly import Broker
     from broker.partitions.topic import Partition
-    from broker.server import Broker
 
     Place = tuple[str, int]
     Producer = tuple[int, int]
@@ -111,7 +111,7 @@ class World:
         self.coordinator = TransactionCoordinator(parts.topics, lambda: self.runtime)
         assert self.coordinator.runtime is self.runtime
         if TOPIC not in parts.topics.by_name:
-            run_here(parts.topics.create(TOPIC, 3, {}, now_ms=self.now_ms))
+            run_here(parts.topics.create(TOPIC, 3, {}))
         return self
 
     def __exit__(

@@ -19,10 +19,11 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
-from broker import clock, logs, server
+from broker import assembly, clock, logs
 from broker.coordinator.loading import loads, snapshotting
 from broker.coordinator.transactions import loading
 from broker.metadata import features
+from broker.surroundings import Surroundings
 from config import load
 from protocol.registry import APIS
 from storage import segment
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping
 
-    from broker.server import Broker
+    from broker.assembly import Broker
     from protocol.registry import Api
     from protocol.schema import Message
     from storage.reports import RecoveryReport
@@ -241,9 +242,8 @@ class Machine:
         """The world as it is for the broker; nothing else may be done with it."""
         with ExitStack() as stack:
             for module, name, stand_in in (
-                (server, "Worker", SimulatedWorker),
-                (server, "SideBySide", OneByOne),
-                (server, "_random_uuid", lambda: self._chance.randbytes(16)),
+                (assembly, "Worker", SimulatedWorker),
+                (assembly, "SideBySide", OneByOne),
                 (clock, "monotonic_s", lambda: self.loop.time()),
                 (features, "transaction_version", lambda _: self.transaction_version),
                 (loads, "Worker", SimulatedWorker),
@@ -274,18 +274,15 @@ class Machine:
         )
         self.loop = SimulatedLoop()
         loop: Any = self.loop
-        surroundings = server.Surroundings(
+        surroundings = Surroundings(
             files,
             lambda: self.now_ms,
             monotonic_s=lambda: self.loop.time(),
             elapsed_ms=lambda: int(self.loop.time() * 1000),
+            new_uuid=lambda: self._chance.randbytes(16),
         )
-        self.broker = server.Broker(settings, loop, directory, store, None, surroundings)
-        self.broker.dynamic_settings.apply()
-        self.broker.controller.register()
-        self.reports += self.broker.topics.load(now_ms=self.now_ms)
-        self.broker.groups.start(self.broker.controller.image.configs)
-        self.broker.transactions.start()
+        self.broker = assembly.Broker(settings, loop, directory, store, None, surroundings)
+        self.reports += self.broker.load()
 
     def crash(self, rng: random.Random, *, power: bool) -> None:
         """The process dies, or the machine: of what was not synced any part is left."""

@@ -107,7 +107,7 @@ class World:
         self.machine.start()
         topics = self.machine.broker.topics
         for name, count, configs in ((TOPIC, PARTITIONS, RETAINED), (SOURCE, 1, {})):
-            run_here(topics.create(name, count, configs, now_ms=self.machine.now_ms))
+            run_here(topics.create(name, count, configs))
         for topic in self.machine.broker.topics:
             for partition in topic.partitions:
                 partition.log.sync()

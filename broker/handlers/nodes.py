@@ -1,0 +1,40 @@
+"""The brokers of the cluster, as clients are told of them: this one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.handlers.context import Context
+
+
+class Node(NamedTuple):
+    """A broker and the address under which the client of a connection reaches it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def this_node(ctx: Context) -> Node:
+    """This broker."""
+    host, port = ctx.advertised()
+    return Node(ctx.node_id, host, port, ctx.settings.current.broker_rack)
+
+
+def nodes(ctx: Context) -> list[Node]:
+    """All brokers."""
+    return [this_node(ctx)]
+
+
+def can_lead(replicas: Sequence[int], ctx: Context) -> bool:
+    """Whether a partition can be kept by these brokers: by one of those there are."""
+    return list(replicas) == [ctx.node_id]
+
+
+def there_is(ctx: Context) -> str:
+    """Which brokers there are, for the message to whoever assigns partitions to others."""
+    return f"there is only broker {ctx.node_id}"

@@ -1,0 +1,74 @@
+"""Which APIs are served on a listener: all that there are, those of another release of Kafka (where
+the settings name one), or those of the controller."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from broker.network.dispatch import HANDLERS, served
+from protocol.connection import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.current_settings import CurrentSettings
+    from broker.network.dispatch import Handler
+    from broker.network.rehearsals import Rehearsals
+    from config import BrokerSettings
+
+
+class ListenerRoutes:
+    """Belongs to the loop. `of_clients` and `of_controller` are the tables, whose use the metrics
+    show."""
+
+    def __init__(
+        self,
+        settings: CurrentSettings,
+        faulted: Callable[[dict[int, Handler]], dict[int, Handler]] | None = None,
+    ) -> None:
+        """`faulted` makes a table of handlers of another one, where a test asks for faults."""
+        self._settings = settings
+        now = settings.current
+        self.of_clients = _routes(HANDLERS, now, faulted)
+        self.of_controller = _routes_of_controller(now)
+
+    def of(self, listener: str) -> Routes:
+        """What is served on the listener of this name to connections that begin now."""
+        settings = self._settings.current
+        if any(one.name == listener for one in settings.controller_listeners):
+            return self.of_controller
+        if not settings.rehearses:
+            return self.of_clients
+        return self._rehearsals.routes_of(listener)
+
+    @cached_property
+    def _rehearsals(self) -> Rehearsals:
+        from broker.network.rehearsals import Rehearsals  # few brokers answer as another release
+
+        return Rehearsals(self.of_clients, self._settings)
+
+
+def _routes(
+    handlers: dict[int, Handler],
+    settings: BrokerSettings,
+    faulted: Callable[[dict[int, Handler]], dict[int, Handler]] | None = None,
+) -> Routes:
+    """The APIs of a table, with checks of access before them where access is checked, and faults
+    before these where a test asks for some."""
+    if settings.authorizer_class_name:
+        from broker.handlers.access import guarded  # most brokers are open
+
+        handlers = guarded(handlers)
+    if faulted is not None:
+        handlers = faulted(handlers)
+    return Routes(served(handlers))
+
+
+def _routes_of_controller(settings: BrokerSettings) -> Routes:
+    """The APIs on the listeners of the controller, if there are any."""
+    if not settings.controller_listeners:
+        return Routes({})
+    from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most brokers don't need it
+
+    return _routes(CONTROLLER_HANDLERS, settings)
