@@ -28,12 +28,13 @@ from pipeline.values.wire_format import HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from pipeline.columns.varints import Bytes, Numbers
 
-    Flags = NDArray[np.bool_]
+    Flags: TypeAlias = NDArray[np.bool_]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TYPES = {
