@@ -31,7 +31,7 @@ def proxy(broker: BrokerProcess) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[Cluster]:
-    with Cluster(proxy.bootstrap, timeout_s=5) as cluster:
+    with Cluster(proxy.bootstrap, timeout_s=60) as cluster:
         yield cluster
     proxy.faults.clear()
 

@@ -98,7 +98,8 @@ def test_an_answer_that_is_lost_doubles_no_line(
     (tmp_path / "lines").write_text("one\ntwo\n")
     with FaultProxy(broker.bootstrap) as proxy:
         fault = proxy.faults.drop_answer("Produce", times=2)
-        ran = typed("produce", "once", str(tmp_path / "lines"), "--bootstrap", proxy.bootstrap)
+        words = ("--timeout", "60", "--bootstrap", proxy.bootstrap)
+        ran = typed("produce", "once", str(tmp_path / "lines"), *words)
         assert (ran.code, fault.fired) == (0, 2)
     assert typed("consume", "once", "--until-end", *there).out == b"one\ntwo\n"
 

@@ -304,7 +304,8 @@ def test_an_answer_that_is_lost_doubles_no_line(
 ) -> None:
     with FaultProxy(broker.at(door)) as proxy:
         fault = proxy.faults.drop_answer("Produce")
-        ran = written(proxy.bootstrap, topic, tmp_path / "lines", b"one\ntwo\n")
+        words = ("--timeout", "60")
+        ran = written(proxy.bootstrap, topic, tmp_path / "lines", b"one\ntwo\n", *words)
         assert fault.fired == 1
     assert ran.out == f"{topic}-0: 2 records, offsets 0 to 1\n2 records written\n".encode()
     assert values(broker.at(door), topic) == ["one", "two"]
