@@ -27,6 +27,7 @@ from testing.surroundings import surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+if TYPE_CHECKING and sys.platform != "win32":
     from testing.spare import Spare
 
 assert sys.platform != "win32"
