@@ -154,7 +154,7 @@ def test_many_small_partitions_share_tasks_and_have_a_file_each(
         .option("kafka.bootstrap.servers", broker.bootstrap)
         .option("subscribe", topic)
     )
-    for options, tasks in (({}, 32), ({"minPartitions": "2"}, 60), ({"maxPartitions": "7"}, 7)):
+    for options, tasks in (({}, 8), ({"minPartitions": "2"}, 60), ({"maxPartitions": "7"}, 7)):
         rows = read.options(**options).load()
         assert rows.rdd.getNumPartitions() == tasks
         assert rows.select("partition", "offset").distinct().count() == 180
