@@ -8,6 +8,13 @@ KafkaJS 1.15.0, Sarama 1.30.1, kafka-python 2.0.2. For Java the documentation of
 ("Compatibility", Client/Broker Forward Compatibility). What is not said there is left open here: a
 library without `since` has the advice that holds for all.
 
+Sarama needs more than KIP-896 says: up to 1.40.1 (by its source; 1.29.1, 1.30.0 and 1.30.1 were
+tried) it commits offsets with OffsetCommit v1, whatever its Config.Version is, unless it has a
+GroupInstanceId or a retention of offsets, and Kafka 4 has dropped that. 1.41.0 does not.
+
+What their users see was tried, too. KafkaJS and Sarama do not look at the lowest version that a
+broker has: what is too old they send all the same, and the connection is closed.
+
 Names that clients tell with KIP-511 are those of the libraries' sources; a client id says nothing
 for certain, and is taken for what libraries put there by themselves.
 """
@@ -43,10 +50,14 @@ LIBRDKAFKA = Library(
     "Local: Required feature not supported by broker (_UNSUPPORTED_FEATURE)",
 )
 KAFKA_PYTHON = Library(
-    "kafka-python", "2.0.2", "api_version", "UnrecognizedBrokerVersion or IncompatibleBrokerVersion"
+    "kafka-python", "2.0.2", "api_version", "IncompatibleBrokerVersion or KafkaConfigurationError"
 )
-SARAMA = Library("Sarama", "1.30.1", "Config.Version")
-KAFKAJS = Library("KafkaJS", "1.15.0", refusal="KafkaJSServerDoesNotSupportApiKey")
+SARAMA = Library("Sarama", "1.41.0", "Config.Version", "EOF, as in kafka: error while consuming")
+KAFKAJS = Library(
+    "KafkaJS",
+    "1.15.0",
+    refusal="KafkaJSServerDoesNotSupportApiKey, or KafkaJSConnectionError: Closed connection",
+)
 AIOKAFKA = Library("aiokafka", setting="api_version", refusal="IncompatibleBrokerVersion")
 FRANZ_GO = Library("franz-go", setting="kgo.MaxVersions")
 KAFKA_GO = Library("kafka-go")

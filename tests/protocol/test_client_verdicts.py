@@ -165,6 +165,13 @@ def test_a_client_that_finds_no_version_is_told_so_in_the_words_of_its_library()
     assert judge(usage, "3.9").sees == ""
 
 
+def test_a_sarama_that_kip_896_takes_for_new_enough_commits_offsets_as_kafka_4_does_not() -> None:
+    usage = client(("OffsetCommit", 1), client_id="sarama")
+
+    assert judge(usage, "4.1")[:3] == ("4.1", Outcome.FAILS, "OffsetCommit v1")
+    assert describe(usage)["advice"].startswith("upgrade Sarama to 1.41.0 or later")
+
+
 @pytest.mark.parametrize(
     ("usage", "remark"),
     [
