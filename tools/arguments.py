@@ -266,18 +266,19 @@ def run_on_client(
     return _exit_code(run)
 
 
-def run_alone(run: Callable[[], None]) -> int:
+def run_alone(run: Callable[[], object]) -> int:
     """The same for what asks no broker."""
     return _exit_code(run)
 
 
-def _exit_code(run: Callable[[], None]) -> int:
+def _exit_code(run: Callable[[], object]) -> int:
     from client.errors import Failure
     from tools.errors import NotDone
     from tools.printing import discard_output, say
 
     try:
         run()
+        sys.stdout.flush()  # at the end of the process nobody would catch what it meets
     except BrokenPipeError:
         discard_output()
         return NOT_DONE

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from broker._version import VERSION
-from tools.arguments import Parser, refuse
+from tools.arguments import Parser, refuse, run_alone
 
 if TYPE_CHECKING:
     import argparse
@@ -122,4 +122,4 @@ def _version(arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> int:
     from config.__main__ import main as config_main
 
-    return config_main([arguments.what])
+    return run_alone(lambda: config_main([arguments.what]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tools.arguments import DONE
+from tools.arguments import run_alone
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -40,8 +40,7 @@ def add_commands(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["triglot"], shell=arguments.shell))
-    return DONE
+    return run_alone(lambda: print(shellcode(["triglot"], shell=arguments.shell)))
 
 
 def answer(parser: argparse.ArgumentParser) -> None:

@@ -29,15 +29,21 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.fixture
-def completed(tmp_path: Path) -> Callable[[str], set[str]]:
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Of a shell that finds the command."""
+    command = tmp_path / "triglot"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tools "$@"\n')
+    command.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "PYTHONPATH": str(CHECKOUT), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def completed(environ: dict[str, str]) -> Callable[[str], set[str]]:
     """What bash has to offer for a line, by the script that it is told to read."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
-    command = tmp_path / "triglot"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tools "$@"\n')
-    command.chmod(0o755)
-    environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT)}
 
     def ask(line: str) -> set[str]:
         run = subprocess.run(
@@ -69,6 +75,24 @@ def test_nobody_is_kept_waiting_for_topics_of_a_broker_that_is_down(
     found = completed("triglot topics describe --bootstrap 127.0.0.1:1 ")
     assert "--json" in found
     assert all(one.startswith("-") for one in found)
+
+
+def test_fish_completes_commands_options_and_values(environ: dict[str, str]) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("there is no fish")
+    lines = ("triglot cons", "triglot produce --co", "triglot produce orders --codec z")
+    asked = "; ".join(f"complete -C '{line}'" for line in lines)
+    run = subprocess.run(
+        [fish, "--no-config", "-c", f"triglot completion fish | source; {asked}"],
+        cwd=CHECKOUT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [line.partition("\t")[0] for line in run.stdout.splitlines()]
+    assert found == ["consume", "--codec", "--command-config", "zstd"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +21,7 @@ from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
 from protocol.registry import APIS
 from tests.protocol.declarations import sample
+from tests.support.broker_process import CHECKOUT
 from tests.support.proxied import answer_frame, request_frame
 from tests.support.server_process import free_port
 from tests.support.tap_process import TapProcess
@@ -95,6 +99,23 @@ def test_a_conversation_is_told_kept_and_held_again(
     assert all(one["same"] for one in held if one["api"] == "Metadata")
     counted = typed("consume", name, "--until-end", "--bootstrap", bootstrap).out
     assert counted == b"zero\none\ntwo\nzero\n"
+
+
+def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path: Path) -> None:
+    saved = tmp_path / "talk"
+    saved.write_text(Entry("opened", 0, 1, text="by somebody").as_json(with_frame=True) + "\n")
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        run = subprocess.run(
+            [sys.executable, "-m", "tools", "tap", "show", str(saved)],
+            cwd=CHECKOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (run.returncode, run.stderr) == (1, b"")
 
 
 def test_what_another_broker_does_not_offer_is_told_and_not_sent(
