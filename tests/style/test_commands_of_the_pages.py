@@ -35,21 +35,22 @@ OTHERS = [one for one in COMMANDS if one.program not in ("triglot", "make")]
 
 TYPED = {
     "README.md": "tests/style/test_examples.py",
+    "docs/behaviour.md": "tests/clients/test_kafkas_tools_on_the_pages.py",
     "docs/census.md": "tests/tools/test_the_page_on_the_census.py",
     "docs/changing-the-record-format.md": "tests/promises/test_the_page_on_changing_formats.py",
     "docs/commands.md": "tests/tools/commands/test_the_page.py",
     "docs/faults.md": "tests/clients/test_the_page_on_faults.py",
     "docs/moving-to-kafka.md": "tests/clients/test_the_page_on_moving.py",
     "docs/operations.md": "tests/containers/test_systemd.py",
+    "docs/retention-that-waits.md": "tests/clients/test_kafkas_tools_on_the_pages.py",
     "docs/security.md": "tests/clients/test_the_page_on_security.py",
     "docs/transactions.md": "tests/clients/transactions_command/test_kafka_transactions_tool.py",
 }
 """Pages with commands of other programs, and the test that types them."""
 
-LOOKED_AT = {"curl", "kafka-configs.sh", "pip"}
-"""What is not typed of these is looked at here: pages of the metrics port, keys and extras."""
+LOOKED_AT = {"curl", "pip"}
+"""What is not typed of these is looked at here: pages of the metrics port, and extras."""
 NOT_TYPED = {
-    ("docs/behaviour.md", "kafka-client-metrics.sh"): "tests/clients/test_client_metrics.py does",
     ("docs/docker.md", "docker"): "tests/containers/test_compose.py does it with podman",
     ("docs/object-stores.md", "export"): "whoever types it has keys of a store",
     ("docs/pipeline-on-a-cluster.md", "export"): "tests/pipeline/spark_places.py sets it",
