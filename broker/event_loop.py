@@ -26,6 +26,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def takes_many_at_once(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a server of this loop accepts all who wait before it hands over the first: asyncio's
+    own loop does, also with a clock before it that can be moved."""
+    owner = getattr(loop.create_server, "__self__", None)
+    return isinstance(owner, asyncio.BaseEventLoop)
+
+
 def on_stop_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Have the loop call `stop` at SIGTERM and SIGINT (Ctrl-C), on Windows at Ctrl-Break too.
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = "max.connections"
 CREATION_RATE = "max.connection.creation.rate"
 HELD_MAX = 16
-"""Connections of a listener that wait before it rests. The event loop may still bring what it has
-accepted by then: one more, or, where it is not uvloop's, `ACCEPT_BACKLOG` more."""
+"""Connections of a listener that wait before it rests. What has been accepted by then still comes:
+one more, or, where the loop is not uvloop's, `accepting.BEGINNING_MAX` more."""
 
 
 class _Door:

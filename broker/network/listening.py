@@ -4,9 +4,8 @@ A change is made in two steps, so that one that cannot be leaves everything as i
 the new addresses, and `take` serves them and gives up those that are wanted no more.
 
 All of them can rest (`pause`), or one (`rest`): clients then wait in the kernel's queue until they
-go on. The event loops can only close what listens, which would turn away those who wait. So the
-loop is given a duplicate of each socket; that costs a descriptor, and keeps the queue when the loop
-has closed its own.
+go on. uvloop can only close what listens, which would turn away those who wait. So it is given a
+duplicate of each socket; that costs a descriptor, and keeps the queue when it has closed its own.
 """
 
 from __future__ import annotations
@@ -15,14 +14,17 @@ import errno
 import socket
 import sys
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import logs
+from broker.event_loop import takes_many_at_once
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Sequence
 
+    from broker.network.accepting import Acceptor
     from config import Listener
 
 ACCEPT_BACKLOG = 1024
@@ -52,7 +54,7 @@ class Listening:
         self._loop = loop
         self._new_connection = new_connection
         self._sockets: Bound = {}
-        self._servers: dict[Listener, list[asyncio.AbstractServer]] = {}
+        self._servers: dict[Listener, list[asyncio.AbstractServer | Acceptor]] = {}
         self._paused = False
         self._resting: set[str] = set()
         self._changes: Counter[Listener] = Counter()
@@ -165,13 +167,18 @@ class Listening:
         return listener
 
     async def _serve(self, listener: Listener, change: int) -> None:
+        new_connection = partial(self._new_connection, listener.name)
         for one in self._sockets.get(listener, ()):
+            server: asyncio.AbstractServer | Acceptor
             try:
-                server = await self._loop.create_server(
-                    lambda: self._new_connection(listener.name),
-                    sock=one.dup(),
-                    backlog=ACCEPT_BACKLOG,
-                )
+                if takes_many_at_once(self._loop):
+                    from broker.network.accepting import Acceptor  # uvloop needs none
+
+                    server = Acceptor(self._loop, new_connection, one)
+                else:
+                    server = await self._loop.create_server(
+                        new_connection, sock=one.dup(), backlog=ACCEPT_BACKLOG
+                    )
             except OSError as error:
                 logs.error("a listener could not go on", listener=str(listener), reason=str(error))
                 return

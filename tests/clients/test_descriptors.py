@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from config.platforms import PORTABLE_VARIABLE
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.registry import APIS
@@ -38,8 +39,12 @@ TOPIC = "many"
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+def broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[BrokerProcess]:
     """It must stop cleanly, and no log may have failed."""
+    if hasattr(request, "param"):
+        monkeypatch.setenv(PORTABLE_VARIABLE, request.param)
     process = BrokerProcess(tmp_path / "data", open_files=LIMIT)
     process.start()
     yield process
@@ -114,6 +119,7 @@ def _read_all(client: Caller) -> list[list[bytes | None]]:
             return found
 
 
+@pytest.mark.parametrize("broker", ["0", "1"], ids=["linux", "portable"], indirect=True)
 def test_clients_beyond_the_descriptors_are_turned_away_and_harm_nobody(
     broker: BrokerProcess,
 ) -> None:
