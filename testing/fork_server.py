@@ -6,26 +6,14 @@ comes the socket of that. At the end of either socket whoever reads it ends.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
 import signal
 import socket
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from broker import logs
-from broker.event_loop import new_event_loop
-from broker.server import start
-from config import load
-from testing.requests import READ_BYTES, RequestServer, remove
+from testing.requests import READ_BYTES, RequestServer
 from testing.serving import serve_until_told
-from testing.settings import OF_TESTS
-from testing.surroundings import surroundings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 if TYPE_CHECKING and sys.platform != "win32":
     from testing.spare import Spare
@@ -76,11 +64,13 @@ class ForkServer(RequestServer):
             from testing.spare import Spare  # most test runs never go back to a snapshot
 
             self._warm_up()
-            self._waiting = Spare(self._requests, partial(rehearse, within), _run)
+            self._waiting = Spare(self._requests, within, _run)
             self._pids.add(self._waiting.pid)
 
     def _warm_up(self) -> None:
         if not self._is_warm:
+            from testing.rehearsal import warm_up  # of no use to the first broker
+
             warm_up()
             self._is_warm = True
 
@@ -116,48 +106,6 @@ class ForkServer(RequestServer):
             return None
         self._pids.discard(pid)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def warm_up() -> None:
-    """Do here what brokers of tests do first, twice over the same data, and keep the collector away
-    from what is there then: all of them begin with what was imported and compiled for it."""
-    import tempfile  # of no use to the first broker, as what follows
-
-    from testing.first_requests import after_restart, at_first
-
-    logs.warm_up()
-    logs.configure(level="error")
-    with tempfile.TemporaryDirectory(prefix="triglot-") as folder:
-        for ask in (at_first, after_restart):
-            run_once(folder, ask)
-    gc.collect()
-    gc.freeze()
-
-
-def rehearse(within: str) -> None:
-    """Start a broker without data once, and stop it, in a folder of `within`."""
-    folder = f"{within}/spare-{os.getpid()}"
-    run_once(folder, lambda bootstrap: None)
-    remove(folder)
-
-
-def run_once(folder: str, ask: Callable[[str], None]) -> None:
-    """Run a broker while it is asked something, in a loop and threads that are gone then."""
-    loop = new_event_loop()
-    try:
-        loop.run_until_complete(_ask(loop, folder, ask))
-    finally:
-        loop.close()
-
-
-async def _ask(loop: asyncio.AbstractEventLoop, folder: str, ask: Callable[[str], None]) -> None:
-    settings = load(
-        overrides={**OF_TESTS, "log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"}
-    )
-    running = await start(settings, loop, surroundings(folder, None))
-    await asyncio.to_thread(ask, f"{running.host}:{running.port}")
-    await running.stop()
-    await loop.shutdown_default_executor()  # a process with threads is not to be forked
 
 
 def _run(settings: dict[str, str], log: str, told: int, bytes_max: int | None) -> NoReturn:

@@ -11,8 +11,10 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from testing.rehearsal import rehearse, run_until_crash
 from testing.requests import READ_BYTES
 
 if TYPE_CHECKING:
@@ -24,17 +26,18 @@ assert sys.platform != "win32"
 class Spare:
     """The process, as the one that has forked it sees it."""
 
-    def __init__(
-        self, requests: socket.socket, rehearse: Callable[[], None], run: Callable[..., NoReturn]
-    ) -> None:
-        """It calls `rehearse`, and then `run` with what `hand_over` is given; `requests` is what it
-        leaves to the one that forks it."""
+    def __init__(self, requests: socket.socket, within: str, run: Callable[..., NoReturn]) -> None:
+        """It calls `run` with what `hand_over` is given. Its data of its own are in the folder
+        `within`; `requests` is what it leaves to the one that forks it."""
+        directory = f"{within}/rehearsed"
+        if not Path(directory).exists():
+            run_until_crash(directory)
         self._socket, theirs = socket.socketpair()
         self.pid = os.fork()
         if self.pid == 0:
             self._socket.close()
             requests.close()
-            _wait(theirs, rehearse, run)
+            _wait(theirs, directory, run)
         theirs.close()
 
     def is_ready(self) -> bool:
@@ -56,12 +59,10 @@ class Spare:
         self._socket.close()
 
 
-def _wait(
-    asked: socket.socket, rehearse: Callable[[], None], run: Callable[..., NoReturn]
-) -> NoReturn:
+def _wait(asked: socket.socket, directory: str, run: Callable[..., NoReturn]) -> NoReturn:
     """The forked process; it ends when nobody can ask it any more."""
     try:
-        rehearse()
+        rehearse(directory)
         asked.sendall(b"\n")
         line, descriptors, _, _ = socket.recv_fds(asked, READ_BYTES, 1)
         while line and not line.endswith(b"\n"):
