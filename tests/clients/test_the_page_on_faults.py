@@ -15,6 +15,7 @@ from broker.faults.engine import ACTIONS, DISKS, FILTER_KEYS, TRIGGER_KEYS
 from broker.faults.interface import Interface
 from testing.control import Control
 from tests.clients.available import end_of_test
+from tests.support import fetched
 from tests.support.broker_process import CHECKOUT, BrokerProcess
 from tests.support.caller import Caller, batch
 from tests.support.proxy_process import ProxyProcess
@@ -125,6 +126,18 @@ def test_the_program_in_javascript_runs(address: str, tmp_path: Path) -> None:
     (program,) = typed("javascript", address)
     (tmp_path / "fault.mjs").write_text(program)
     assert "waits for the second fetch" in printed(node, str(tmp_path / "fault.mjs"))
+
+
+@pytest.mark.java
+def test_the_program_in_java_runs(control: Control, address: str, tmp_path: Path) -> None:
+    try:
+        java = fetched.runtime("java")
+    except fetched.NotAvailable as reason:
+        end_of_test("java", str(reason))
+    (program,) = typed("java", address)
+    (tmp_path / "Fault.java").write_text(program)
+    assert printed(java, str(tmp_path / "Fault.java")).startswith("201 ")
+    assert [one["api"] for one in control.get("/faults")["faults"]] == ["Heartbeat"]
 
 
 @pytest.mark.go

@@ -10,6 +10,7 @@ from broker.faults.clock import AHEAD_MAX_MS, STEPS_MAX, MovableClock, MovableLo
 from broker.faults.injection import FaultInjection
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.describe_producers import DescribeProducersRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.join_group import JoinGroupRequest
@@ -236,6 +237,42 @@ def test_a_transaction_that_nobody_ends_is_aborted(
     move(testing, 120_000)
 
     broker.turn_until(lambda: log_of(broker, "kept").next_offset == 2)
+
+
+def test_a_producer_that_is_silent_meanwhile_is_forgotten(
+    broker: InProcessBroker, testing: FaultInjection
+) -> None:
+    create(broker, "kept")
+    asker = Asker(broker)
+    sent = batch(
+        b"a", timestamp_ms=testing.clock.now_ms(), producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    asker.call(produce_request(("kept", 0, sent)), 12)
+
+    def remembered() -> list[int]:
+        asked = DescribeProducersRequest.Topic(name="kept", partition_indexes=[0])
+        answered = asker.call(DescribeProducersRequest(topics=[asked]), 0)
+        return [one.producer_id for one in answered.topics[0].partitions[0].active_producers]
+
+    move(testing, 23 * 3_600_000)
+    assert remembered() == [7]
+    move(testing, 2 * 3_600_000)
+    broker.turn_until(lambda: remembered() == [])
+
+
+def test_what_counts_for_a_quota_is_over_when_its_windows_are(
+    broker: InProcessBroker, testing: FaultInjection
+) -> None:
+    create(broker, "slow")
+    asker = Asker(broker)
+    broker.running.broker.quotas.configure({(("user", "ANONYMOUS"),): {"producer_byte_rate": 10.0}})
+    throttled_ms = asker.call(produced(broker, "slow", testing), 12).throttle_time_ms
+    assert throttled_ms > 0
+
+    move(testing, throttled_ms + 60_000)
+
+    again_ms = asker.call(produced(broker, "slow", testing), 12).throttle_time_ms
+    assert 0 < again_ms < 1.5 * throttled_ms, "the first request would count as much again"
 
 
 def test_a_delayed_answer_comes_when_its_time_has_passed(
