@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tests.support.broker_process import BrokerProcess
 
+WAIT_S = 60.0
 URL = re.compile(r"console at (http://\S+)")
 TOKEN = re.compile(r'name="token" value="([0-9a-f]+)"')
 
@@ -58,6 +60,14 @@ class ConsoleClient:
 
     def get(self, path: str, fields: Mapping[str, str] | None = None) -> Answer:
         return self.ask("GET", path, fields=fields)
+
+    def page_when(self, path: str, holds: Callable[[Answer], bool]) -> Answer:
+        """The page as soon as this holds of it: lists are made of what was told a moment ago."""
+        deadline = time.monotonic() + WAIT_S
+        while not holds(page := self.get(path)):
+            assert time.monotonic() < deadline, page.text
+            time.sleep(0.1)
+        return page
 
     def ask(
         self,

@@ -6,6 +6,7 @@ import secrets
 import sys
 import traceback
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
@@ -31,6 +32,7 @@ from tools.console.pages.records import records, value
 from tools.console.pages.topic import topic
 from tools.console.pages.topics import topics
 from tools.console.rendering import FOLDER, Templates
+from tools.console.visible import VisibleTopics
 from tools.console.visit import Bytes, Moved, NotAllowed, NotThere, Shown, Visit, WrongQuestion
 from tools.errors import NotDone
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from tools.console.logins import Door, Login
     from tools.console.visit import Page
 
-THREADS = 8
+THREADS = 4
 """Pages that are made at a time; others wait."""
 FORM_BYTES_MAX = 2 << 20
 FORM_FIELDS_MAX = 100
@@ -82,6 +84,7 @@ class Application:
         self._logins = Logins(door, monotonic_s)
         self._may_write = may_write
         self._templates = Templates()
+        self._visible = VisibleTopics(monotonic_s)
         self._threads: anyio.CapacityLimiter
 
     @asynccontextmanager
@@ -134,6 +137,7 @@ class Application:
                 told = page(
                     Visit(
                         cluster,
+                        partial(self._visible.of, login.security, cluster),
                         self._figures,
                         self._lags,
                         self._broker,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """At topics; at groups every fourth time, for it takes the broker longer."""
 LAGS_EVERY = 4
-FRESH_S = 1.0
+TOPICS_FRESH_S = 1.0
+LAGS_FRESH_S = 5.0
+"""What is older is asked for again before it is shown."""
 RATE_OVER_S = 60.0
 """A rate is taken over this time to twice as long, or since the first look."""
 MINUTES = 60
@@ -120,10 +122,10 @@ class Figures:
         with self._lock:
             self._take(Look(self._clock_s(), topics))
 
-    def fresh(self, names: Collection[str]) -> Mapping[str, TopicFigures]:
+    def fresh(self, names: Collection[str] = ()) -> Mapping[str, TopicFigures]:
         """The figures of all topics, at most a second old; `names` are some that exist, and not
         younger. Raises NoAnswer."""
-        is_old = self._clock_s() - self._last.at_s > FRESH_S
+        is_old = self._clock_s() - self._last.at_s > TOPICS_FRESH_S
         if is_old or not self._last.topics.keys() >= set(names):
             self.look()
         return self._last.topics
@@ -185,9 +187,10 @@ class Lags:
             seconds = {name: one.seconds for name, one in groups.items()}
             self._lines.note(minute_of(self._at_s), seconds)
 
-    def fresh(self) -> Mapping[str, GroupFigures]:
-        """Of all groups, at most a second old. Raises NoAnswer."""
-        if self._clock_s() - self._at_s > FRESH_S:
+    def fresh(self, names: Collection[str]) -> Mapping[str, GroupFigures]:
+        """Of all groups, a few seconds old. Raises NoAnswer."""
+        is_old = self._clock_s() - self._at_s > LAGS_FRESH_S
+        if is_old or not self._groups.keys() >= set(names):
             self.look()
         return self._groups
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 
 import uvicorn
 
@@ -21,6 +22,8 @@ from tools.console.app import make_app
 from tools.console.broker_port import BrokerPort
 from tools.console.logins import Door
 
+M_ARENA_MAX = -8
+"""In malloc.h of glibc."""
 NICE = 5
 """The broker's own work goes first where both want the same core."""
 CONNECTIONS_MAX = 500
@@ -31,6 +34,7 @@ KEEP_ALIVE_S = 5
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's, who then ends us
     die_with_parent()
+    _share_memory_between_threads()
     if sys.platform != "win32":  # there it is started so
         os.nice(NICE)
     came = lines()
@@ -61,6 +65,16 @@ def main() -> int:
     serving.start()
     serving.join()
     return 1
+
+
+def _share_memory_between_threads() -> None:
+    """One heap for all of them: with one each, what a large page has taken stays with the thread
+    that made it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # a C library without that
+            ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from tools.cluster import Cluster
     from tools.console.broker_port import BrokerPort
     from tools.console.figures import Figures, Lags
+    from tools.console.visible import VisibleTopic
 
 
 class WrongQuestion(Exception):
@@ -27,12 +28,14 @@ class NotAllowed(Exception):
 class Visit(NamedTuple):
     """A question for a page.
 
-    `cluster` asks the broker as the user who looks; `figures`, `lags` and `broker` are the broker's
-    own and know no user, so that a page shows of them what `cluster` has told to exist. `query` is
-    what stands behind '?', or in a form; `path` what the address names.
+    `cluster` asks the broker as the user who looks; `topics` tells which of some topics this user
+    may know of; `figures`, `lags` and `broker` are the broker's own and know no user, so that a
+    page shows of them what `cluster` has told to exist. `query` is what stands behind '?', or in a
+    form; `path` what the address names.
     """
 
     cluster: Cluster
+    topics: Callable[[Collection[str]], Mapping[str, VisibleTopic]]
     figures: Figures
     lags: Lags
     broker: BrokerPort

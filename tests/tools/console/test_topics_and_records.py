@@ -11,6 +11,8 @@ import pytest
 from client.cluster import TopicPartition
 from protocol.records.builder import build_batch
 from protocol.records.legacy import build_messages
+from tests.support.caller import Caller
+from tools.console.visible import PIECE_PARTITIONS
 
 if TYPE_CHECKING:
     from client.cluster import Cluster
@@ -36,7 +38,7 @@ def test_a_stranger_sees_which_topic_grows_fastest(console: ConsoleClient, clien
         client.create_topic(topic, 1)
         if size:
             client.produce(TopicPartition(topic, 0), [batch([b"x" * size])])
-    rows = console.get("/topics?q=grows").rows
+    rows = console.page_when("/topics?q=grows", lambda page: len(page.rows) == 4).rows
     assert [row[0] for row in rows[1:]] == ["grows-fast", "grows-little", "grows-not"]
     heads = rows[0]
     assert heads[:5] == ["Topic", "Partitions", "Records", "Size", "Grows by ▼"]
@@ -232,3 +234,26 @@ def test_a_topic_shows_its_partitions_and_where_its_settings_come_from(
     assert ["0", "0", "0", "0"] in [row[:4] for row in page.rows]
     assert ["retention.ms", "3600000", "set for this topic"] in page.rows
     assert ["cleanup.policy", "delete", "default"] in page.rows
+
+
+def test_topics_that_do_not_fit_in_one_answer_are_all_listed(
+    console: ConsoleClient, client: Cluster
+) -> None:
+    """More partitions than the broker is asked for at once."""
+    for topic in ("many-b", "many-a", "many-c"):
+        client.create_topic(topic, PIECE_PARTITIONS + 1)
+    path = "/topics?q=many-&sort=name"
+    rows = console.page_when(path, lambda page: len(page.rows) == 4).rows
+    told = [(row[0], row[1]) for row in rows[1:]]
+    assert told == [(f"many-{letter}", str(PIECE_PARTITIONS + 1)) for letter in "abc"]
+
+
+def test_a_topic_that_was_deleted_is_listed_no_more(
+    console: ConsoleClient, client: Cluster, broker: BrokerProcess
+) -> None:
+    client.create_topic("soon-gone", 1)
+    console.page_when("/topics?q=soon-gone", lambda page: len(page.rows) == 2)
+    with Caller(broker.host, broker.port) as caller:
+        caller.delete_topic("soon-gone")
+    page = console.page_when("/topics?q=soon-gone", lambda page: not page.rows)
+    assert "No topic has" in page.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client.routing import INTERNAL_TOPICS
 from tools.console.figures import Rates
 from tools.console.listing import Column, listing
 from tools.console.settings_of_topics import settings_of_topics
@@ -40,17 +39,16 @@ COLUMNS = {
 
 def topics(visit: Visit) -> Shown:
     """The fastest growing first, unless another order is asked for."""
-    found = {topic.name: topic for topic in visit.cluster.metadata(None).topics if topic.name}
-    figures = visit.figures.fresh(found)
+    figures = visit.figures.fresh()
     rows = [
         Row(
             name,
-            len(topic.partitions),
-            topic.is_internal or name in INTERNAL_TOPICS,
+            topic.partitions,
+            topic.is_internal,
             figures.get(name),
             visit.figures.rates(name),
         )
-        for name, topic in found.items()
+        for name, topic in visit.topics(figures.keys()).items()
     ]
     internal = sum(row.is_internal for row in rows)
     if not visit.query.get("internal"):
