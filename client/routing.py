@@ -90,18 +90,22 @@ class Router:
         client_id: bytes,
         reached: bool = False,
         reconnects: bool = True,
+        sole: bool = False,
         security: ClientSecurity | None = None,
     ) -> None:
         """`servers` is a list as in `addresses`; `timeout_s` bounds each request, in seconds.
 
         `reached`: brokers that do not answer are waited for, because they have answered. With
-        `reconnects` False that never happens: a connection that is lost ends the attempt.
+        `reconnects` False that never happens: a connection that is lost ends the attempt. `sole`:
+        the broker that is named is all of the cluster, and is reached there, whatever address it
+        tells clients.
         """
         self.servers = servers
         self.timeout_s = timeout_s
         self.reached = reached
         self._client_id = client_id
         self._reconnects = reconnects
+        self._sole = sole
         self._security = security
         self.cluster_id: str | None = None
         self.controller = -1
@@ -268,6 +272,8 @@ class Router:
             self._topics.clear()
 
     def _connection(self, address: Address, purpose: str = "") -> Connection:
+        if self._sole:
+            (address,) = self._bootstrap
         connection = self._connections.get((address, purpose))
         if connection is not None and connection.usable:
             return connection

@@ -67,8 +67,10 @@ class Cluster:
         *,
         timeout_s: float,
         client_id: bytes,
+        sole: bool = False,
         security: ClientSecurity | None = None,
     ) -> None:
+        """`sole` as in `Router`."""
         self.servers = written(host, port)
         self._address = (host, port)
         self._security = security
@@ -77,6 +79,7 @@ class Cluster:
             timeout_s=timeout_s,
             client_id=client_id,
             reconnects=False,
+            sole=sole,
             security=security,
         )
 
@@ -84,6 +87,10 @@ class Cluster:
     def timeout_ms(self) -> int:
         """How long a broker may take over a change, and tell other brokers."""
         return int(self._router.timeout_s * 1000)
+
+    def forget(self) -> None:
+        """Ask for topics again before they are next used."""
+        self._router.forget()
 
     def connect(self, client_id: bytes) -> Connection:
         """A new connection to the broker that was named, of another client id; the caller closes
