@@ -6,10 +6,10 @@ the broker when nobody looks; and how long one record takes to be acknowledged w
 on one page after the other, beside the same without.
 
 Estimate: an answer of Metadata with 5,000 topics is decoded in 60 ms, a page of 50 rows rendered in
-5, the figures of 5,000 topics are made in 60 ms of the broker and read in 15: 150 ms for the page of
-topics. Of groups 2,000 names and 10,000 lags: 150 ms. Memory: 21 MiB for Python and the framework, 5
-for ours, 6 for 5,000 topics and an hour of them: 32 MiB. A click delays a record by what it costs
-the broker in one piece: the answer of Metadata, 20 ms at p99.
+5, the figures of 5,000 topics are made in 60 ms of the broker and read in 15: 150 ms for the page
+of topics. Of groups 2,000 names and 10,000 lags: 150 ms. Memory: 21 MiB for Python and the
+framework, 5 for ours, 6 for 5,000 topics and an hour of them: 32 MiB. A click delays a record by
+what it costs the broker in one piece: the answer of Metadata, 20 ms at p99.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ else has. It is started again when it has ended, and ends with the broker.
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import socket
@@ -127,6 +128,8 @@ async def open_console(
     """Open its port and start it. `ports` are those of the broker's listeners, `files` have their
     certificates. Raises CannotServe, OSError."""
     assert settings.console_port is not None
+    if os.name == "nt":
+        raise CannotServe("there is no console on Windows: its process is given an open port")
     door = _door(settings)
     token = secrets.token_hex(16)
     port = _listening(settings.console_host, settings.console_port)

@@ -1,10 +1,11 @@
 """The figures of topics and groups as JSON, for a program that asks again and again.
 
-    {"now_ms": 1700000000000, "topics": {"orders": [bytes_in, bytes_out, byte_size, records, end]}}
+    {"now_ms": 1700000000000, "topics": {"names": ["orders"], "bytes_in": [], "bytes_out": [],
+                                         "byte_size": [], "records": [], "end": []}}
 
-`bytes_in` and `bytes_out` count from the start of the broker. `byte_size` is that of the segments,
-`records` the offsets between the starts and the ends of the logs, `end` the sum of the ends, whose
-rate is that of records.
+A column for each figure, in the order of the names. `bytes_in` and `bytes_out` count from the start
+of the broker. `byte_size` is that of the segments, `records` the offsets between the starts and the
+ends of the logs, `end` the sum of the ends, whose rate is that of records.
 
     {"now_ms": 1700000000000, "groups": {"billing": [partitions, records, seconds, members]}}
 
@@ -31,18 +32,23 @@ if TYPE_CHECKING:
     from broker.partitions.topic import Topic
     from broker.partitions.topics import Topics
 
+FIGURES = ("bytes_in", "bytes_out", "byte_size", "records", "end")
+
 
 def topic_figures(topics: Topics, now_ms: int) -> Generator[None, None, str]:
     """The page; each step is that of a topic."""
-    rows = []
+    columns: dict[str, list[str]] = {name: [] for name in ("names", *FIGURES)}
+    appends = [column.append for column in columns.values()]
     for topic in list(topics):
-        rows.append(_row(topic))
+        # No name of a topic has anything to escape.
+        for append, value in zip(appends, (f'"{topic.name}"', *_figures(topic)), strict=True):
+            append(str(value))
         yield
-    return f'{{"now_ms":{now_ms},"topics":{{{",".join(rows)}}}}}\n'
+    told = ",".join(f'"{name}":[{",".join(column)}]' for name, column in columns.items())
+    return f'{{"now_ms":{now_ms},"topics":{{{told}}}}}\n'
 
 
-def _row(topic: Topic) -> str:
-    """One of thousands, every few seconds; no name of a topic has anything to escape."""
+def _figures(topic: Topic) -> tuple[int, int, int, int, int]:
     bytes_in = bytes_out = size = start = end = 0
     for partition in topic.partitions:
         log = partition.log
@@ -51,7 +57,7 @@ def _row(topic: Topic) -> str:
         size += byte_size(partition)
         start += log.start_offset
         end += log.written_offset
-    return f'"{topic.name}":[{bytes_in},{bytes_out},{size},{end - start},{end}]'
+    return bytes_in, bytes_out, size, end - start, end
 
 
 def group_figures(

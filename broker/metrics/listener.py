@@ -4,6 +4,7 @@
 /client-metrics  what clients have pushed (KIP-714)
 /clients         the clients that were seen, and how they would fare with releases of Kafka
 /topics          what goes in and out of each topic, and how much there is
+/segments        with ?topic=NAME the segments of a topic
 /groups          how far each group is behind; with ?group=ID one, by partition
 /healthz         whether the broker runs: its loop answers
 /readyz          whether it serves everybody: its groups are loaded, its disk takes records
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from config.broker import BrokerSettings
     from storage.filesystem import Filesystem
 
-FIGURES = ("/topics", "/groups")
+FIGURES = ("/topics", "/groups", "/segments")
 PAGES = ("/metrics", "/client-metrics", "/clients", *FIGURES, "/healthz", "/readyz")
 JSON = "application/json"
 SLICE_S, PAUSE_S = 0.001, 0.001
@@ -174,12 +175,17 @@ class MetricsListener:
 
     def _answer_with_figures(self, scrape: HttpExchange, request: HttpRequest) -> None:
         from broker.metrics.figures import group_figures, lag_figures, topic_figures
+        from broker.metrics.segments import segment_figures
 
         sources, text = self._sources, ""
+        asked = {name: values[0] for name, values in parse_qs(request.query).items()}
         if request.path == "/topics":
             made = topic_figures(sources.topics, sources.now_ms())
-        elif group := parse_qs(request.query).get("group"):
-            made = lag_figures(group[0], sources.groups, sources.topics, sources.now_ms)
+        elif request.path == "/segments":
+            topic = sources.topics.by_name.get(asked.get("topic", ""))
+            made = segment_figures(topic, sources.now_ms())
+        elif "group" in asked:
+            made = lag_figures(asked["group"], sources.groups, sources.topics, sources.now_ms)
         else:
             made = group_figures(sources.groups, sources.topics, sources.now_ms)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LATER = (
     *("cramjam", "crcmod", "lz4", "snappy", "zstandard", "gzip"),
+    *("jinja2", "starlette", "uvicorn", "broker.console"),
     *("client", "structlog", "rich", "numpy", "pyarrow", "pyspark"),
     *("importlib.metadata", "argparse", "dataclasses", "difflib", "json", "tomllib", "unittest"),
     "uuid",

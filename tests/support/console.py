@@ -61,6 +61,13 @@ class ConsoleClient:
     def get(self, path: str, fields: Mapping[str, str] | None = None) -> Answer:
         return self.ask("GET", path, fields=fields)
 
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Ask until this holds."""
+        deadline = time.monotonic() + WAIT_S
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
     def page_when(self, path: str, holds: Callable[[Answer], bool]) -> Answer:
         """The page as soon as this holds of it: lists are made of what was told a moment ago."""
         deadline = time.monotonic() + WAIT_S

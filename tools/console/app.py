@@ -26,12 +26,19 @@ from tools.console.figures import LAGS_EVERY, LOOK_EVERY_S, Figures, Lags
 from tools.console.guard import SAFE_METHODS, Guard, token_of
 from tools.console.logins import Clusters, Logins
 from tools.console.pages.clients import clients
+from tools.console.pages.follow import follow, followed
 from tools.console.pages.group import group
 from tools.console.pages.groups import groups
-from tools.console.pages.records import records, value
+from tools.console.pages.overview import overview
+from tools.console.pages.produce import form, produce
+from tools.console.pages.records import records, shown, value
+from tools.console.pages.reset import preview, reset
+from tools.console.pages.settings import settings
+from tools.console.pages.storage import storage
 from tools.console.pages.topic import topic
 from tools.console.pages.topics import topics
 from tools.console.rendering import FOLDER, Templates
+from tools.console.streaming import EventStream, Seen, Streams
 from tools.console.visible import VisibleTopics
 from tools.console.visit import Bytes, Moved, NotAllowed, NotThere, Shown, Visit, WrongQuestion
 from tools.errors import NotDone
@@ -41,8 +48,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from tools.cluster import Cluster
     from tools.console.broker_port import BrokerPort
     from tools.console.logins import Door, Login
+    from tools.console.pages.follow import Followed
     from tools.console.visit import Page
 
 THREADS = 4
@@ -62,10 +71,16 @@ class Place(NamedTuple):
 PLACES = (
     Place("/clients", clients),
     Place("/group", group),
+    Place("/group/reset", preview, reset),
     Place("/groups", groups),
+    Place("/overview", overview),
+    Place("/settings", settings),
     Place("/topics", topics),
     Place("/topics/{topic}", topic),
+    Place("/topics/{topic}/follow", follow),
+    Place("/topics/{topic}/produce", form, produce),
     Place("/topics/{topic}/records", records),
+    Place("/topics/{topic}/storage", storage),
     Place("/topics/{topic}/partitions/{partition}/offsets/{offset}/value", value),
 )
 """A new page is a line here; what is in the navigation stands in `templates/base.html`."""
@@ -83,6 +98,7 @@ class Application:
         self._key = secrets.token_bytes(32)
         self._logins = Logins(door, monotonic_s)
         self._may_write = may_write
+        self._streams = Streams()
         self._templates = Templates()
         self._visible = VisibleTopics(monotonic_s)
         self._threads: anyio.CapacityLimiter
@@ -116,14 +132,14 @@ class Application:
             login = self._logins.of(secret)
             if login is None:
                 return RedirectResponse(f"/login?{urlencode({'to': _local(request)})}", 303)
-            form: Mapping[str, str] = request.query_params
+            fields: Mapping[str, str] = request.query_params
             if request.method not in SAFE_METHODS:
                 try:
-                    form = await self._form(request, secret)
+                    fields = await self._form(request, secret)
                 except WrongQuestion as error:
                     return self._problem(request, login, 403, str(error))
             return await anyio.to_thread.run_sync(
-                self._answered, request, page, login, form, limiter=self._threads
+                self._answered, request, page, login, fields, limiter=self._threads
             )
 
         return answer
@@ -134,19 +150,7 @@ class Application:
         """Made on a thread: it waits for the broker."""
         try:
             with self._clusters.cluster(login.security) as cluster:
-                told = page(
-                    Visit(
-                        cluster,
-                        partial(self._visible.of, login.security, cluster),
-                        self._figures,
-                        self._lags,
-                        self._broker,
-                        query,
-                        request.path_params,
-                        now_ms(),
-                        self._may_write,
-                    )
-                )
+                told = page(self._visit(request, login, cluster, query))
         except (NoSuchTopic, NotThere) as error:
             return self._problem(request, login, 404, str(error))
         except WrongQuestion as error:
@@ -158,7 +162,9 @@ class Application:
                 self._logins.end(self._secret(request))
                 return RedirectResponse("/login", 303)
             return self._problem(request, login, 403, str(error))
-        except (Failure, NoAnswer, NotDone) as error:
+        except NotDone as error:
+            return self._problem(request, login, 409, str(error))
+        except (Failure, NoAnswer) as error:
             return self._problem(request, login, 502, str(error))
         except Exception:
             traceback.print_exc()  # the broker's log has it
@@ -168,7 +174,44 @@ class Application:
             return Response(told.content, media_type="application/octet-stream", headers=fields)
         if isinstance(told, Moved):
             return RedirectResponse(told.to, 303)
-        return self._page(request, login, told)
+        return self._page(request, login, told, told.status)
+
+    def _visit(
+        self, request: Request, login: Login, cluster: Cluster, query: Mapping[str, str]
+    ) -> Visit:
+        return Visit(
+            cluster,
+            partial(self._clusters.client, login.security),
+            partial(self._visible.of, login.security, cluster),
+            self._figures,
+            self._lags,
+            self._broker,
+            query,
+            request.path_params,
+            now_ms(),
+            self._may_write,
+        )
+
+    # Following
+
+    async def follow(self, request: Request) -> Response:
+        """The events of a page that follows a topic."""
+        found: Followed | None = None
+
+        def look() -> Seen:
+            nonlocal found
+            login = self._logins.of(self._secret(request))
+            if login is None:
+                return Seen("", 0, "nobody is logged in any more")
+            with self._clusters.cluster(login.security) as cluster:
+                if found is None:
+                    visit = self._visit(request, login, cluster, request.query_params)
+                    found = followed(visit)
+                told = found.tail.look(cluster)
+            rows = self._templates.rows(shown(told.records, found.view), found.topic)
+            return Seen(rows if told.records else "", told.skipped, told.over)
+
+        return EventStream(self._streams.events(look, self._threads))
 
     def _page(
         self, request: Request, login: Login | None, shown: Shown, status: int = 200
@@ -293,6 +336,7 @@ def make_app(door: Door, *, broker: BrokerPort, names: Iterable[str], may_write:
             Route("/login", application.show_login, methods=["GET"]),
             Route("/login", application.log_in, methods=["POST"]),
             Route("/logout", application.log_out, methods=["POST"]),
+            Route("/topics/{topic}/follow/events", application.follow, methods=["GET"]),
             *routes,
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],

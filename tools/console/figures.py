@@ -1,7 +1,8 @@
-"""What grows, and how fast: figures that are read from the broker every few seconds, kept an hour.
+"""What grows, and how fast, and who is behind: figures that the broker is asked for every few
+seconds.
 
 All that is kept is bounded: of each topic the last figures, two older ones to take rates from, and
-a number for each minute of an hour; of the broker as a whole a number for each look.
+a number for each minute of an hour; of each group the last figures and its hour.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import math
 import threading
 from array import array
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tools.console.lines import Lines, Totals, minute_of
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 LOOK_EVERY_S = 5.0
 """At topics; at groups every fourth time, for it takes the broker longer."""
@@ -22,9 +26,6 @@ LAGS_FRESH_S = 5.0
 """What is older is asked for again before it is shown."""
 RATE_OVER_S = 60.0
 """A rate is taken over this time to twice as long, or since the first look."""
-MINUTES = 60
-LINES_MAX = 5_000
-"""Topics whose last hour is kept, and groups; those that come later have none."""
 
 
 class TopicFigures(NamedTuple):
@@ -45,62 +46,47 @@ class Rates(NamedTuple):
     records_in: float | None = None
 
 
+RATED = ("bytes_in", "bytes_out", "end")
+"""The figures whose growth `Rates` has, in its order."""
+NOTHING = TopicFigures(0, 0, 0, 0, 0)
+
+
+class Topics(Mapping[str, TopicFigures]):
+    """The figures of topics by name: a column of numbers for each, since there may be thousands."""
+
+    def __init__(self, index: dict[str, int], columns: Sequence[array[int]]) -> None:
+        """`index` has the row of each topic, `columns` are those of TopicFigures."""
+        self.index = index
+        self.columns = columns
+
+    @classmethod
+    def told(cls, page: Mapping[str, Any], before: Topics) -> Topics:
+        """Those of the broker's page."""
+        names = page["names"]
+        same = len(names) == len(before) and all(map(str.__eq__, names, before))
+        index = before.index if same else {name: row for row, name in enumerate(names)}
+        return cls(index, [array("q", page[name]) for name in TopicFigures._fields])
+
+    def column(self, name: str) -> array[int]:
+        """All numbers of a field of TopicFigures."""
+        return self.columns[TopicFigures._fields.index(name)]
+
+    def __getitem__(self, name: str) -> TopicFigures:
+        row = self.index[name]
+        return TopicFigures(*(column[row] for column in self.columns))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
 class Look(NamedTuple):
     """All topics at a time, in seconds on the clock of `Figures`."""
 
     at_s: float
-    topics: Mapping[str, TopicFigures]
-
-
-class Line:
-    """A number for each minute of the last hour; what was not seen is missing."""
-
-    __slots__ = ("_last", "_values")
-
-    def __init__(self) -> None:
-        self._values = array("f", [math.nan] * MINUTES)
-        self._last = -1
-
-    def add(self, minute: int, value: float) -> None:
-        """The number of a minute, which is counted from anywhere and never goes back."""
-        for skipped in range(max(self._last + 1, minute - MINUTES + 1), minute):
-            self._values[skipped % MINUTES] = math.nan
-        self._values[minute % MINUTES] = value
-        self._last = minute
-
-    def points(self, minute: int) -> list[float | None]:
-        """Those up to this minute, the oldest first."""
-        return [self._point(one) for one in range(minute - MINUTES + 1, minute + 1)]
-
-    def _point(self, minute: int) -> float | None:
-        if minute < 0 or minute > self._last or minute <= self._last - MINUTES:
-            return None
-        value = self._values[minute % MINUTES]
-        return None if math.isnan(value) else value
-
-
-class Lines:
-    """The last hour of many things by their names; at most `LINES_MAX`."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
-
-    def note(self, minute: int, values: Mapping[str, float]) -> None:
-        """Those of a minute; what is not among them any more is forgotten."""
-        for gone in self._lines.keys() - values.keys():
-            del self._lines[gone]
-        for name, value in values.items():
-            line = self._lines.get(name)
-            if line is None:
-                if len(self._lines) >= LINES_MAX:
-                    continue
-                line = self._lines[name] = Line()
-            line.add(minute, value)
-
-    def points(self, name: str, minute: int) -> list[float | None]:
-        """Those of one up to a minute; nothing if it has none."""
-        line = self._lines.get(name)
-        return [] if line is None else line.points(minute)
+    topics: Topics
 
 
 class Figures:
@@ -111,38 +97,39 @@ class Figures:
         self._ask = ask
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._last = Look(-math.inf, {})
+        self._last = Look(-math.inf, Topics({}, [array("q") for _ in TopicFigures._fields]))
         self._references: tuple[Look, ...] = ()
         self._lines = Lines()
+        self._totals = Totals()
+        self.total = self._totals.last
+        self.total_line = self._totals.line
 
     def look(self) -> None:
         """Ask the broker. Raises NoAnswer."""
-        told = self._ask()
-        topics = {name: TopicFigures(*row) for name, row in told["topics"].items()}
+        page = self._ask()["topics"]
         with self._lock:
-            self._take(Look(self._clock_s(), topics))
+            self._take(Look(self._clock_s(), Topics.told(page, self._last.topics)))
 
     def fresh(self, names: Collection[str] = ()) -> Mapping[str, TopicFigures]:
         """The figures of all topics, at most a second old; `names` are some that exist, and not
         younger. Raises NoAnswer."""
         is_old = self._clock_s() - self._last.at_s > TOPICS_FRESH_S
-        if is_old or not self._last.topics.keys() >= set(names):
+        if is_old or not all(name in self._last.topics.index for name in names):
             self.look()
         return self._last.topics
 
     def rates(self, name: str) -> Rates:
         """Those of a topic, over the last minute or two."""
-        now, before = self._last, self._reference()
-        if before is None or name not in now.topics:
+        now, before = self._last, next(iter(self._references), None)
+        if before is None or name not in now.topics.index or now.at_s <= before.at_s:
             return Rates()
-        return _rates(now, before, name)
+        new, old = now.topics[name], before.topics.get(name, NOTHING)
+        elapsed_s = now.at_s - before.at_s
+        return Rates(*(_grown(getattr(new, one), getattr(old, one)) / elapsed_s for one in RATED))
 
     def line(self, name: str) -> list[float | None]:
         """Bytes a second into a topic, by minutes, the oldest first, the one that runs included."""
         return self._lines.points(name, minute_of(self._last.at_s))
-
-    def _reference(self) -> Look | None:
-        return next(iter(self._references), None)
 
     def _take(self, look: Look) -> None:
         self._last = look
@@ -150,10 +137,39 @@ class Figures:
         if not old or look.at_s - old[-1].at_s >= RATE_OVER_S:
             old.append(look)
         self._references = tuple(old)
-        grown = {name: _rates(look, old[0], name).bytes_in for name in look.topics}
-        self._lines.note(
-            minute_of(look.at_s), {name: one for name, one in grown.items() if one is not None}
-        )
+        minute, before = minute_of(look.at_s), old[0]
+        sums = {name: float(sum(look.topics.column(name))) for name in ("byte_size", "records")}
+        sums["topics"] = len(look.topics)
+        elapsed_s = look.at_s - before.at_s
+        if elapsed_s > 0:
+            self._lines.keep(look.topics.index)
+            for rate, name in zip(Rates._fields, RATED, strict=True):
+                grown = _growth(look.topics, before.topics, name)
+                sums[rate] = sum(grown) / elapsed_s
+                if rate == "bytes_in":
+                    rates = (bytes_in / elapsed_s for bytes_in in grown)
+                    self._lines.note(minute, zip(look.topics, rates, strict=True))
+        self._totals.note(minute, sums)
+
+
+def _growth(now: Topics, before: Topics, name: str) -> array[int]:
+    """By how much a figure of each topic has grown, in the order of `now`."""
+    new, old = now.column(name), before.column(name)
+    if now.index is before.index:
+        return array("q", map(_grown, new, old))
+    rows = map(before.index.get, now.index)
+    return array(
+        "q",
+        (
+            _grown(value, 0 if row is None else old[row])
+            for value, row in zip(new, rows, strict=True)
+        ),
+    )
+
+
+def _grown(new: int, old: int) -> int:
+    """A topic that was not there before has begun with nothing, as one that was made anew has."""
+    return new - old if new >= old else new
 
 
 class GroupFigures(NamedTuple):
@@ -177,6 +193,9 @@ class Lags:
         self._at_s = -math.inf
         self._groups: Mapping[str, GroupFigures] = {}
         self._lines = Lines()
+        self._totals = Totals()
+        self.total = self._totals.last
+        self.total_line = self._totals.line
 
     def look(self) -> None:
         """Ask the broker. Raises NoAnswer."""
@@ -184,60 +203,23 @@ class Lags:
         groups = {name: GroupFigures(*row) for name, row in told["groups"].items()}
         with self._lock:
             self._at_s, self._groups = self._clock_s(), groups
-            seconds = {name: one.seconds for name, one in groups.items()}
-            self._lines.note(minute_of(self._at_s), seconds)
+            minute = minute_of(self._at_s)
+            self._lines.keep(groups)
+            self._lines.note(minute, ((name, one.seconds) for name, one in groups.items()))
+            sums = {
+                "seconds": max((one.seconds for one in groups.values()), default=0.0),
+                "lag": sum(one.records for one in groups.values()),
+                "groups": len(groups),
+            }
+            self._totals.note(minute, sums)
 
-    def fresh(self, names: Collection[str]) -> Mapping[str, GroupFigures]:
+    def fresh(self, names: Collection[str] = ()) -> Mapping[str, GroupFigures]:
         """Of all groups, a few seconds old. Raises NoAnswer."""
         is_old = self._clock_s() - self._at_s > LAGS_FRESH_S
-        if is_old or not self._groups.keys() >= set(names):
+        if is_old or not all(name in self._groups for name in names):
             self.look()
         return self._groups
 
     def line(self, name: str) -> list[float | None]:
         """How long a group was behind, in seconds, by minutes, the oldest first."""
         return self._lines.points(name, minute_of(self._at_s))
-
-
-def minute_of(at_s: float) -> int:
-    """The minute on the clock of figures; before the first look, the first."""
-    return max(0, int(at_s // 60)) if math.isfinite(at_s) else 0
-
-
-def _rates(now: Look, before: Look, name: str) -> Rates:
-    """A topic that was not there before has begun with nothing."""
-    elapsed_s = now.at_s - before.at_s
-    if elapsed_s <= 0:
-        return Rates()
-    new, old = now.topics[name], before.topics.get(name, TopicFigures(0, 0, 0, 0, 0))
-    # After a restart of the broker counters begin again, and a topic may have been made anew.
-    return Rates(
-        *(
-            max(0, grown) / elapsed_s
-            for grown in (
-                new.bytes_in - old.bytes_in,
-                new.bytes_out - old.bytes_out,
-                new.end - old.end,
-            )
-        )
-    )
-
-
-def svg_points(
-    values: Iterable[float | None], *, width: int, height: int
-) -> Iterator[list[tuple[float, float]]]:
-    """The stretches of a line, each as its points; gaps part them."""
-    known = list(values)
-    top = max((one for one in known if one is not None), default=0.0) or 1.0
-    step = width / max(1, len(known) - 1)
-    stretch: list[tuple[float, float]] = []
-    for number, value in enumerate(known):
-        if value is None:
-            if stretch:
-                yield stretch
-            stretch = []
-        else:
-            at = (round(number * step, 1), round(height - 1 - value / top * (height - 2), 1))
-            stretch.append(at)
-    if stretch:
-        yield stretch

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from client.cluster import Cluster as Client
 from client.security import ClientSecurity
 from tools.cluster import Cluster
 
@@ -112,6 +113,7 @@ class Clusters:
     """Connections to the broker: each in one thread's hands at a time, some kept for the next."""
 
     def __init__(self, door: Door, clock_s: Callable[[], float]) -> None:
+        self.bootstrap = door.bootstrap
         host, _, port = door.bootstrap.rpartition(":")
         self._address = (host.strip("[]"), int(port))
         self._clock_s = clock_s
@@ -129,9 +131,26 @@ class Clusters:
             raise
         self._keep(security, cluster)
 
+    def client(self, security: ClientSecurity | None) -> Client:
+        """A new one that writes; the caller closes it."""
+        return Client(
+            self.bootstrap,
+            timeout_s=TIMEOUT_S,
+            client_id=CLIENT_ID,
+            sole=True,
+            security=security,
+        )
+
     def _new(self, security: ClientSecurity | None) -> Cluster:
         host, port = self._address
-        return Cluster(host, port, timeout_s=TIMEOUT_S, client_id=CLIENT_ID, security=security)
+        return Cluster(
+            host,
+            port,
+            timeout_s=TIMEOUT_S,
+            client_id=CLIENT_ID,
+            sole=True,
+            security=security,
+        )
 
     def _taken(self, security: ClientSecurity | None) -> Cluster | None:
         found = None
@@ -146,6 +165,8 @@ class Clusters:
                     break
         for _, _, cluster in over:
             cluster.close()
+        if found is not None:
+            found.forget()  # topics may have gone, come and grown
         return found
 
     def _keep(self, security: ClientSecurity | None, cluster: Cluster) -> None:

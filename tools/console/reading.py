@@ -5,6 +5,7 @@ How much is looked at for one page is bounded, whatever the records are and what
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,13 +70,17 @@ class Budget:
         seconds: float = SECONDS_MAX,
     ) -> None:
         self._clock_s = clock_s
-        self._until_s = clock_s() + seconds
+        self._seconds = seconds
+        self._until_s = math.inf
         self._bytes = bytes_
         self._records = records
         self.looked_at = 0
         """Records so far."""
 
     def take(self, records: int, byte_size: int) -> None:
+        """So many were looked at. Time counts from the first: something is read on any machine."""
+        if not self.looked_at:
+            self._until_s = self._clock_s() + self._seconds
         self.looked_at += records
         self._records -= records
         self._bytes -= byte_size

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from broker._version import VERSION
 from broker.clock import utc_text
-from tools.console.figures import svg_points
+from tools.console.lines import svg_points
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tools.console.visit import Shown
 
 FOLDER = Path(__file__).parent
 NOTHING = "\N{EN DASH}"
+CHART_WIDTH, CHART_HEIGHT = 320, 80
 LINE_WIDTH, LINE_HEIGHT = 120, 24
 """Of a line over the last hour, in pixels."""
 
@@ -95,6 +96,23 @@ def line_of(values: Iterable[float | None]) -> list[str]:
     return [" ".join(f"{x},{y}" for x, y in stretch) for stretch in stretches if len(stretch) > 1]
 
 
+class Drawn(NamedTuple):
+    """A line over the last hour, large: the `points` of its polylines, and its largest value."""
+
+    stretches: list[str]
+    top: float
+    width: int
+    height: int
+
+
+def drawn(values: Sequence[float | None]) -> Drawn:
+    """Nothing of less than two points."""
+    stretches = svg_points(values, width=CHART_WIDTH, height=CHART_HEIGHT)
+    points = [" ".join(f"{x},{y}" for x, y in stretch) for stretch in stretches if len(stretch) > 1]
+    top = max((one for one in values if one is not None), default=0.0)
+    return Drawn(points, top, CHART_WIDTH, CHART_HEIGHT)
+
+
 class Templates:
     """Those of the package. All text in them is escaped."""
 
@@ -118,12 +136,21 @@ class Templates:
             "setting_ms": setting_ms,
             "size": size,
         }
+        self._environment.filters |= {
+            "drawn": drawn,
+            "written": lambda value, shown_as: self._environment.filters[shown_as](value),
+        }
         self._environment.globals |= {
             "changed": changed,
             "line_height": LINE_HEIGHT,
             "line_width": LINE_WIDTH,
             "version": VERSION,
         }
+
+    def rows(self, records: object, topic: str) -> str:
+        """Records as rows of a table."""
+        module = self._environment.get_template("_record.html").module
+        return str(module.rows(records, topic))  # type: ignore[attr-defined]
 
     def render(self, shown: Shown, **around: object) -> str:
         """A whole page; `around` is what every page shows."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from client.cluster import Cluster as Client
     from tools.cluster import Cluster
     from tools.console.broker_port import BrokerPort
     from tools.console.figures import Figures, Lags
@@ -28,13 +29,14 @@ class NotAllowed(Exception):
 class Visit(NamedTuple):
     """A question for a page.
 
-    `cluster` asks the broker as the user who looks; `topics` tells which of some topics this user
-    may know of; `figures`, `lags` and `broker` are the broker's own and know no user, so that a
-    page shows of them what `cluster` has told to exist. `query` is what stands behind '?', or in a
-    form; `path` what the address names.
+    `cluster` asks the broker as the user who looks, and `client` makes one that writes; `topics`
+    tells which of some topics this user may know of; `figures`, `lags` and `broker` are the
+    broker's own and know no user, so that a page shows of them what `cluster` has told to exist.
+    `query` is what stands behind '?', or in a form; `path` what the address names.
     """
 
     cluster: Cluster
+    client: Callable[[], Client]
     topics: Callable[[Collection[str]], Mapping[str, VisibleTopic]]
     figures: Figures
     lags: Lags
@@ -46,10 +48,11 @@ class Visit(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A template and what it shows."""
+    """A template and what it shows; `status` is that of HTTP."""
 
     template: str
     facts: dict[str, Any]
+    status: int = 200
 
 
 class Bytes(NamedTuple):
@@ -67,6 +70,12 @@ class Moved(NamedTuple):
 
 if TYPE_CHECKING:
     Page = Callable[[Visit], Shown | Bytes | Moved]
+
+
+def require_writable(visit: Visit) -> None:
+    """Raises NotAllowed."""
+    if not visit.may_write:
+        raise NotAllowed("this console only reads: triglot serve --console-writable lets it write")
 
 
 def number(

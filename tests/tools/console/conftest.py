@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("console")
-    with BrokerProcess(folder, arguments=("--console", "127.0.0.1:0")) as running:
+    # What retention will do is looked at, not what it has done.
+    settings = {"log.initial.task.delay.ms": "86400000"}
+    arguments = ("--console", "127.0.0.1:0")
+    with BrokerProcess(folder, settings=settings, arguments=arguments) as running:
         yield running
         assert "Traceback" not in running.output()
 

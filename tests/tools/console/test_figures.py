@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.console import figures
-from tools.console.figures import Figures, Line, Rates
+from tools.console import lines
+from tools.console.figures import Figures, Rates, TopicFigures
+from tools.console.lines import MINUTES, Line, svg_points
 
 
 class Broker:
@@ -16,7 +17,9 @@ class Broker:
         self.now_s = 0.0
 
     def told(self) -> dict[str, Any]:
-        return {"topics": {name: list(row) for name, row in self.topics.items()}}
+        columns = zip(*self.topics.values(), strict=True) if self.topics else [()] * 5
+        told = dict(zip(TopicFigures._fields, map(list, columns), strict=True))
+        return {"topics": {"names": list(self.topics), **told}}
 
     def figures(self) -> Figures:
         return Figures(self.told, lambda: self.now_s)
@@ -78,7 +81,7 @@ def test_a_line_has_a_point_for_each_minute_of_an_hour_and_gaps() -> None:
     for minute in (0, 1, 5, 70):
         line.add(minute, float(minute))
     points = line.points(70)
-    assert len(points) == figures.MINUTES
+    assert len(points) == MINUTES
     assert {minute: point for minute, point in enumerate(points, 11) if point is not None} == {
         70: 70.0
     }
@@ -87,7 +90,7 @@ def test_a_line_has_a_point_for_each_minute_of_an_hour_and_gaps() -> None:
 
 
 def test_lines_end_with_their_topics_and_are_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(figures, "LINES_MAX", 2)
+    monkeypatch.setattr(lines, "LINES_MAX", 2)
     broker = Broker()
     broker.topics = {name: [0, 0, 0, 0, 0] for name in "abc"}
     seen = broker.figures()
@@ -98,3 +101,17 @@ def test_lines_end_with_their_topics_and_are_bounded(monkeypatch: Any) -> None:
     for broker.now_s in (10.0, 15.0):
         seen.look()
     assert [bool(seen.line(name)) for name in "abc"] == [False, True, True]
+
+
+def test_a_line_is_drawn_in_stretches_from_what_is_known_first() -> None:
+    values: list[float | None] = [*[None] * 40, 0.0, 5.0, None, 10.0, 10.0, *[0.0] * 15]
+    stretches = list(svg_points(values, width=190, height=12))
+    assert [len(stretch) for stretch in stretches] == [2, 17]
+    assert [*stretches[0], stretches[1][0]] == [(0.0, 11.0), (10.0, 6.0), (30.0, 1.0)]
+    assert list(svg_points([None] * 60, width=10, height=10)) == []
+
+
+def test_a_line_of_a_few_minutes_takes_a_part_of_the_width() -> None:
+    values: list[float | None] = [*[None] * 58, 1.0, 1.0]
+    ((first, last),) = svg_points(values, width=90, height=12)
+    assert (first[0], last[0]) == (80, 90)

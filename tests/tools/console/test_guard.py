@@ -47,8 +47,13 @@ def test_a_form_without_the_token_of_our_pages_is_refused(console: ConsoleClient
 
 def test_a_form_that_is_too_large_is_not_read_to_its_end(console: ConsoleClient) -> None:
     console.get("/topics")
-    answer = console.ask("POST", "/logout", body="token=" + "x" * (3 << 20))
-    assert (answer.status, "at most 2 MiB" in answer.text) == (403, True)
+    try:
+        answer = console.ask("POST", "/logout", body="token=" + "x" * (3 << 20))
+    except ConnectionError:
+        pass  # it was answered, and the connection closed, before all was sent
+    else:
+        assert (answer.status, "at most 2 MiB" in answer.text) == (403, True)
+    assert console.get("/topics").status == 200
 
 
 def test_no_script_but_our_file_may_run(console: ConsoleClient) -> None:

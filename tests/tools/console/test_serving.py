@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client.cluster import Cluster, TopicPartition
+from protocol.messages.create_partitions import CreatePartitionsRequest
 from tests.support.broker_process import CHECKOUT, BrokerProcess, without_settings
+from tests.support.caller import Caller
 from tests.support.certificates import Authority
 from tests.support.console import ConsoleClient
+from tests.support.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,3 +126,34 @@ def test_a_listener_that_asks_for_certificates_alone_has_no_console(tmp_path: Pa
         *("--set", "inter.broker.listener.name=SSL"),
     )
     assert "console.port needs a listener that is PLAINTEXT, or takes PLAIN or SCRAM" in line
+
+
+def test_a_broker_that_advertises_another_address_is_asked_where_it_is(tmp_path: Path) -> None:
+    """As in a container, whose broker tells clients the address that is open outside."""
+    nowhere = free_port()
+    settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{nowhere}"}
+    arguments = ("--console", "127.0.0.1:0", "--console-writable")
+    with BrokerProcess(tmp_path, settings=settings, arguments=arguments) as broker:
+        with Cluster(broker.bootstrap, sole=True) as client:
+            client.create_topic("inside", 1)
+            client.commit_offsets("readers", {TopicPartition("inside", 0): 0})
+        console = ConsoleClient(broker)
+        written = console.send("/topics/inside/produce", "/topics/inside/produce", value="here")
+        assert "here" in console.get(written.fields["location"]).text
+        for path in ("/topics", "/topics/inside", "/group?id=readers", "/settings"):
+            assert console.get(path).status == 200, path
+
+
+def test_partitions_that_were_added_are_shown(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, arguments=("--console", "127.0.0.1:0")) as broker:
+        console = ConsoleClient(broker)
+        with Cluster(broker.bootstrap) as client, Caller(broker.host, broker.port) as caller:
+            client.create_topic("growing", 1)
+            assert console.get("/topics/growing/records?partition=1").status == 400
+            request = CreatePartitionsRequest(
+                topics=[CreatePartitionsRequest.Topic(name="growing", count=2, assignments=None)],
+                timeout_ms=10_000,
+                validate_only=False,
+            )
+            assert not caller.call(request).results[0].error_code
+        assert console.get("/topics/growing/records?partition=1").status == 200

@@ -72,7 +72,8 @@ def clients(visit: Visit) -> Shown:
                 columns=COLUMNS,
                 sort="verdict",
             ),
-            "columns": [span_of(column).replace(" TO ", " to ") for column in columns],
+            "columns": [_span(column) for column in columns],
+            "judged": next(_span(column) for column in columns if KAFKA_4 in column),
             "failing": outcomes.count(FAILS),
             "unknown": outcomes.count(UNKNOWN),
             "forgotten": told["forgotten"],
@@ -92,7 +93,7 @@ def _row(one: dict[str, Any], columns: Sequence[Sequence[str]]) -> Row:
         one["verdicts"][KAFKA_4]["outcome"],
         [
             Verdict(
-                span_of(column).replace(" TO ", " to "),
+                _span(column),
                 one["verdicts"][column[0]]["outcome"],
                 _why(one["verdicts"][column[0]]),
             )
@@ -101,6 +102,10 @@ def _row(one: dict[str, Any], columns: Sequence[Sequence[str]]) -> Row:
         one["remarks"],
         one["advice"],
     )
+
+
+def _span(column: Sequence[str]) -> str:
+    return span_of(column).replace(" TO ", " to ")
 
 
 def _why(verdict: dict[str, str]) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LIMITS = (20, 50, 100, 500)
 PARTITIONS_MAX = 64
 """Partitions that are read for one page; of a topic with more, one has to be chosen."""
+TEXT_CHARACTERS_MAX = 1_000
+"""Of a text that is looked for."""
 STARTS = ("end", "start", "offset", "time")
 SHOWN_BYTES_MAX = 1 << 20
 """Of all contents on a page; those behind are shown by their beginnings."""
@@ -59,11 +61,9 @@ class Asked(NamedTuple):
 def records(visit: Visit) -> Shown:
     """Raises NoSuchTopic, WrongQuestion."""
     name, query = visit.path["topic"], visit.query
-    partitions = _partitions(visit, name)
+    partitions = partitions_of(visit, name)
     asked = _asked(name, partitions, query, visit.now_ms)
-    view = query.get("view", "auto")
-    if view not in VIEWS:
-        raise WrongQuestion(f"view: wanted {', '.join(VIEWS)}, found '{view[:40]}'")
+    view = view_of(query)
     budget = Budget(monotonic_s)
     found, notes, ahead = _found(visit, asked, budget)
     newest_first = asked.start == "end"
@@ -76,7 +76,7 @@ def records(visit: Visit) -> Shown:
         {
             "topic": name,
             "partitions": partitions,
-            "records": _shown(found, view),
+            "records": shown(found, view),
             "asked": asked,
             "view": view,
             "views": VIEWS,
@@ -102,21 +102,39 @@ def value(visit: Visit) -> Bytes:
     raise NotThere(reading.problem or f"{place} has no value at offset {offset}")
 
 
-def _partitions(visit: Visit, name: str) -> list[int]:
+def partitions_of(visit: Visit, name: str) -> list[int]:
+    """Those of a topic. Raises NoSuchTopic."""
     require_topics(visit.cluster, [name])
     return sorted(visit.cluster.topics([name])[name].leaders)
 
 
+def places_of(name: str, partitions: list[int], query: Mapping[str, str]) -> list[TopicPartition]:
+    """The partition that a query names, or all. Raises WrongQuestion."""
+    if query.get("partition", "") in ("", "all"):
+        return [TopicPartition(name, one) for one in partitions[:PARTITIONS_MAX]]
+    wanted = number(query, "partition", 0)
+    if wanted not in partitions:
+        raise WrongQuestion(
+            f"topic '{name}' has no partition {wanted}, but {len(partitions)} counted from 0"
+        )
+    return [TopicPartition(name, wanted)]
+
+
+def view_of(query: Mapping[str, str]) -> str:
+    """One of VIEWS. Raises WrongQuestion."""
+    view = query.get("view", VIEWS[0])
+    if view not in VIEWS:
+        raise WrongQuestion(f"view: wanted {', '.join(VIEWS)}, found '{view[:40]}'")
+    return view
+
+
+def text_of(query: Mapping[str, str]) -> bytes:
+    """The text that records have to have."""
+    return query.get("contains", "")[:TEXT_CHARACTERS_MAX].encode("utf-8", "surrogatepass")
+
+
 def _asked(name: str, partitions: list[int], query: Mapping[str, str], now_ms: int) -> Asked:
-    chosen = query.get("partition", "")
-    if chosen in ("", "all"):
-        wanted = partitions[:PARTITIONS_MAX]
-    else:
-        wanted = [number(query, "partition", 0)]
-        if wanted[0] not in partitions:
-            raise WrongQuestion(
-                f"topic '{name}' has no partition {wanted[0]}, but {len(partitions)} counted from 0"
-            )
+    places = places_of(name, partitions, query)
     start = query.get("from", "offset" if query.get("offset") else "end")
     if start not in STARTS:
         raise WrongQuestion(f"from: wanted {', '.join(STARTS)}, found '{start[:40]}'")
@@ -124,18 +142,13 @@ def _asked(name: str, partitions: list[int], query: Mapping[str, str], now_ms: i
     if start == "offset":
         at = number(query, "offset", 0)
     elif start == "time":
-        at = _moment_ms(query.get("time", ""), now_ms)
-    return Asked(
-        [TopicPartition(name, one) for one in wanted],
-        start,
-        at,
-        number(query, "limit", LIMITS[1], least=1, most=LIMITS[-1]),
-        query.get("contains", "")[:1_000].encode("utf-8", "surrogatepass"),
-    )
+        at = moment_of(query.get("time", ""), now_ms)
+    limit = number(query, "limit", LIMITS[1], least=1, most=LIMITS[-1])
+    return Asked(places, start, at, limit, text_of(query))
 
 
-def _moment_ms(text: str, now_ms: int) -> int:
-    """A moment, or a duration before now."""
+def moment_of(text: str, now_ms: int) -> int:
+    """A moment (ms since 1970), or a duration before now. Raises WrongQuestion."""
     text = text.strip()
     try:
         return now_ms - duration_ms(text)
@@ -188,7 +201,7 @@ def _outside(place: TopicPartition, offset: int, start: int, end: int) -> str:
     return f"{place} has no offset {offset}: it has {start} to {end - 1}"
 
 
-def _shown(found: list[StoredRecord], view: str) -> list[ShownRecord]:
+def shown(found: list[StoredRecord], view: str) -> list[ShownRecord]:
     """With as much of their contents as a page has room for."""
     room = SHOWN_BYTES_MAX
     shown = []

@@ -39,7 +39,8 @@ COLUMNS = {
 
 def topics(visit: Visit) -> Shown:
     """The fastest growing first, unless another order is asked for."""
-    figures = visit.figures.fresh()
+    visible = visit.topics(visit.figures.fresh().keys())
+    figures = visit.figures.fresh(visible)
     rows = [
         Row(
             name,
@@ -48,7 +49,7 @@ def topics(visit: Visit) -> Shown:
             figures.get(name),
             visit.figures.rates(name),
         )
-        for name, topic in visit.topics(figures.keys()).items()
+        for name, topic in visible.items()
     ]
     internal = sum(row.is_internal for row in rows)
     if not visit.query.get("internal"):

@@ -1,4 +1,5 @@
-// Keys, and filters over what a page already shows. Every page works without this file.
+// Keys, filters over what a page already shows, and records as they come. Every other page works
+// without this file.
 "use strict";
 
 const typing = (element) => element.closest("input, select, textarea, [contenteditable]");
@@ -48,3 +49,42 @@ for (const input of document.querySelectorAll("[data-chooses]")) {
     if (input.value) input.form.elements.from.value = input.dataset.chooses;
   });
 }
+
+const FOLLOWED_MAX = 200; // rows that a page keeps
+
+function follow(table) {
+  const body = table.tBodies[0];
+  const state = document.querySelector("#state");
+  const pause = document.querySelector("[data-pause]");
+  let source = null;
+  let count = 0;
+
+  const end = (text) => {
+    source?.close();
+    source = null;
+    pause.textContent = "Go on";
+    state.textContent = text;
+  };
+  const begin = () => {
+    pause.textContent = "Pause";
+    state.textContent = "Waiting for records.";
+    source = new EventSource(table.dataset.follow);
+    source.addEventListener("records", (event) => {
+      const rows = document.createElement("template");
+      rows.innerHTML = event.data; // made and escaped by our server; no script in it could run
+      for (const row of [...rows.content.children]) {
+        body.prepend(row);
+        count += 1;
+      }
+      while (body.rows.length > FOLLOWED_MAX) body.lastElementChild.remove();
+      state.textContent = `${count} records have come.`;
+    });
+    source.addEventListener("note", (event) => { state.textContent = event.data; });
+    source.addEventListener("over", (event) => end(event.data));
+    source.onerror = () => { if (source) state.textContent = "Interrupted; trying again."; };
+  };
+  pause.addEventListener("click", () => (source ? end("Paused.") : begin()));
+  begin();
+}
+
+for (const table of document.querySelectorAll("[data-follow]")) follow(table);
