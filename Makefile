@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs recording site format clean
+.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs recording console-pictures site format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -46,6 +46,7 @@ help:
 	echo "make bench         measure; results go to bench/results"
 	echo "make docs          write the generated pages again"
 	echo "make recording     the picture of the README again, from a real run; needs kcat"
+	echo "make console-pictures  the pictures of docs/console.md again, in a headless Chromium"
 	echo "make site          the documentation as a site that can be searched, in build/site"
 	echo "make format        format the code and apply safe fixes"
 	echo "make clean         remove what these commands created, but not $(DATA)"
@@ -241,6 +242,9 @@ docs: .venv/.dev-stamp
 
 recording: .venv/.dev-stamp
 	$(BIN)/python -m docs.recording
+
+console-pictures: .venv/.test-stamp
+	$(BIN)/python -m docs.console_pictures
 
 # A page that nothing leads to, and a link that leads nowhere, stop it.
 site: .venv/.site-stamp

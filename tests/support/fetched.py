@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -206,6 +207,26 @@ def debian_package(name: str) -> Path:
             (package,) = folder.glob("*.deb")
             _fetch(["dpkg-deb", "-x", str(package), str(folder)], cwd=folder)
             package.unlink()
+    return folder
+
+
+def debian_program(name: str) -> Path:
+    """The same for a program that needs more than a bare system has: with the packages that it
+    depends on and that are not installed here. Its libraries are in `usr/lib/*-linux-gnu`."""
+    with made_once("debian-program", [name.encode()]) as (folder, missing):
+        if missing:
+            folder.mkdir()
+            runtime("dpkg-deb")
+            simulated = [runtime("apt-get"), "install", "-s", "--no-install-recommends", name]
+            ended = _run(simulated, cwd=folder)
+            if ended.returncode != 0:
+                _fetch(["apt-get", "update", "-qq"], cwd=folder)
+                ended = _run(simulated, cwd=folder)
+            packages = re.findall(r"^Inst (\S+)", ended.stdout, re.MULTILINE)
+            _fetch(["apt-get", "download", "-qq", *sorted({name, *packages})], cwd=folder)
+            for package in sorted(folder.glob("*.deb")):
+                _fetch(["dpkg-deb", "-x", str(package), str(folder)], cwd=folder)
+                package.unlink()
     return folder
 
 
