@@ -16,6 +16,7 @@ from tests.support.console import ConsoleClient
 from tools.console.pages.produce import produce
 from tools.console.pages.reset import reset
 from tools.console.visit import NotAllowed, Visit
+from tools.produce.partitioning import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,10 +73,17 @@ def test_a_key_chooses_the_partition_that_producers_choose(
     cluster.create_topic("keyed", 3)
     page = "/topics/keyed/produce"
     answer = writer.send(page, page, key="21", value="", value_kind="null")
-    # As the Java client has it for this key of three partitions.
-    assert answer.fields["location"].startswith("/topics/keyed/records?partition=")
+    place = f"partition={partition_of(b'21', 3)}"
+    assert answer.fields["location"] == f"/topics/keyed/records?{place}&offset=0"
     again = writer.send(page, page, key="21", value="x")
-    assert again.fields["location"].endswith("&offset=1")
+    assert again.fields["location"] == f"/topics/keyed/records?{place}&offset=1"
+
+
+def test_a_record_without_a_key_has_none(writer: ConsoleClient, cluster: Cluster) -> None:
+    cluster.create_topic("keyless", 1)
+    page = "/topics/keyless/produce"
+    shown = writer.get(writer.send(page, page, key="", value="").fields["location"])
+    assert shown.text.count("null") == 2
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,6 @@ def preview(visit: Visit) -> Shown:
             "moves": moves[:MOVES_SHOWN],
             "more": max(0, len(moves) - MOVES_SHOWN),
             "new": json.dumps(new) if new else "",
-            "count": len(new),
         },
     )
 

@@ -119,6 +119,8 @@ def segments_of(told: Mapping[str, Any], rules: Rules, now_ms: int) -> Iterator[
             what.append("has to be compacted")
         elif rules.compacts and not is_active:
             what.append("was compacted")
+        if not what:
+            what.append("stays" if goes_in_s is None else "goes by age")
         yield Segment(
             told["partition"], base, end, size, came_ms, is_active, end <= cleaned_to, goes_in_s,
             "; ".join(what),
