@@ -147,6 +147,9 @@ class Templates:
             "version": VERSION,
         }
 
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)  # now, and not while the first reader waits
+
     def rows(self, records: object, topic: str) -> str:
         """Records as rows of a table."""
         module = self._environment.get_template("_record.html").module
