@@ -21,6 +21,7 @@ from broker.background.parent_process import die_with_parent, lines
 from tools.console.app import make_app
 from tools.console.broker_port import BrokerPort
 from tools.console.logins import Door
+from tools.console.protocol import HttpProtocol
 
 M_ARENA_MAX = -8
 """In malloc.h of glibc."""
@@ -51,7 +52,7 @@ def main() -> int:
         access_log=False,
         lifespan="on",
         loop="asyncio",
-        http="h11",
+        http=HttpProtocol,
         ws="none",
         proxy_headers=False,
         server_header=False,

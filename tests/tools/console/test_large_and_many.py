@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -84,3 +85,15 @@ def test_a_thousand_open_pages_are_served_or_told_and_then_there_is_room_again(
             client.create_topic("meanwhile", 1)
             client.produce(TopicPartition("meanwhile", 0), [build_batch([(0, None, b"x", ())])])
     console.wait_until(lambda: console.get("/topics").status == 200)
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(broker: BrokerProcess) -> None:
+    console = ConsoleClient(broker)
+    with ExitStack() as idle:
+        connections = [
+            idle.enter_context(socket.create_connection(("127.0.0.1", console.port), timeout=60))
+            for _ in range(CONNECTIONS_MAX)
+        ]
+        connections[0].sendall(b"GET /topics HTTP/1.1\r\nHost:")  # and no more of it
+        console.wait_until(lambda: console.get("/topics").status == 200)
+        assert not connections[0].recv(1)
