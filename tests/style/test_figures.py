@@ -44,7 +44,6 @@ GOAL = "what is aimed at, not what was measured"
 EXCUSED = {
     ("docs/behaviour.md", "## Damaged data"): SETTING,
     ("docs/behaviour.md", "## Compaction"): SETTING,
-    ("docs/console.md", "## What it costs, and its bounds"): SETTING,
     ("docs/decisions/0002-dependencies.md", "## Decision"): CHOICE,
     ("docs/decisions/0002-dependencies.md", "## What we measured and left out"): CHOICE,
     ("docs/decisions/0002-dependencies.md", "## What it costs"): CHOICE,
