@@ -112,6 +112,8 @@ class TransactionalProducer:
         self._producer_id, self._epoch = -1, -1
         self._new_generation = False
         self._sequences: Counter[TopicPartition] = Counter()
+        self._known_to: set[TopicPartition] = set()
+        """Partitions that have a batch of this producer id."""
         self._in_flight: deque[_Flight] = deque()
         self._in_flight_of: Counter[TopicPartition] = Counter()
         self._in_flight_bytes = 0
@@ -141,6 +143,7 @@ class TransactionalProducer:
 
         self._patiently(attempt)
         self._sequences.clear()
+        self._known_to.clear()
         self._ended()
 
     def send(self, partition: TopicPartition, batch: EntryBytes) -> None:
@@ -244,6 +247,8 @@ class TransactionalProducer:
             answer = connection.call(request, EndTxnResponse, newest=newest)
             self._check(answer.error_code)
             if answer.producer_id >= 0:
+                if answer.producer_id != self._producer_id:
+                    self._known_to.clear()
                 self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
                 self._sequences.clear()
 
@@ -316,9 +321,11 @@ class TransactionalProducer:
     # Batches.
 
     def _may_send(self, partition: TopicPartition, size: int) -> bool:
+        # Of a producer that it does not know a leader takes any sequence first: were the first
+        # batch refused and the one behind it not, the first could not be stored any more.
+        most = IN_FLIGHT if partition in self._known_to else 1
         return (
-            self._in_flight_of[partition] < IN_FLIGHT
-            and self._in_flight_bytes + size <= IN_FLIGHT_BYTES
+            self._in_flight_of[partition] < most and self._in_flight_bytes + size <= IN_FLIGHT_BYTES
         )
 
     def _stamped(self, partition: TopicPartition, batch: EntryBytes) -> tuple[bytearray, int]:
@@ -389,6 +396,7 @@ class TransactionalProducer:
             return lost
         code = found[0].code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._known_to.add(flight.partition)
             return None
         if code in RETRIABLE or code in producing.MAYBE_STORED | producing.NOT_NOW:
             return said(code)

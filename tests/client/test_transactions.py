@@ -17,6 +17,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import GZIP, LZ4, NONE
 from protocol.records.layout import HEADER_SIZE
 from protocol.records.walk import last_offset, walk
+from testing.proxy import FaultProxy
 from tests.clients.available import end_of_test
 from tests.clients.transactions.telling import set_transaction_version
 from tests.support.broker_process import BrokerProcess
@@ -195,6 +196,22 @@ def test_records_stay_as_they_are_compressed(
     ]
     marker = cluster.fetch(places[0], 6).entries
     assert Batch(marker).is_control
+
+
+def test_what_comes_behind_a_first_batch_that_is_refused_is_not_stored_before_it(
+    generation: BrokerProcess | KafkaProcess, places: list[TopicPartition]
+) -> None:
+    """As by a leader that has just been made one."""
+    values = [b"%d" % number for number in range(4)]
+    with FaultProxy(generation.bootstrap) as proxy, Cluster(proxy.bootstrap) as cluster:
+        proxy.faults.fail("Produce", error="NOT_LEADER_OR_FOLLOWER")
+        with cluster.transactional_producer(f"refused-{places[0]}") as producer:
+            producer.initialize()
+            for value in values:
+                producer.send(places[0], batch(value))
+            producer.commit()
+        wait_for_ends(cluster, places)
+        assert committed(cluster, places[0]) == values
 
 
 def test_a_transaction_that_may_not_be_so_long_is_told(
