@@ -12,21 +12,22 @@ import json
 import os
 import re
 import secrets
-import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker import logs
 from broker.background.child_process import ChildProcess, spawn
 from broker.metrics.listener import Credentials, MetricsListener
+from broker.network.listening import listening_sockets
 from broker.network.secured import is_loopback
+from config.listeners import Listener
 from protocol.client import written
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
     from broker.metrics.families import Sources
     from config.broker import BrokerSettings
-    from config.listeners import Listener
     from storage.filesystem import Filesystem
 
 AGAIN_AFTER_S = 1.0
@@ -34,7 +35,8 @@ AGAIN_AFTER_S = 1.0
 `LASTS_S`."""
 AGAIN_AFTER_MAX_S = 60.0
 LASTS_S = 60.0
-BACKLOG = 128
+NAME = "CONSOLE"
+"""Of its address, in messages."""
 PREFERRED = ("SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT")
 """The listeners that the console speaks with, by their protocol: where people can log in, they are
 asked to."""
@@ -62,14 +64,15 @@ class Console:
         self,
         loop: asyncio.AbstractEventLoop,
         module: str,
-        port: socket.socket,
+        sockets: list[socket.socket],
         facts: dict[str, Any],
         metrics: MetricsListener,
     ) -> None:
-        """`module` is run; `facts` are what its first line of input tells it."""
+        """`module` is run; `facts` are what its first line of input tells it, with the numbers of
+        its `sockets`, which browsers connect to."""
         self._loop = loop
         self._module = module
-        self._port = port
+        self._sockets = sockets
         self._facts = facts
         self._metrics = metrics
         self._child: ChildProcess | None = None
@@ -80,22 +83,22 @@ class Console:
     @property
     def url(self) -> str:
         """Where a browser finds it."""
-        host, port = self._port.getsockname()[:2]
+        host, port = self._sockets[0].getsockname()[:2]
         return f"http://{written(host, port)}/"
 
     def start(self) -> None:
         self._timer = None
         self._started_s = self._loop.time()
-        number = self._port.fileno()
+        numbers = [one.fileno() for one in self._sockets]
         try:
-            process = spawn(self._module, inherited=(number,))
+            process = spawn(self._module, inherited=tuple(numbers))
         except OSError as error:
             self._start_again(f"can't be started: {error.strerror or error}")
             return
         self._child = ChildProcess(
             self._loop, process, on_line=lambda line: None, on_end=self._ended
         )
-        self._child.send(json.dumps({**self._facts, "socket": number}).encode() + b"\n")
+        self._child.send(json.dumps({**self._facts, "sockets": numbers}).encode() + b"\n")
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -103,7 +106,8 @@ class Console:
         if self._child is not None:
             self._child.kill()
         self._metrics.close()
-        self._port.close()
+        for one in self._sockets:
+            one.close()
 
     def _ended(self, status: int) -> None:
         self._child = None
@@ -126,13 +130,13 @@ async def open_console(
     files: Filesystem,
 ) -> Console:
     """Open its port and start it. `ports` are those of the broker's listeners, `files` have their
-    certificates. Raises CannotServe, OSError."""
+    certificates. Raises CannotServe, CannotListen, OSError."""
     assert settings.console_port is not None
     if os.name == "nt":
         raise CannotServe("there is no console on Windows: its process is given an open port")
     door = _door(settings)
     token = secrets.token_hex(16)
-    port = _listening(settings.console_host, settings.console_port)
+    sockets = listening_sockets(Listener(NAME, settings.console_host, settings.console_port))
     metrics = MetricsListener(sources, Credentials(None, token))
     await metrics.open("127.0.0.1", 0)
     host = door.listener.host
@@ -148,7 +152,7 @@ async def open_console(
         "names": [settings.console_host],
         "writable": settings.console_writable,
     }
-    console = Console(sources.loop, module, port, facts, metrics)
+    console = Console(sources.loop, module, sockets, facts, metrics)
     console.start()
     logs.info("the console is served", url=console.url, writable=settings.console_writable)
     if not is_loopback(settings.console_host):
@@ -199,19 +203,3 @@ def _certificates(settings: BrokerSettings, door: Door, files: Filesystem) -> st
     except KeystoreError as error:
         raise CannotServe(str(error)) from None
     return b"".join(CERTIFICATE.findall(key.pem)).decode("ascii")
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Raises OSError."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    opened = socket.socket(family, kind, protocol)
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(BACKLOG)
-    except OSError:
-        opened.close()
-        raise
-    return opened

@@ -231,9 +231,7 @@ async def _open_console(broker: Broker, module: str | None, files: Filesystem) -
     except CannotServe as error:
         raise StartRefused(str(error)) from error
     except OSError as error:
-        reason = error.strerror or str(error)
-        where = f"{settings.console_host}:{settings.console_port}"
-        raise StartRefused(f"can't listen on {where}: {reason} (--console HOST:PORT)") from error
+        raise StartRefused(f"{error} (--console HOST:PORT)") from error
 
 
 def _under_test(

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tools.arguments import (
-    DONE,
-    NOT_DONE,
-    address,
-    advertised,
-    listened,
-    listened_range,
-    refuse,
-)
-from tools.proxy_tls import add_tls_arguments
+from tools.arguments import DONE, NOT_DONE, listened, refuse
+from tools.proxy_arguments import add_proxy_arguments, fault_of_addresses
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -60,30 +52,7 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     faults.set_defaults(run=run_faults)
-    faults.add_argument(
-        "--in-front-of",
-        metavar="HOST:PORT",
-        type=address,
-        required=True,
-        help="a broker of the cluster",
-    )
-    faults.add_argument(
-        "--listen",
-        metavar="HOST:PORT[-LAST]",
-        type=listened_range,
-        default=("127.0.0.1", 0, 0),
-        help="where clients connect; port 0, which is the default, picks a free one. The other "
-        "brokers of the cluster get the next ports up to LAST, or free ones, of the same host",
-    )
-    faults.add_argument(
-        "--advertise",
-        metavar="HOST[:PORT]",
-        type=advertised,
-        default=("", 0),
-        help="by which host clients reach the proxy, and by which port the first one of --listen; "
-        "else the host by which a client has come, and the ports themselves",
-    )
-    add_tls_arguments(faults)
+    add_proxy_arguments(faults)
     faults.add_argument(
         "--testing",
         metavar="HOST:PORT",
@@ -114,13 +83,13 @@ def run_faults(arguments: argparse.Namespace) -> int:
     from broker.faults.proxy.brokers import Upstream
     from broker.faults.proxy.server import Proxy
     from client.errors import WrongUse
-    from tools.proxy_tls import connect_of, context_of
+    from tools.proxy_arguments import connect_of, context_of
 
     logs.configure(level=arguments.log_level, as_json=arguments.json)
     if arguments.testing is None and arguments.faults is None:
         return refuse("a proxy without --testing and --faults does nothing wrong", code=WRONG_USE)
-    if arguments.advertise[1] and not arguments.listen[1]:
-        return refuse("--advertise with a port wants one in --listen, too", code=WRONG_USE)
+    if fault := fault_of_addresses(arguments):
+        return refuse(fault, code=WRONG_USE)
     try:
         connect, tls = connect_of(arguments), context_of(arguments)
     except WrongUse as error:

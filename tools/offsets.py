@@ -97,21 +97,20 @@ def _bounds(cluster: Cluster, places: list[TopicPartition], time_ms: int | None)
     from protocol.client import said
     from protocol.errors import ErrorCode
     from tools.cluster import EARLIEST, LATEST
+    from tools.log_ends import log_ends
 
-    starts, ends = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
+    ends = log_ends(cluster, places)
     times = {} if time_ms is None else cluster.offsets(places, time_ms)
     rows = []
     for place in places:
-        start, end, at = starts[place], ends[place], times.get(place)
-        row = Bounds(*place, None, None, None, None, "")
-        for answer in (start, end, at):
-            if isinstance(answer, ErrorCode):
-                row = row._replace(note=said(answer))
-        if not isinstance(start, ErrorCode) and not isinstance(end, ErrorCode):
-            row = row._replace(start=start, end=end, records=end - start)
-            if at == EARLIEST:
-                row = row._replace(at=start)
-            elif at is not None and not isinstance(at, ErrorCode) and at != LATEST:
-                row = row._replace(at=at)
-        rows.append(row)
+        start, end, records, note = ends[place]
+        at = times.get(place)
+        if isinstance(at, ErrorCode):
+            note = note or said(at)
+            at = None
+        elif start is None or at == LATEST:
+            at = None
+        elif at == EARLIEST:
+            at = start
+        rows.append(Bounds(*place, start, end, records, at, note))
     return rows

@@ -72,7 +72,7 @@ class Listening:
         try:
             for listener in wanted:
                 if self._as_opened(listener) not in self._servers:
-                    sockets = _listening_sockets(listener)
+                    sockets = listening_sockets(listener)
                     bound[listener._replace(port=sockets[0].getsockname()[1])] = sockets
         except CannotListen:
             self.release(bound)
@@ -194,7 +194,7 @@ def _ascii(host: str) -> bytes | str:
     return host.encode() if host.isascii() else host
 
 
-def _listening_sockets(listener: Listener) -> list[socket.socket]:
+def listening_sockets(listener: Listener) -> list[socket.socket]:
     """A socket for each address of the host, all on one port. Raises CannotListen."""
     sockets: list[socket.socket] = []
     port = listener.port

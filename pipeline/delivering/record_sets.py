@@ -36,6 +36,7 @@ from pipeline.delivering.remade import (
 )
 from pipeline.errors import CorruptData
 from protocol.errors import KafkaError
+from protocol.records.aborted import AbortedBatches
 from protocol.records.crc import crc32c
 from protocol.records.errors import CorruptBatch
 from protocol.records.layout import (
@@ -66,7 +67,6 @@ from protocol.records.layout import (
     UINT32,
 )
 from protocol.records.legacy import Message
-from protocol.records.markers import decode_marker
 from protocol.records.walk import last_offset, walk
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class SetMaker:
         Where `entries` may be written to, batches are sent from there, and their first 16 bytes
         are changed. Raises CorruptData.
         """
-        transactions = _Aborted(aborted)
+        transactions = AbortedBatches(aborted)
         for position, size, magic in walk(entries):
             view = entries[position : position + size]
             try:
@@ -244,7 +244,7 @@ class SetMaker:
             raise CorruptData(f"{self._name} offset {first}: {error}") from None
         self._left_out(first, last, str(error))
 
-    def _of_batch(self, view: memoryview, transactions: _Aborted) -> RecordSet | None:
+    def _of_batch(self, view: memoryview, transactions: AbortedBatches) -> RecordSet | None:
         header: Header = HEADER.unpack_from(view)
         attributes, count, delta = (
             header[ATTRIBUTES],
@@ -328,26 +328,3 @@ def _intact(view: memoryview) -> Message:
     if not message.is_intact():
         raise CorruptBatch(f"the message states checksum {message.crc:#010x}, it has another")
     return message
-
-
-class _Aborted:
-    """The batches of aborted transactions in a fetch: those of a producer from a transaction's
-    first offset on, up to the marker that ends it."""
-
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        self._to_come = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
-        self._open: set[int] = set()
-
-    def covers(self, header: Header, view: memoryview) -> bool:
-        """To be asked of every transactional batch in its turn; False for a marker."""
-        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-        while self._to_come and self._to_come[-1][1] <= last:
-            self._open.add(self._to_come.pop()[0])
-        if header[PRODUCER_ID] not in self._open:
-            return False
-        if not header[ATTRIBUTES] & CONTROL_BIT:
-            return True
-        marker = decode_marker(view)
-        if marker is not None and not marker.commit:
-            self._open.discard(header[PRODUCER_ID])
-        return False

@@ -34,4 +34,9 @@ class BrokerPort:
             connection.close()
         if answer.status != http.client.OK:
             raise NoAnswer(f"the broker says: {body[:200].decode(errors='replace').strip()}")
-        return json.loads(body)
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise NoAnswer(
+                f"the broker's page {path} is no JSON, or has more than {ANSWER_BYTES_MAX:,} bytes"
+            ) from None

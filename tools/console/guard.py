@@ -58,8 +58,8 @@ class Guard:
                 fields = MutableHeaders(scope=message)
                 for name, text in FIELDS.items():
                     fields[name] = text
-                    is_ours = scope["path"].startswith("/static/")
-                fields["Cache-Control"] = "no-cache" if is_ours else "no-store"
+                is_static = scope["path"].startswith("/static/")
+                fields["Cache-Control"] = "no-cache" if is_static else "no-store"
             await send(message)
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))

@@ -59,10 +59,10 @@ def main() -> int:
         limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
-    port = socket.socket(fileno=facts["socket"])
+    ports = [socket.socket(fileno=number) for number in facts["sockets"]]
     server = uvicorn.Server(config)
     # Not in the main thread: there it would take the signals.
-    serving = threading.Thread(target=lambda: asyncio.run(server.serve([port])), daemon=True)
+    serving = threading.Thread(target=lambda: asyncio.run(server.serve(ports)), daemon=True)
     serving.start()
     serving.join()
     return 1

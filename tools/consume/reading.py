@@ -11,9 +11,9 @@ from pipeline.left_out import LeftOut
 from pipeline.reading.fetch_loop import FetchLoop
 from pipeline.reading.plan import Range
 from protocol.errors import KafkaError
+from protocol.records.aborted import AbortedBatches
 from protocol.records.batch import MAX_DECOMPRESSED_BYTES, Batch
 from protocol.records.entry_rows import ROW, entry_rows
-from protocol.records.markers import decode_marker
 from protocol.records.record_rows import OFFSET
 from tools.fetched import FetchedEntry
 
@@ -110,7 +110,7 @@ class Reader:
         self, loop: FetchLoop, chunk: Chunk
     ) -> Iterator[tuple[TopicPartition, list[Row]]]:
         place = loop.partition
-        aborted = Aborted(chunk.aborted) if chunk.aborted else None
+        aborted = AbortedBatches(chunk.aborted) if chunk.aborted else None
         for at, size, magic, first, last in ROW.iter_unpack(entry_rows(chunk.entries)):
             entry = FetchedEntry(chunk.entries[at : at + size], magic, last)
             try:
@@ -130,30 +130,13 @@ class Reader:
         self.positions[place] = chunk.end
 
 
-class Aborted:
-    """The transactions of a fetch that were aborted: batches of the producer from the first offset
-    on are dropped, until its marker."""
-
-    def __init__(self, aborted: tuple[tuple[int, int], ...]) -> None:
-        self._to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
-        self._producers: set[int] = set()
-
-    def has(self, batch: Batch) -> bool:
-        """Whether this batch is of one. To be asked for each batch in turn."""
-        while self._to_come and self._to_come[-1][1] <= batch.last_offset:
-            self._producers.add(self._to_come.pop()[0])
-        producer = batch.producer_id
-        if batch.is_control:
-            marker = decode_marker(batch.view)
-            if marker is not None and not marker.commit:
-                self._producers.discard(producer)
-        return batch.is_transactional and producer in self._producers
-
-
-def _rows(entry: FetchedEntry, aborted: Aborted | None) -> list[Row]:
+def _rows(entry: FetchedEntry, aborted: AbortedBatches | None) -> list[Row]:
     """The records of an entry, as a consumer sees them. Raises KafkaError."""
-    is_aborted = aborted is not None and entry.magic == FORMAT_2 and aborted.has(Batch(entry.view))
-    if is_aborted or entry.is_control:
+    if aborted is not None and entry.magic == FORMAT_2:
+        batch = Batch(entry.view)
+        if batch.is_transactional and aborted.covers(batch.header(), entry.view):
+            return []
+    if entry.is_control:
         return []
     # Kafka bounds the size of what it has stored, and not how well it may be compressed.
     return entry.rows(ratio=MAX_DECOMPRESSED_BYTES)

@@ -10,14 +10,11 @@ from tools.arguments import (
     NOT_DONE,
     add_action,
     add_cluster_action,
-    address,
-    advertised,
-    listened_range,
     refuse,
     run_alone,
     run_on_cluster,
 )
-from tools.proxy_tls import add_tls_arguments
+from tools.proxy_arguments import add_proxy_arguments, fault_of_addresses
 
 if TYPE_CHECKING:
     Arguments = argparse.Namespace
@@ -93,35 +90,13 @@ def add_commands(commands: Commands) -> None:
 
 
 def _add_listen(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--in-front-of",
-        metavar="HOST:PORT",
-        type=address,
-        required=True,
-        help="a broker of the cluster",
-    )
-    parser.add_argument(
-        "--listen",
-        metavar="HOST:PORT[-LAST]",
-        type=listened_range,
-        default=("127.0.0.1", 0, 0),
-        help="where clients connect; port 0, which is the default, picks a free one. The other "
-        "brokers of the cluster get the next ports up to LAST, or free ones",
-    )
-    parser.add_argument(
-        "--advertise",
-        metavar="HOST[:PORT]",
-        type=advertised,
-        default=("", 0),
-        help="by which host clients reach it, and by which port the first one of --listen",
-    )
+    add_proxy_arguments(parser)
     parser.add_argument(
         "--client", action="append", default=[], metavar="PATTERN", help="only these client ids"
     )
     parser.add_argument(
         "--api", action="append", default=[], metavar="NAME", help="only these, as in Produce"
     )
-    add_tls_arguments(parser)
     parser.add_argument("--save", metavar="FILE", help="keep the conversation in a new file")
     _add_full(parser)
 
@@ -148,13 +123,11 @@ def _listen(arguments: Arguments) -> int:
 
     from broker import logs
     from client.errors import WrongUse
-    from tools.proxy_tls import connect_of, context_of
+    from tools.proxy_arguments import connect_of, context_of
     from tools.tap.actions import fault_of_apis
     from tools.tap.listening import listen
 
-    fault = fault_of_apis(arguments.api)
-    if arguments.advertise[1] and not arguments.listen[1]:
-        fault = "--advertise with a port wants one in --listen, too"
+    fault = fault_of_apis(arguments.api) or fault_of_addresses(arguments)
     if fault:
         return refuse(fault, code=WRONG_USE)
     logs.configure(level="warning", as_json=arguments.json)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.routing import INTERNAL_TOPICS
-from protocol.client import said
-from protocol.errors import ErrorCode
 from protocol.schema import ZERO_UUID
 from storage.identity import uuid_text
-from tools.cluster import EARLIEST, LATEST, TopicPartition
+from tools.cluster import TopicPartition
+from tools.log_ends import log_ends
 from tools.selection import require_topics
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from protocol.messages.metadata import MetadataResponse
     from tools.cluster import Cluster
+    from tools.log_ends import LogEnds
 
 
 class Listed(NamedTuple):
@@ -81,30 +81,21 @@ def described(cluster: Cluster, names: Iterable[str]) -> list[Described]:
         for name, topic in found.items()
         for one in topic.partitions
     ]
-    starts = cluster.offsets(places, EARLIEST)
-    ends = cluster.offsets(places, LATEST)
-    return [_described(found[name], starts, ends) for name in wanted if name in found]
+    ends = log_ends(cluster, places)
+    return [_described(found[name], ends) for name in wanted if name in found]
 
 
-def _described(
-    topic: MetadataResponse.Topic,
-    starts: Mapping[TopicPartition, int | ErrorCode],
-    ends: Mapping[TopicPartition, int | ErrorCode],
-) -> Described:
+def _described(topic: MetadataResponse.Topic, ends: Mapping[TopicPartition, LogEnds]) -> Described:
     name = topic.name or ""
-    partitions = []
-    for one in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-        place = TopicPartition(name, one.partition_index)
-        start, end = starts[place], ends[place]
-        partition = Partition(
-            one.partition_index, one.leader_id, one.replica_nodes, one.isr_nodes,
-            None, None, None, "",
-        )  # fmt: skip
-        for answer in (start, end):
-            if isinstance(answer, ErrorCode):
-                partition = partition._replace(note=said(answer))
-        if not isinstance(start, ErrorCode) and not isinstance(end, ErrorCode):
-            partition = partition._replace(start=start, end=end, records=end - start)
-        partitions.append(partition)
+    partitions = [
+        Partition(
+            one.partition_index,
+            one.leader_id,
+            one.replica_nodes,
+            one.isr_nodes,
+            *ends[TopicPartition(name, one.partition_index)],
+        )
+        for one in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    ]
     topic_id = "" if topic.topic_id == ZERO_UUID else uuid_text(topic.topic_id)
     return Described(name, topic_id, topic.is_internal or name in INTERNAL_TOPICS, partitions)

@@ -98,7 +98,7 @@ def refused(tmp_path: Path, *arguments: str, **environ: str) -> str:
 def test_a_port_that_is_taken_stops_the_start_in_a_line(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "other") as other:
         line = refused(tmp_path, *ON_ANY_PORT, "--console", other.bootstrap)
-    assert f"can't listen on {other.bootstrap}" in line
+    assert f"can't listen on CONSOLE://{other.bootstrap}" in line
     assert "--console" in line
 
 

@@ -1,9 +1,11 @@
-"""TLS on the two sides of a proxy in front of brokers: its arguments, and what they ask for."""
+"""The arguments of a proxy in front of brokers, and the TLS that they ask for on its two sides."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+
+from tools.arguments import address, advertised, listened_range
 
 if TYPE_CHECKING:
     import argparse
@@ -14,8 +16,31 @@ if TYPE_CHECKING:
 REFUSED = "a client was refused"
 
 
-def add_tls_arguments(parser: argparse.ArgumentParser) -> None:
-    """How brokers are spoken to, and how clients speak."""
+def add_proxy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where it stands and what it stands in front of, and how it speaks with either side."""
+    parser.add_argument(
+        "--in-front-of",
+        metavar="HOST:PORT",
+        type=address,
+        required=True,
+        help="a broker of the cluster",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT[-LAST]",
+        type=listened_range,
+        default=("127.0.0.1", 0, 0),
+        help="where clients connect; port 0, which is the default, picks a free one. The other "
+        "brokers of the cluster get the next ports up to LAST, or free ones, of the same host",
+    )
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        type=advertised,
+        default=("", 0),
+        help="by which host clients reach the proxy, and by which port the first one of --listen; "
+        "else the host by which a client has come, and the ports themselves",
+    )
     parser.add_argument(
         "--command-config",
         metavar="FILE",
@@ -28,6 +53,13 @@ def add_tls_arguments(parser: argparse.ArgumentParser) -> None:
         help="a private key and its certificates in PEM, as `triglot certs` makes them: clients "
         "connect with TLS",
     )
+
+
+def fault_of_addresses(arguments: argparse.Namespace) -> str:
+    """What is wrong with where it stands; "" is nothing."""
+    if arguments.advertise[1] and not arguments.listen[1]:
+        return "--advertise with a port wants one in --listen, too"
+    return ""
 
 
 def connect_of(arguments: argparse.Namespace) -> Connect:
