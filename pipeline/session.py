@@ -24,6 +24,7 @@ from pipeline import scratch
 from pipeline.errors import Failure, NotInstalled, SparkFailed, WrongUse
 from pipeline.spark import java
 from pipeline.spark.spark_failures import translated
+from pipeline.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -257,7 +258,8 @@ def _environment(where: Where) -> Iterator[None]:
         path = os.environ.get("PYTHONPATH")
         changed["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, path)))
         # The same interpreter with the same packages, whatever `python3` is.
-        changed["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        named = os.environ.get("PYSPARK_PYTHON")
+        changed["PYSPARK_PYTHON"] = named or worker_python(scratch.folder())
     before = {key: os.environ.get(key) for key in changed}
     _set(changed)
     try:

@@ -62,9 +62,9 @@ CODE_ROOT = Path(__file__).parents[__name__.count(".")]
 def register(spark: SparkSession) -> None:
     """Make `format("triglot")` known to a session, for each has to be told; again is harmless.
 
-    In local mode the workers also get this interpreter, unless PYSPARK_PYTHON names one, and find
-    this package, be it installed or in a checkout. On a cluster the executors must have both:
-    installed there, or the package sent by `pipeline.shipping`.
+    In local mode the workers also get this interpreter (`spark.worker_python`), unless
+    PYSPARK_PYTHON names one, and find this package, be it installed or in a checkout. On a cluster
+    the executors must have both: installed there, or the package sent by `pipeline.shipping`.
     """
     context = getattr(spark, "_sc", None)  # A session of Spark Connect has none.
     if context is not None and (context.master == "local" or context.master.startswith("local[")):
@@ -84,8 +84,11 @@ def register(spark: SparkSession) -> None:
 
 def _let_workers_import(context: SparkContext) -> None:
     if "PYSPARK_PYTHON" not in os.environ and sys.executable:
+        from pipeline import scratch  # workers, which import this module too, have no use for it
+        from pipeline.spark.worker_python import worker_python
+
         # Otherwise it is whatever `python3` there is on the path.
-        context.pythonExec = sys.executable
+        context.pythonExec = worker_python(scratch.folder())
     if str(CODE_ROOT) in {*site.getsitepackages(), site.getusersitepackages()}:
         return
     found = context.environment.get("PYTHONPATH", "")

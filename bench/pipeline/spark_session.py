@@ -9,7 +9,6 @@ what is compared with it must not gain by a JVM that does not optimise.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +68,6 @@ def loads(ways: Ways) -> dict[str, dict[str, Callable[[], None]]]:
 def main() -> None:
     load, servers, other, topics, rounds, jars, place, registry = sys.argv[1:]
     folder = Path(place)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = session(jars, folder)
     ways = Ways(spark, folder, servers, other, tuple(topics.split(",")), registry)
     if load == "read":
