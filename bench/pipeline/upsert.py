@@ -30,7 +30,6 @@ from bench import machine
 from bench.pipeline.topics import fill
 from bench.servers import Triglot
 from client.cluster import LATEST, Cluster, TopicPartition
-from pipeline.archiving.parquet_writer import Compression
 from pipeline.filesystem import locate
 from pipeline.reading.options import SourceOptions
 from pipeline.reading.plan import Range
@@ -90,7 +89,7 @@ class Upserts:
 
     def ours(self) -> Taken:
         table = self._table("ours")
-        task = UpsertTask(self.source, locate(str(self.folder / "ours")), Compression())
+        task = UpsertTask(self.source, locate(str(self.folder / "ours")))
         job = UpsertJob(task, table)
         began, cpu = time.perf_counter(), time.process_time()
         job.commit(1, [job.work(range_, 1) for range_ in self.ranges])

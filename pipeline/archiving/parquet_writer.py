@@ -49,6 +49,11 @@ _GROWING = {
     "values": ("_offset", "_timestamp"),
 }
 _WITHOUT_DICTIONARY = {"value", "batch", "crc", "headers.list.element.value"}
+SAMPLED_ROWS, MOSTLY = 8192, 0.95
+"""The first rows of a file, and the part of them that is different where a column gets no
+dictionary: it would be larger than its limit of a MiB, and be given up when most is in it."""
+SAMPLED_FROM_ROWS = 8 * SAMPLED_ROWS
+"""In a smaller file looking for that takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,11 @@ class ArchiveWriter:
             self._schema,
             write_statistics=self._statistics(columns),
             use_dictionary=[
-                name for name in columns if name not in _WITHOUT_DICTIONARY and name not in growing
+                name
+                for name in columns
+                if name not in _WITHOUT_DICTIONARY
+                and name not in growing
+                and not _mostly_different(first, name)
             ],
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             metadata_collector=self._footers,
@@ -184,6 +193,14 @@ class ArchiveWriter:
             # Those of values are there to be asked for, but as a whole, not by what is in them.
             return [name for name in columns if "." not in name]
         return [name for name in wanted if name in columns]
+
+
+def _mostly_different(rows: pa.Table, name: str) -> bool:
+    """Whether hardly a value comes twice, of a column that is no part of another."""
+    if rows.num_rows < SAMPLED_FROM_ROWS or "." in name:
+        return False
+    sampled = rows[name].slice(0, SAMPLED_ROWS)
+    return int(pc.count_distinct(sampled, "only_valid").as_py()) > MOSTLY * SAMPLED_ROWS
 
 
 def _mostly_compressed(batches: pa.Table) -> bool:

@@ -284,7 +284,6 @@ class Archive:
         task = UpsertTask(
             source=self.parsed(),
             folder=folder,
-            compression=Compression(self.codec, self.level),
             envelope=self.envelope,
             merged=last,
         )

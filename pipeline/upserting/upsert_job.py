@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.archiving.archive_files import STAGING
+from pipeline.archiving.parquet_writer import Compression
 from pipeline.archiving.staged import StagedFile
 from pipeline.left_out import LeftOut
 from pipeline.reading.connections import Connections
@@ -17,10 +18,12 @@ from pipeline.upserting.debezium import DEBEZIUM, rows_of_events
 from pipeline.upserting.newest import Counted, newest_of, with_keys
 
 if TYPE_CHECKING:
-    from pipeline.archiving.parquet_writer import Compression
     from pipeline.filesystem import Location
     from pipeline.reading.options import SourceOptions
     from pipeline.upserting.current_table import CurrentTable
+
+STAGED = Compression("lz4")
+"""Of files that are read once, at once: the table's own are the package's."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,6 @@ class UpsertTask:
     """Its shape is `ranges`, and it cuts no partition into several in a micro-batch: what is merged
     must have a key only once."""
     folder: Location
-    compression: Compression
     envelope: str | None = None
     """What values are in: DEBEZIUM, or None for values as they are."""
     merged: int = -1
@@ -81,7 +83,7 @@ class UpsertTask:
         # A task that was given up may still write while its second attempt does.
         staged = f"{range_.topic[:100]}-{range_.partition}.{uuid.uuid4().hex}"
         with StagedFile(
-            self.folder.under(STAGING, str(batch_id)), staged, "records", self.compression
+            self.folder.under(STAGING, str(batch_id)), staged, "records", STAGED
         ) as file:
             for some in newest.to_batches():
                 file.add(some)
