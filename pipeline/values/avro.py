@@ -76,7 +76,7 @@ class Avro:
         """What decodes in a task; None where a schema has something that only Spark decodes."""
         type_ = type_of(json.loads(reader))
         known = {id_: _self_contained(texts) for id_, texts in writers.items()}
-        records = (isinstance(one, dict) and type_of(one) for one in known.values())
+        records = (_kind(one) == "record" and type_of(one) for one in known.values())
         if not isinstance(type_, pa.StructType) or not all(records):
             return None
         texts = {id_: json.dumps(one) for id_, one in known.items()}

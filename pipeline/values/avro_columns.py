@@ -252,8 +252,6 @@ def _nullable(schema: Any) -> tuple[Any, int | None]:
 
 def _kind(schema: Any) -> str:
     """With the logical type behind it, if it has one; what is only named has none of TYPES."""
-    while isinstance(schema, dict) and isinstance(schema["type"], dict):
-        schema = schema["type"]
     if not isinstance(schema, dict):
         return "" if schema in ("enum", "fixed", "record") else str(schema)
     kind, logical = str(schema["type"]), schema.get("logicalType")

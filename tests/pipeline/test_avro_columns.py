@@ -46,7 +46,7 @@ FIRST = record(
     at={"type": "long", "logicalType": "timestamp-millis"},
     seen=["null", {"type": "long", "logicalType": "timestamp-micros"}],
     day={"type": "int", "logicalType": "date"},
-    place=["null", record("Place", city="string", floor=["null", "int"])],
+    place=["null", record("Place", city={"type": "string"}, floor=["null", "int"])],
 )
 SECOND = json.loads(json.dumps(FIRST))
 SECOND["fields"][0]["type"] = "long"
@@ -239,6 +239,13 @@ def test_bytes_that_are_no_text_and_times_that_no_column_has_are_no_values() -> 
 )
 def test_what_is_not_decoded_here_has_no_type(type_: Any) -> None:
     assert type_of(record("Whole", before="int", it=type_)) is None
+
+
+@pytest.mark.parametrize("whole", ["int", ["null", record("Order", id="int")], ["int", "string"]])
+def test_a_value_that_is_no_record_or_may_be_null_is_left_to_spark(whole: Any) -> None:
+    texts = [json.dumps(whole)]
+    reader = Avro().merged(None, texts, "the schema")
+    assert Avro().decoder({1: texts}, reader, header=True) is None
 
 
 @pytest.mark.long
