@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import CHECKOUT, BrokerProcess
+from tests.support import forked_commands
+from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller, batch
 
 KAFKAS_PROPERTIES = (
@@ -23,14 +23,7 @@ KAFKAS_PROPERTIES = (
 def refusal(data: Path, *arguments: str, listen: str = "127.0.0.1:0", code: int = 1) -> str:
     """The one line on standard error of a broker that must refuse to start."""
     command = [sys.executable, "-m", "tools", "serve", "--data", str(data), "--listen", listen]
-    ended = subprocess.run(
-        [*command, *arguments],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    ended = forked_commands.run([*command, *arguments], environ=os.environ)
     assert ended.returncode == code, ended.stderr[-3000:]
     assert ended.stdout == ""
     lines = ended.stderr.splitlines()

@@ -76,7 +76,7 @@ class Guarded(BrokerProcess):
             path.chmod(0o600)
         ports = {"PLAINTEXT": free_port(), "SASL": self.sasl_port, "TLS": free_port()}
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
-        super().__init__(folder / "data", settings={"listeners": listeners})
+        super().__init__(folder / "data", settings={"listeners": listeners}, may_fork=False)
         given = ("--config", str(file), "--add-scram", f"@{users}", "--log-level", "debug")
         self.arguments = (*given, *arguments)
 

@@ -1,9 +1,10 @@
-"""Our broker in a process of its own, started as a user starts it.
+"""Our broker in a process of its own, by the command that a user types.
 
     with BrokerProcess(tmp_path / "data") as broker:
         KafkaProducer(bootstrap_servers=broker.bootstrap)
 
-The command runs in the checkout, whatever the current folder of the tests is.
+The command runs in the checkout, whatever the current folder of the tests is. In a test run its
+process is forked from one that has imported the broker (`forked_commands`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.platforms import PORTABLE_VARIABLE
+from tests.support import forked_commands
 from tests.support.server_process import RunningProcess, ServerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -36,11 +38,14 @@ class BrokerProcess(ServerProcess):
         settings: Mapping[str, str] | None = None,
         arguments: tuple[str, ...] = (),
         open_files: int | None = None,
+        may_fork: bool = True,
     ) -> None:
-        """`open_files` is how many descriptors it may have; None leaves it at ours."""
+        """`open_files` is how many descriptors it may have; None leaves it at ours. `may_fork` is
+        for all that do not look at what an interpreter of its own shows of itself."""
         super().__init__(data, settings=settings)
         self.arguments = arguments
         self.open_files = open_files
+        self._may_fork = may_fork
 
     def _launch(self) -> RunningProcess:
         command = [sys.executable, "-m", "tools", "serve", "--data", str(self.data.resolve())]
@@ -51,11 +56,13 @@ class BrokerProcess(ServerProcess):
         if self.open_files is not None:
             limit = f'ulimit -n {self.open_files}; exec "$0" "$@"'
             command = ["/bin/sh", "-c", limit, *command]
+        return self._started([*command, *self.arguments])
+
+    def _started(self, command: Sequence[str]) -> RunningProcess:
+        environ = without_settings()
+        forked = forked_commands.start(command, CHECKOUT, environ) if self._may_fork else None
         return RunningProcess(
-            [*command, *self.arguments],
-            cwd=CHECKOUT,
-            environ=without_settings(),
-            ready_line=self.READY_LINE,
+            command, cwd=CHECKOUT, environ=environ, ready_line=self.READY_LINE, process=forked
         )
 
     @property

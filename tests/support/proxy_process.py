@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.support.broker_process import CHECKOUT, BrokerProcess, without_settings
-from tests.support.server_process import RunningProcess
+from tests.support.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from tests.support.server_process import RunningProcess
 
 
 class ProxyProcess(BrokerProcess):
@@ -24,9 +27,4 @@ class ProxyProcess(BrokerProcess):
 
     def _launch(self) -> RunningProcess:
         command = [sys.executable, "-m", "tools", "faults", "--in-front-of", self._behind]
-        return RunningProcess(
-            [*command, "--listen", self.bootstrap, *self.arguments],
-            cwd=CHECKOUT,
-            environ=without_settings(),
-            ready_line=self.READY_LINE,
-        )
+        return self._started([*command, "--listen", self.bootstrap, *self.arguments])

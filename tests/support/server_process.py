@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KEPT_LINES = 400
 
 #: Time for a server to end after SIGTERM before it is killed and the test fails.
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
 
 #: Linux gives others to connections.
 SERVER_PORTS = range(20_000, 32_768)
@@ -35,6 +35,19 @@ SERVER_PORTS = range(20_000, 32_768)
 
 class ServerFailed(AssertionError):
     """The server did not start, did not stop, or ended on its own. The text has its last lines."""
+
+
+class Process(Protocol):
+    """What is asked of a process, as of a `subprocess.Popen`."""
+
+    pid: int
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 class RunningProcess:
@@ -47,12 +60,14 @@ class RunningProcess:
         cwd: Path,
         environ: Mapping[str, str],
         ready_line: re.Pattern[str],
+        process: Process | None = None,
     ) -> None:
+        """`process` is the command if that has been started in another way."""
         self._ready_line = ready_line
         self._ready: re.Match[str] | None = None
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._ready_or_ended = threading.Event()
-        self._process = subprocess.Popen(
+        self._process: Process = process or subprocess.Popen(
             list(command),
             cwd=cwd,
             env=dict(environ),
@@ -146,7 +161,7 @@ class ServerProcess:
     """
 
     host = "127.0.0.1"
-    START_TIMEOUT_S = 20.0
+    START_TIMEOUT_S = 60.0
     READY_LINE: re.Pattern[str]
 
     def __init__(self, data: Path, *, settings: Mapping[str, str] | None = None) -> None:

@@ -10,10 +10,12 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.support.broker_process import CHECKOUT, BrokerProcess, without_settings
-from tests.support.server_process import RunningProcess
+from tests.support.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from tests.support.server_process import RunningProcess
 
 
 class TapProcess(BrokerProcess):
@@ -28,12 +30,7 @@ class TapProcess(BrokerProcess):
 
     def _launch(self) -> RunningProcess:
         command = [sys.executable, "-m", "tools", "tap", "listen", "--in-front-of", self._behind]
-        return RunningProcess(
-            [*command, "--listen", self.bootstrap, "--json", *self.arguments],
-            cwd=CHECKOUT,
-            environ=without_settings(),
-            ready_line=self.READY_LINE,
-        )
+        return self._started([*command, "--listen", self.bootstrap, "--json", *self.arguments])
 
     def told(self) -> list[dict[str, Any]]:
         """The entries that it has printed."""
