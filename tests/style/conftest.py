@@ -63,7 +63,7 @@ def started(
         ready_line=READY_LINE,
     )
     try:
-        ready = process.wait_until_ready(timeout_s=20)
+        ready = process.wait_until_ready(timeout_s=120)
     except BaseException:
         process.kill()
         raise

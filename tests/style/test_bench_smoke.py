@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 GROUPS = ("produce", "fetch", "single", "latency", "startup")
 SERVERS = ("triglot", "floor")
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gcc") is None and shutil.which("cc") is None,
-    reason="the floor and the raw load are C programs, and no C compiler is installed",
-)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        shutil.which("gcc") is None and shutil.which("cc") is None,
+        reason="the floor and the raw load are C programs, and no C compiler is installed",
+    ),
+]
 
 
 def measured(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
@@ -33,7 +36,7 @@ def measured(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
     table = tmp_path / "table.md"
     command = [sys.executable, "-m", "bench", "--tiny", "--output", str(table), *arguments]
     ran = subprocess.run(
-        command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=100
+        command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=500
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return table.read_text(), json.loads(table.with_suffix(".json").read_text())

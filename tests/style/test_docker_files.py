@@ -24,6 +24,9 @@ from tests.support.installed import PACKAGES
 if TYPE_CHECKING:
     from tests.style.conftest import Started
 
+#: The first that wants an installation waits for three builds.
+pytestmark = pytest.mark.timeout(600)
+
 STAGES = {stage.name or "broker": stage for stage in stages(CHECKOUT / "Dockerfile")}
 ENVIRONMENT, DEMO, PIPELINE = STAGES["environment"], STAGES["demo"], STAGES["pipeline"]
 IMAGE = STAGES["broker"]

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from tests.style.conftest import Distribution
     from tests.support.installed import Installation
 
+#: The first of these tests waits for three builds.
+pytestmark = pytest.mark.timeout(600)
+
 COMPILED = ("triglot/protocol/records/_loops", "triglot/protocol/_single")
 """The extension modules, which a build without a compiler lacks, and their stubs."""
 

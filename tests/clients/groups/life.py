@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.clients.groups.group import Group
 from tests.clients.groups.group_clients import CLASSIC
@@ -102,6 +102,8 @@ class Life(Scene):
             if self.client.protocol == CLASSIC:
                 with STARTS:
                     host = group.host(self.client)
+                    # It is up: its start is no part of the session.
+                    self._committed(host, f"{group.name}-unused", "0")
                     found += self._restart_static(host, 2, killed=True)
                 self._other = host
             self.findings["static"] = found
@@ -124,15 +126,19 @@ class Life(Scene):
         self.findings["faults"] = self.ledger.faults()
 
     def offsets(self, group: str) -> dict[int, int]:
-        found = self.main.call(
+        partitions = ",".join(map(str, self.ledger.committed()))
+        found = self._committed(self.main, group, partitions)
+        return {partition: offset for partition, offset, _ in found}
+
+    def _committed(self, host: Host, group: str, partitions: str) -> Any:
+        return host.call(
             "get",
             **self.client.words,
             bootstrap=self.group.bootstrap,
             group=group,
             topic=self._source.topic,
-            partitions=",".join(map(str, self.ledger.committed())),
+            partitions=partitions,
         )
-        return {partition: offset for partition, offset, _ in found}
 
     def _restart_static(self, host: Host, number: int, *, killed: bool) -> list[str]:
         group, key = self.group, self.client.key

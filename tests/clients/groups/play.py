@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.clients.groups.group import SESSION_MS
 from tests.clients.groups.group_clients import GROUP_CLIENTS, OFFSET_CLIENTS
 from tests.clients.groups.host import Host
 from tests.clients.groups.life import Life
@@ -32,8 +33,8 @@ WITH_MANY = ("kafka-python", "confluent-kafka", "java-4-consumer")
 #: For the protocol in which the broker sets the times of its members.
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
     "group.consumer.heartbeat.interval.ms": "400",
     "group.consumer.min.heartbeat.interval.ms": "400",
 }
