@@ -150,34 +150,41 @@ check: .venv/.dev-stamp
 # Tests with client libraries, Spark and brokers wait more than they work: the others run meanwhile.
 # What is marked `long` takes minutes: CI runs it after `make test`.
 SERVED := tests/pipeline tests/broker tests/client tests/handlers tests/tools
+MOVING := test_moving_to_kafka.py test_moving_from_kafka.py test_moving_with_users.py test_moving_waiting_topics.py
+# Of the tests with client libraries about half.
+HALF := $(addprefix tests/clients/,transactions transactions_command groups_command access bearer sasl \
+	test_groups.py test_used_clients.py test_faults.py test_faults_of_groups.py $(MOVING))
+
+# `beside NAME ARGUMENTS` begins tests whose report `told` prints when they have ended; `status` is 0
+# where all have passed.
+define BESIDE
+reports=$$(mktemp -d) || exit 1; status=0; running=; \
+beside() { name=$$1; shift; $(PYTEST) "$$@" >"$$reports/$$name" 2>&1 & running="$$running $$!:$$name"; }; \
+told() { for one in $$running; do \
+	wait "$${one%%:*}" || status=$$?; echo "== $${one#*:}"; cat "$$reports/$${one#*:}"; \
+done; rm -rf "$$reports"; }; \
+trap 'for one in $$running; do kill "$${one%%:*}"; done; rm -rf "$$reports"; exit 130' INT TERM
+endef
+
 test: .venv/.test-stamp check .venv/.loops-stamp
 	echo "== tests"
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) $(PYTEST_ARGS); fi; \
 	echo "tests with brokers, client libraries and Spark run beside the others; they are told last"; \
-	reports=$$(mktemp -d) || exit 1; \
-	$(PYTEST) -m "not long" tests/clients >"$$reports/clients" 2>&1 & clients=$$!; \
-	$(PYTEST) -m "not long" $(SERVED) >"$$reports/served" 2>&1 & served=$$!; \
-	trap 'kill $$clients $$served; rm -rf "$$reports"; exit 130' INT TERM; \
-	status=0; \
+	$(BESIDE); \
+	beside brokers-and-pipeline -m "not long" $(SERVED); \
+	beside clients -m "not long" $(addprefix --ignore=,$(HALF)) tests/clients; \
+	beside more-clients -m "not long" $(HALF); \
 	$(PYTEST) -m "not long" $(addprefix --ignore=,tests/clients $(SERVED)) || status=$$?; \
-	echo "== tests with brokers, and of the pipeline"; \
-	wait $$served || status=$$?; \
-	cat "$$reports/served"; \
-	echo "== tests with client libraries"; \
-	wait $$clients || status=$$?; \
-	cat "$$reports/clients"; rm -rf "$$reports"; exit $$status
+	told; exit $$status
 
 test-long: .venv/.test-stamp .venv/.site-stamp .venv/.loops-stamp
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) -m long $(PYTEST_ARGS); fi; \
 	echo "long tests with client libraries run beside the others; they are told last"; \
-	report=$$(mktemp) || exit 1; \
-	$(PYTEST) -m long tests/clients >"$$report" 2>&1 & clients=$$!; \
-	trap 'kill $$clients; rm -f "$$report"; exit 130' INT TERM; \
-	status=0; \
+	$(BESIDE); \
+	beside clients -m long $(addprefix --ignore=,$(HALF)) tests/clients; \
+	beside more-clients -m long $(HALF); \
 	$(PYTEST) -m long --ignore=tests/clients || status=$$?; \
-	echo "== long tests with client libraries"; \
-	wait $$clients || status=$$?; \
-	cat "$$report"; rm -f "$$report"; exit $$status
+	told; exit $$status
 
 # As on systems other than Linux: docs/platforms.md.
 PORTABLE := tests/storage tests/broker tests/handlers tests/testing tests/client tests/clients

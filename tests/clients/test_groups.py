@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.available import MARKS, end_of_test
-from tests.clients.groups.group_clients import (
-    BY_KEY,
-    GROUP_CLIENTS,
-    OFFSET_CLIENTS,
-    ONLY_LONG,
-)
+from tests.clients.groups.group_clients import BETWEEN, BY_KEY, GROUP_CLIENTS, OFFSET_CLIENTS
 from tests.clients.groups.play import TOPIC, Play, group_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from _pytest.mark.structures import ParameterSet
 
     from tests.clients.groups.group_clients import GroupClient
     from tests.clients.groups.life import Life
@@ -49,15 +46,19 @@ WITHOUT_METADATA, NOT_COMMITTED = 24, 49
 AT_ONCE = 4
 
 
-def params(*clients: GroupClient) -> list[object]:
+def params(*clients: GroupClient) -> list[ParameterSet]:
     return [
-        pytest.param(client.key, id=client.key, marks=MARKS[client.runtime]) for client in clients
+        pytest.param(
+            client.key,
+            id=client.key,
+            marks=(*MARKS[client.runtime], *((pytest.mark.long,) if client.key in BETWEEN else ())),
+        )
+        for client in clients
     ]
 
 
-CLIENTS = [client for client in GROUP_CLIENTS if client.key not in ONLY_LONG]
-EVERY_CLIENT = params(*CLIENTS)
-STATIC_CLIENTS = params(*(client for client in CLIENTS if client.static))
+EVERY_CLIENT = params(*GROUP_CLIENTS)
+STATIC_CLIENTS = params(*(client for client in GROUP_CLIENTS if client.static))
 
 #: By the partition that is a client's own: the offset that it committed, and the metadata.
 Committed = dict[int, tuple[int, str]]
@@ -66,11 +67,22 @@ Seen = dict[str, list[list[object]]]
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def play(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Play]:
+    """The groups of the clients whose tests run, or of all: `BETWEEN` have a run of their own."""
+    wanted = {
+        value
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path
+        if hasattr(item, "callspec")
+        for value in item.callspec.params.values()
+    }
+    clients = [client for client in GROUP_CLIENTS if client.key in wanted] or GROUP_CLIENTS
     folder = tmp_path_factory.mktemp("groups")
     seed = int(os.environ.get("TEST_GROUPS_SEED", random.randrange(1_000_000)))
     with group_server(folder / "data") as server:
-        found = Play(server, folder, seed, clients=CLIENTS)
+        found = Play(server, folder, seed, clients=clients)
         try:
             found.run()
             yield found
@@ -123,7 +135,8 @@ def test_the_last_commits_are_what_the_group_finds_after_restarts(life: Life) ->
     assert life.findings["offsets"] == []
 
 
-def test_clients_of_every_age_share_one_group_and_lead_it_in_turn(play: Play) -> None:
+@pytest.mark.parametrize("ages", ["ends", pytest.param("between", marks=pytest.mark.long)])
+def test_clients_of_several_ages_share_one_group_and_lead_it_in_turn(play: Play, ages: str) -> None:
     assert not play.mixed.error, f"seed {play.seed}: {play.mixed.error}"
     assert play.mixed.findings == {"once": [], "faults": []}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SEED = int(os.environ.get("FUZZ_SEED", "20261120"))
 FACTOR = int(os.environ.get("TEST_FUZZ_FACTOR", "1"))
-WHOLE = 40_000 * FACTOR
+WHOLE = 20_000 * FACTOR
 BY_BYTE_EVERY = 4
 MEASURED = 1_000
 

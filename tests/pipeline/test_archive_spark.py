@@ -112,6 +112,7 @@ def test_an_archive_is_what_the_source_reads_and_goes_on_where_it_ended(
     assert (again.records, again.batches) == (0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_failure_around_the_commit_costs_no_record_and_doubles_none(
     after: bool,

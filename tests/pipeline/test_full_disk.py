@@ -22,6 +22,7 @@ DISK_BYTES = 1 << 20
 PAGE_BYTES = 4096
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("free_pages", [0, 3, 12])
 def test_a_state_on_a_full_disk_is_one_line_and_the_next_run_goes_on(
     free_pages: int,

@@ -57,6 +57,7 @@ def same(servers: str, copy: str) -> None:
         assert digest(found)[0] == 300
 
 
+@pytest.mark.long
 def test_each_record_arrives_once_with_failures_before_and_after_commits(
     spark: SparkSession,
     broker: BrokerProcess,

@@ -42,6 +42,7 @@ def written(broker: SecuredBroker, path: Path, password: str = "alice-secret") -
     return str(path)
 
 
+@pytest.mark.long
 def test_spark_writes_and_reads_as_the_user_of_a_file(
     spark: SparkSession, secured: SecuredBroker, tmp_path: Path
 ) -> None:

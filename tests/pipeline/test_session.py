@@ -215,6 +215,8 @@ def test_a_jvm_that_does_not_start_is_one_line_that_names_its_log(
     assert "Could not reserve" in log.read_text()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_a_run_that_ctrl_c_ends_has_told_of_its_work_and_leaves_nothing_else(
     tmp_path: Path, broker: BrokerProcess
 ) -> None:
@@ -259,6 +261,7 @@ exec {java} "$@"
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(
     tmp_path: Path, broker: BrokerProcess, spark_runs: None
 ) -> None:

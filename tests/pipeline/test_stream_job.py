@@ -50,6 +50,7 @@ def write(caller: Caller, topic: str, *records: tuple[int, bytes | None, bytes])
     caller.produce(topic, build_batch(fields))
 
 
+@pytest.mark.long
 def test_windows_are_counted_once_by_event_time_and_late_records_are_left_out(
     spark: SparkSession,
     broker: BrokerProcess,

@@ -60,6 +60,8 @@ def all_once(records: int) -> list[bytes]:
     return sorted(b"%d" % number for number in range(records))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -100,7 +102,7 @@ def test_rows_of_a_task_that_was_killed_are_seen_only_when_it_has_succeeded(
             wait_until(
                 lambda: written(broker.bootstrap, "summed", committed=False) != [],
                 "rows of the other task",
-                within_s=60,
+                within_s=300,
             )
             seen_by_readers.touch()
             with pytest.raises(Exception, match="Python worker"):

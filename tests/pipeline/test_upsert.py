@@ -348,6 +348,7 @@ def test_what_is_no_event_of_debezium_is_refused_in_a_line(value: bytes, why: st
     assert left_out.offsets_corrupt == 1
 
 
+@pytest.mark.long
 def test_spark_keeps_a_table_of_newest_values_run_after_run(
     spark: SparkSession, broker: BrokerProcess, caller: Caller, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_without_a_place_for_dead_letters_the_first_one_ends_the_run_and_nothing
     assert not list((tmp_path / "lake").glob("*.parquet"))
 
 
+@pytest.mark.long
 def test_json_becomes_columns_by_ddl_and_by_a_json_schema_and_keys_too(
     broker: BrokerProcess, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

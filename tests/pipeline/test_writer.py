@@ -416,6 +416,7 @@ def test_a_destination_that_is_not_there_is_found_in_what_spark_says(
     assert topic in str(failure)
 
 
+@pytest.mark.long
 def test_a_stream_is_written_and_goes_on_after_a_stop(
     broker: BrokerProcess, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 from tests.style.sources import BESIDE, FLOORS, python_files, text, tree
 
@@ -19,6 +20,7 @@ EXCUSED: dict[str, str] = {
 }
 
 
+@cache
 def too_large() -> dict[str, int]:
     """What is over a limit, as `path` or `path:function`, with its lines."""
     found: dict[str, int] = {}

@@ -28,6 +28,9 @@ TESTS = Path(__file__).resolve().parents[1]
 #: The first fetch of all jars takes some ten seconds on an ordinary line.
 FETCH_TIMEOUT_S = 240.0
 
+#: Maven and javac end before what the second compiler makes of them would pay.
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 #: A hundred crates are compiled in a minute or two on two cores.
 BUILD_TIMEOUT_S = 900.0
 
@@ -54,16 +57,8 @@ def jars(pom: Path, *, properties: Mapping[str, str] | None = None) -> Path:
     defines = [f"-D{name}={value}" for name, value in sorted((properties or {}).items())]
     with made_once("jars", [pom.read_bytes(), *map(str.encode, defines)]) as (folder, missing):
         if missing:
-            command = [
-                runtime("mvn"),
-                "--batch-mode",
-                "--quiet",
-                "--file",
-                str(pom.resolve()),
-                *defines,
-            ]
-            command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-            _fetch([*command, f"-DoutputDirectory={folder}"], cwd=pom.parent)
+            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+            _maven(pom, *defines, *goal, f"-DoutputDirectory={folder}")
     return folder
 
 
@@ -72,8 +67,7 @@ def artifacts(pom: Path) -> Path:
     of one artifact can be had so."""
     with made_once("artifacts", [pom.read_bytes()]) as (folder, missing):
         if missing:
-            command = [runtime("mvn"), "--batch-mode", "--quiet", "--file", str(pom.resolve())]
-            _fetch([*command, "dependency:copy", f"-DoutputDirectory={folder}"], cwd=pom.parent)
+            _maven(pom, "dependency:copy", f"-DoutputDirectory={folder}")
     return folder
 
 
@@ -81,11 +75,10 @@ def unpacked(pom: Path) -> Path:
     """The folder with the content of every archive that `pom` asks for."""
     with made_once("unpacked", [pom.read_bytes()]) as (folder, missing):
         if missing:
-            command = [runtime("mvn"), "--batch-mode", "--quiet", "--file", str(pom.resolve())]
-            command += ["dependency:unpack-dependencies", "-DincludeScope=runtime"]
+            goal = ["dependency:unpack-dependencies", "-DincludeScope=runtime"]
             # What it has unpacked it would remember beside the pom.
-            command.append(f"-DmarkersDirectory={folder}/markers")
-            _fetch([*command, f"-DoutputDirectory={folder}"], cwd=pom.parent)
+            goal.append(f"-DmarkersDirectory={folder}/markers")
+            _maven(pom, *goal, f"-DoutputDirectory={folder}")
     return folder
 
 
@@ -96,7 +89,8 @@ def classes(*sources: Path, classpath: Path) -> Path:
     with made_once("classes", inputs) as (folder, missing):
         if missing:
             folder.mkdir()
-            command = [runtime("javac"), "-Xlint:all,-processing", "-Werror", "--release", "11"]
+            command = [runtime("javac"), *(f"-J{flag}" for flag in SHORT_LIFE)]
+            command += ["-Xlint:all,-processing", "-Werror", "--release", "11"]
             command += ["-encoding", "UTF-8", "-cp", f"{classpath}/*", "-d", str(folder)]
             ended = _run([*command, *(str(file.resolve()) for file in files)], cwd=folder)
             # Not a lack of this machine: our own source is wrong.
@@ -253,19 +247,41 @@ def made_once(kind: str, inputs: Sequence[bytes]) -> Iterator[tuple[Path, bool]]
         done.touch()
 
 
-def _fetch(command: Sequence[str], *, cwd: Path, timeout_s: float = FETCH_TIMEOUT_S) -> None:
-    ended = _run(command, cwd=cwd, timeout_s=timeout_s)
+def _maven(pom: Path, *words: str) -> None:
+    command = [runtime("mvn"), "--batch-mode", "--quiet", "--file", str(pom.resolve()), *words]
+    options = " ".join([*SHORT_LIFE, os.environ.get("MAVEN_OPTS", "")])
+    _fetch(command, cwd=pom.parent, environ={**os.environ, "MAVEN_OPTS": options})
+
+
+def _fetch(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    timeout_s: float = FETCH_TIMEOUT_S,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    ended = _run(command, cwd=cwd, timeout_s=timeout_s, environ=environ)
     if ended.returncode != 0:
         last_lines = (ended.stdout + ended.stderr)[-2000:]
         raise NotAvailable(f"{command[0]} ended with {ended.returncode}: {last_lines}")
 
 
 def _run(
-    command: Sequence[str], *, cwd: Path, timeout_s: float = FETCH_TIMEOUT_S
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    timeout_s: float = FETCH_TIMEOUT_S,
+    environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False
+            command,
+            cwd=cwd,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise NotAvailable(f"{command[0]} did not end within {timeout_s} s") from None

@@ -128,8 +128,11 @@ GROUP_CLIENTS = (
     ),
 )
 
-#: Behaves as 0.9 does; only the longer run tries it.
-ONLY_LONG = ("java-0.10.0",)
+#: Releases between the oldest and those of today: `make test-long` tries them.
+BETWEEN = (
+    "kafka-python-2.0.2",
+    *("java-0.10.0", "java-0.10.2", "java-0.11.0", "java-1.1", "java-2.8", "java-3.9"),
+)
 
 #: Clients that know offsets of groups, and no groups: version 0 of the requests, and 1.
 OFFSET_CLIENTS = (
