@@ -5,11 +5,11 @@
 Estimate, on paper: the first broker 200 ms (an interpreter 30, imports 130, a start 40), one that
 was begun during the test before 1 ms, one that was not 22 ms (fork 2, start 17, sockets 3), one in
 the loop of the test 5 ms, a snapshot of a small state 4 ms and the way back to it 30 ms (kill 4,
-copy 4, start 22), after a test that has left a spare process time to get ready 15 ms (kill and copy
-side by side 5, start 10). What a fixture takes for a run's first broker is that one less what the
-import of the test module hides: 150 ms. A test that produces one record to a new topic takes 50 ms
-of CPU with a broker of its own (its start 20, its work 15, the client 10, pytest 5), so 1,000 of
-them 30 s on two cores. librdkafka's mock 3 ms, a start of Apache Kafka 5 s.
+copy 4, start 22), after a test that has left time for a process to begin with it 12 ms (kill 4,
+hand over 1, the rest of a start 7). What a fixture takes for a run's first broker is that one less
+what the import of the test module hides: 150 ms. A test that produces one record to a new topic
+takes 50 ms of CPU with a broker of its own (its start 20, its work 15, the client 10, pytest 5), so
+1,000 of them 30 s on two cores. librdkafka's mock 3 ms, a start of Apache Kafka 5 s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIRST = (
     "import time; began = time.perf_counter(); from testing import Broker; b = Broker(); b.start();"
     "print(time.perf_counter() - began)"
 )
-SPARE_READY_S = 0.2
+PREPARED_WITHIN_S = 0.2
 ORDERS = TopicPartition("orders", 0)
 TESTS = """
 import pytest
@@ -74,7 +74,7 @@ def main() -> None:
         where = "in memory" if memory else "on the disk"
         _row(f"next broker, begun before, {where}", _next(words.rounds, memory=memory))
         _row(f"next broker, not begun before, {where}", _cold(words.rounds, memory=memory))
-        taken, restored = _snapshots(words.rounds, memory=memory, pause_s=SPARE_READY_S)
+        taken, restored = _snapshots(words.rounds, memory=memory, pause_s=PREPARED_WITHIN_S)
         _row(f"snapshot, {where}", taken)
         _row(f"restore after a test, {where}", restored)
         _row(f"restore at once, {where}", _snapshots(words.rounds, memory=memory)[1])

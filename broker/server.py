@@ -145,6 +145,8 @@ async def start(
                 settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
             ),
         )
+        if testing is not None:
+            await testing.data_is_open()
         broker = Broker(settings, loop, directory, store, clock_state, surroundings)
         reports += broker.load(credentials)
         await _listen(broker)
@@ -386,6 +388,7 @@ class Running:
     async def stop(self) -> None:
         """Finish what is in flight, then close every log and mark the directory clean."""
         broker = self.broker
+        await asyncio.sleep(0)  # what a start leaves to be done soon is begun, if it was just now
         notify(STOPPING="1")
         self._housekeeping.stop()  # which could have a listener go on
         broker.retention.stop()

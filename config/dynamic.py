@@ -103,6 +103,9 @@ def sound_part(
                 given.append((of_all, name, text))
             else:
                 ignored.append(fault)
+    layers = settings.layers
+    if not (given or layers.all_brokers or layers.this_broker):
+        return Sound(settings, ignored)
     try:
         return Sound(_with(settings, given), ignored)
     except ConfigError:

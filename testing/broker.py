@@ -9,6 +9,7 @@ from testing.contents import Contents, new_cluster
 from testing.errors import BrokerFailed
 from testing.folders import bytes_max, copy_data, place_of
 from testing.processes import BrokerProcess, broker_server, log_of
+from testing.requests import Start
 from testing.settings import OF_TESTS, as_of, of_broker, texts
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Broker(Contents):
     @property
     def data(self) -> Path:
         """The folder of its data."""
-        return self._home() / f"data-{self._restored}"
+        return self._data(self._restored)
 
     @property
     def log(self) -> str:
@@ -99,18 +100,14 @@ class Broker(Contents):
         self.begin()
         self.wait_until_ready()
 
-    def begin(self, *, spare: bool = False) -> None:
-        """Start it without waiting; `wait_until_ready` is to follow. With `spare` it runs in the
-        process that waits for that (`testing.spare`), if there is one."""
+    def begin(self) -> None:
+        """Start it without waiting; `wait_until_ready` is to follow."""
         assert self._process is None, "it is running"
         if self._folder is None:
             self._folder = broker_server().folder(place_of(self._memory))
             if self._directory is not None:
                 copy_data(self._directory, self.data)
-        settings = of_broker(self.settings, self.data, self.bootstrap)
-        self._process = broker_server().start(
-            settings, self._folder / "log", bytes_max=bytes_max(self._memory), spare=spare
-        )
+        self._process = broker_server().start(self._start_on(self.data))
 
     def wait_until_ready(self) -> None:
         """Wait for what `begin` began. Raises BrokerFailed."""
@@ -162,8 +159,9 @@ class Broker(Contents):
             copy_data(self.data, folder / "data")
         finally:
             process.resume()
-        broker_server().keep_spare(place_of(self._memory))
-        return Snapshot(folder / "data")
+        mark = Snapshot(folder / "data")
+        broker_server().prepare(self._way_back(mark))
+        return mark
 
     def restore(self, mark: Snapshot) -> None:
         """Have all be as it was at the mark, on the same port; clients connect anew.
@@ -172,15 +170,14 @@ class Broker(Contents):
         after a crash finds is what is there: members of groups have to join again. Raises
         BrokerFailed; it does not run then.
         """
-        process, before = self._running(), self.data
+        process, before, start = self._running(), self.data, self._way_back(mark)
         self._forget_process()
-        process.discard()  # which takes as long as the copy
-        copy_data(mark.directory, self._home() / f"data-{self._restored + 1}")
-        self._restored += 1
-        self.begin(spare=True)
-        broker_server().do("remove", folder=str(before))
+        process.discard()
+        self._process = broker_server().start(start)
         self.wait_until_ready()
-        broker_server().keep_spare(place_of(self._memory))
+        self._restored += 1
+        broker_server().do("remove", folder=str(before))
+        broker_server().prepare(self._way_back(mark))
 
     # What is in it.
 
@@ -204,6 +201,23 @@ class Broker(Contents):
         if self._process is None or not self._process.was_called or not self.is_running:
             return []
         return self.faults.unfired()
+
+    def _start_on(self, data: Path, mark: Snapshot | None = None) -> Start:
+        """Of its next process, on this data; with a mark, a copy of what was there at that."""
+        begins_with = data if mark is None else mark.directory
+        settings = of_broker(self.settings, begins_with, self.bootstrap)
+        return Start(
+            settings | {"log.dirs": str(data)},
+            str(self._home() / "log"),
+            bytes_max(self._memory),
+            None if mark is None else str(mark.directory),
+        )
+
+    def _way_back(self, mark: Snapshot) -> Start:
+        return self._start_on(self._data(self._restored + 1), mark)
+
+    def _data(self, restored: int) -> Path:
+        return self._home() / f"data-{restored}"
 
     def _home(self) -> Path:
         if self._folder is None:

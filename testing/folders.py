@@ -14,6 +14,8 @@ from testing.errors import BrokerFailed
 MEMORY_FOLDER = "/dev/shm"
 MEMORY_BYTES_MAX = 256 << 20
 """Of a broker that is not given another number. A page of memory is taken when it is written to."""
+PREPARED_BYTES_MAX = 16 << 20
+"""The largest snapshot whose copy a process has that nobody may ever ask for."""
 NOT_COPIED = shutil.ignore_patterns(".lock", ".triglot-reserve")
 
 
@@ -55,6 +57,11 @@ def new_folder(prefix: str, within: str) -> str:
             f"{within} takes no folder for the data of a broker: {error.strerror or error} (the "
             "variable TMPDIR names the folder for temporary files)"
         ) from None
+
+
+def bytes_in(directory: Path) -> int:
+    """What a copy of it takes."""
+    return sum(one.lstat().st_size for one in directory.rglob("*"))
 
 
 def copy_data(directory: Path, into: Path) -> None:

@@ -10,13 +10,17 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from testing.requests import READ_BYTES, RequestServer
+from testing.requests import READ_BYTES, RequestServer, Start
 from testing.serving import serve_until_told
 
 if TYPE_CHECKING and sys.platform != "win32":
-    from testing.spare import Spare
+    from collections.abc import Callable
+
+    from testing.prepared import Prepared
 
 assert sys.platform != "win32"
 
@@ -30,7 +34,7 @@ class ForkServer(RequestServer):
         self._pids: set[int] = set()
         self._started = 0
         self._is_warm = False
-        self._waiting: Spare | None = None
+        self._prepared: Prepared | None = None
 
     def _end_all(self) -> None:
         for pid in list(self._pids):
@@ -41,31 +45,49 @@ class ForkServer(RequestServer):
         self._sockets += descriptors
         return data
 
-    def _start(
-        self, settings: dict[str, str], log: str, bytes_max: int | None, spare: bool
-    ) -> None:
+    def _start(self, **words: Any) -> None:
         if self._started == 1:
             self._warm_up()  # there will be more
         self._started += 1
-        told = self._sockets.pop(0)
-        if spare and self._waiting is not None and self._waiting.is_ready():
-            self._waiting.hand_over(told, settings=settings, log=log, bytes_max=bytes_max)
-            self._waiting = None
+        start, told = Start(**words), self._sockets.pop(0)
+        if self._prepared is not None and self._prepared.take(start, told):
+            self._prepared = None
         else:
-            pid = os.fork()
-            if pid == 0:
-                self._requests.close()
-                _run(settings, log, told, bytes_max)
-            self._pids.add(pid)
+            if start.mark is not None:
+                self._forget_prepared()  # which may have data where this one is to have its own
+            self._fork(start, lambda: told, is_asked_for=True)
         os.close(told)
 
-    def _spare(self, within: str) -> None:
-        if self._waiting is None:
-            from testing.spare import Spare  # most test runs never go back to a snapshot
+    def _prepare(self, **words: Any) -> None:
+        # Most test runs never go back to a snapshot.
+        from testing.folders import PREPARED_BYTES_MAX, bytes_in
+        from testing.prepared import Prepared
 
+        self._forget_prepared()
+        start = Start(**words)
+        assert start.mark is not None
+        if bytes_in(Path(start.mark)) <= PREPARED_BYTES_MAX:
             self._warm_up()
-            self._waiting = Spare(self._requests, within, _run)
-            self._pids.add(self._waiting.pid)
+            self._prepared = Prepared(start, partial(self._fork, is_asked_for=False))
+
+    def _forget_prepared(self) -> None:
+        if self._prepared is not None:
+            self._kill(self._prepared.pid)
+            self._prepared = None
+
+    def _remove(self, folder: str) -> None:
+        if self._prepared is not None and self._prepared.start.data.startswith(f"{folder}/"):
+            self._forget_prepared()
+        super()._remove(folder)
+
+    def _fork(self, start: Start, told: Callable[[], int], *, is_asked_for: bool) -> int:
+        """The pid of a new broker's process; `told` is as of `serve_until_told`."""
+        pid = os.fork()
+        if pid == 0:
+            self._requests.close()
+            _run(start, told, is_asked_for=is_asked_for)
+        self._pids.add(pid)
+        return pid
 
     def _warm_up(self) -> None:
         if not self._is_warm:
@@ -108,15 +130,15 @@ class ForkServer(RequestServer):
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _run(settings: dict[str, str], log: str, told: int, bytes_max: int | None) -> NoReturn:
+def _run(start: Start, told: Callable[[], int], *, is_asked_for: bool) -> NoReturn:
     """The forked process."""
     code = 1
     try:
-        lines = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        lines = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, place in ((nothing, 0), (told, 1), (lines, 2)):
+        for descriptor, place in ((nothing, 0), (lines, 2)):
             os.dup2(descriptor, place)
-        code = serve_until_told(settings, bytes_max, told)
+        code = serve_until_told(start, lambda: _for_output(told()), is_asked_for=is_asked_for)
     except BaseException:
         import traceback
 
@@ -124,6 +146,11 @@ def _run(settings: dict[str, str], log: str, told: int, bytes_max: int | None) -
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _for_output(told: int) -> int:
+    os.dup2(told, 1)
+    return told
 
 
 def main() -> None:

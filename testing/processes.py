@@ -26,6 +26,8 @@ from testing.folders import new_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from testing.requests import Start
+
 READ_BYTES = 1 << 16
 ANSWER_WITHIN_S = 60.0
 """Time for the fork server to answer; it may have to wait for a broker's clean stop."""
@@ -65,22 +67,15 @@ class BrokerServer:
                 self._send({"do": "own", "folder": self._folders[within]})
             return Path(new_folder("broker-", self._folders[within]))
 
-    def keep_spare(self, within: str) -> None:
-        """Have a process wait for the next start by a spare one, if none does; `within` is as that
-        of `folder`. Raises BrokerFailed."""
+    def prepare(self, start: Start) -> None:
+        """Have a process begin with this start, in place of one that was prepared before. Raises
+        BrokerFailed."""
 
-    def start(
-        self, settings: Mapping[str, str], log: Path, *, bytes_max: int | None, spare: bool = False
-    ) -> BrokerProcess:
-        """Have a broker started, and do not wait for it. Its data directory takes `bytes_max`, None
-        for what the disk does. Raises BrokerFailed."""
-        request = {
-            **{"settings": dict(settings), "log": str(log)},
-            **{"bytes_max": bytes_max, "spare": spare},
-        }
+    def start(self, start: Start) -> BrokerProcess:
+        """Have a broker started, and do not wait for it. Raises BrokerFailed."""
         with self._lock:
-            ours = self._start({"do": "start", **request})
-        return BrokerProcess(self, ours, log)
+            ours = self._start({"do": "start", **start._asdict()})
+        return BrokerProcess(self, ours, Path(start.log))
 
     def do(self, what: str, **more: object) -> None:
         """Have something done that has no answer, before what is asked for next."""
@@ -129,8 +124,8 @@ if sys.platform != "win32":
             with theirs:
                 return ours, _run_module("fork_server", stdin=theirs.fileno())
 
-        def keep_spare(self, within: str) -> None:
-            self.do("spare", within=self._folders[within])
+        def prepare(self, start: Start) -> None:
+            self.do("prepare", **start._asdict())
 
         def _start(self, request: dict[str, object]) -> socket.socket:
             ours, theirs = socket.socketpair()

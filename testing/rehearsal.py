@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.event_loop import new_event_loop
+from broker.faults.injection import FaultInjection
 from broker.server import start
 from config import load
 from storage.layout import CLEAN_SHUTDOWN, CLEAN_STATE
 from storage.unsynced_filesystem import UnsyncedFilesystem
 from testing.first_requests import after_restart, at_first
-from testing.folders import copy_data
-from testing.requests import remove
 from testing.settings import OF_TESTS
 from testing.surroundings import surroundings
 
@@ -32,28 +29,20 @@ def warm_up() -> None:
     logs.warm_up()
     logs.configure(level="error")
     with tempfile.TemporaryDirectory(prefix="triglot-") as folder:
-        run_until_crash(folder)
-        run_once(folder, after_restart)
+        _run_until_crash(folder)
+        _run_once(folder, after_restart)
     gc.collect()
     gc.freeze()
 
 
-def rehearse(directory: str) -> None:
-    """Start a broker once, on a copy of a data directory beside it, and stop it."""
-    folder = f"{directory}-{os.getpid()}"
-    copy_data(Path(directory), Path(folder))
-    run_once(folder, lambda bootstrap: None)
-    remove(folder)
-
-
-def run_until_crash(folder: str) -> None:
+def _run_until_crash(folder: str) -> None:
     """Leave there what the first requests leave of a broker that crashes then."""
-    run_once(folder, at_first)
+    _run_once(folder, at_first)
     for name in (CLEAN_SHUTDOWN, CLEAN_STATE):
         UnsyncedFilesystem().remove(f"{folder}/{name}")
 
 
-def run_once(folder: str, ask: Callable[[str], None]) -> None:
+def _run_once(folder: str, ask: Callable[[str], None]) -> None:
     """Run a broker while it is asked something, in a loop and threads that are gone then."""
     loop = new_event_loop()
     try:
@@ -66,7 +55,7 @@ async def _ask(loop: asyncio.AbstractEventLoop, folder: str, ask: Callable[[str]
     settings = load(
         overrides={**OF_TESTS, "log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"}
     )
-    running = await start(settings, loop, surroundings(folder, None))
+    running = await start(settings, loop, surroundings(folder, None), testing=FaultInjection())
     await asyncio.to_thread(ask, f"{running.host}:{running.port}")
     await running.stop()
     await loop.shutdown_default_executor()  # a process with threads is not to be forked

@@ -1,9 +1,9 @@
 """What a process that starts brokers is asked to do, one JSON object a line:
 
-    {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null, "spare": BOOL, ...}
+    {"do": "start", "settings": {...}, "log": FILE, "bytes_max": N or null, "mark": FOLDER or null}
                                                        answered by the broker (`testing.serving`)
-    {"do": "spare", "within": FOLDER}                  have a process wait for the next start that
-                                                       may be by a spare one; no answer
+    {"do": "prepare", ... as with "start"}             begin with this start, as far as it goes
+                                                       before it is asked for; no answer
     {"do": "own", "folder": FOLDER}                    to be removed at the end; no answer
     {"do": "kill", "pid": N}                           kill it; no answer
     {"do": "remove", "folder": FOLDER}                 remove it; no answer
@@ -18,7 +18,7 @@ It ends when there are no more, which is when the test run has ended, however th
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import socket
@@ -26,6 +26,24 @@ if TYPE_CHECKING:
 Request = dict[str, Any]
 
 READ_BYTES = 1 << 16
+
+
+class Start(NamedTuple):
+    """What a broker's process is started with.
+
+    `log` is the file that it logs to, `bytes_max` what its data directory takes, None for what the
+    disk does. With a `mark` its data directory begins as a copy of this one.
+    """
+
+    settings: dict[str, str]
+    log: str
+    bytes_max: int | None
+    mark: str | None
+
+    @property
+    def data(self) -> str:
+        """The data directory."""
+        return self.settings["log.dirs"]
 
 
 class RequestServer:

@@ -20,8 +20,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
-from testing.requests import READ_BYTES, RequestServer
+from testing.requests import READ_BYTES, RequestServer, Start
 
 TOKEN = "TESTING_TOKEN"
 """The variable with the line that a connection begins with."""
@@ -30,10 +31,8 @@ TOKEN = "TESTING_TOKEN"
 class Spawned:
     """A broker, and the socket of who wanted it."""
 
-    def __init__(
-        self, settings: dict[str, str], log: str, bytes_max: int | None, told: socket.socket
-    ) -> None:
-        with Path(log).open("ab") as lines:
+    def __init__(self, start: Start, told: socket.socket) -> None:
+        with Path(start.log).open("ab") as lines:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", f"{__package__}.spawned"],
                 stdin=subprocess.PIPE,
@@ -46,7 +45,7 @@ class Spawned:
         self._input, self._output = self._process.stdin, self._process.stdout
         self._told = told
         self._sending = threading.Lock()
-        self.send(settings=settings, bytes_max=bytes_max)
+        self.send(**start._asdict())
         for passing in (self._pass_on_answers, self._pass_on_calls):
             threading.Thread(target=passing, daemon=True).start()
 
@@ -113,12 +112,9 @@ class SpawnServer(RequestServer):
         for pid in list(self._brokers):
             self._kill(pid)
 
-    def _start(
-        self, settings: dict[str, str], log: str, bytes_max: int | None, spare: bool, port: int
-    ) -> None:
+    def _start(self, port: int, **words: Any) -> None:
         """None is there before it is asked for."""
-        told = connected(port, self._token)
-        broker = Spawned(settings, log, bytes_max, told)
+        broker = Spawned(Start(**words), connected(port, self._token))
         self._brokers[broker.pid] = broker
 
     def _stop(self, pid: int) -> None:

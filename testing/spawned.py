@@ -15,11 +15,12 @@ def main() -> None:
     """Run it, and end without waiting for the thread that reads."""
     code = 1
     try:
-        told = json.loads(first_line(0))
+        words = json.loads(first_line(0))
         gc.disable()  # until it has started: nothing of what is imported is for the collector
+        from testing.requests import Start
         from testing.serving import serve_until_told
 
-        code = serve_until_told(told["settings"], told["bytes_max"], 0)
+        code = serve_until_told(Start(**words), lambda: 0, is_asked_for=True)
     except BaseException:
         import traceback
 

@@ -236,6 +236,11 @@ class Engine:
         waiting = [one for one in self._faults.values() if one.is_expected and not one.fired]
         return sorted([*self._removed_unfired, *waiting], key=lambda fault: fault.number)
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether any stands: without one a call is not worth a description."""
+        return bool(self._faults)
+
     def stands(self, disk: str) -> bool:
         """Whether there is such a fault of the disk that goes on acting."""
         return any(one.disk == disk and not one.spent for one in list(self._faults.values()))

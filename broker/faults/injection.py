@@ -76,6 +76,10 @@ class FaultInjection:
         """A file system with the faults of the disk before it."""
         return cast("Filesystem", FaultyFilesystem(files, self.engine))
 
+    async def data_is_open(self) -> None:
+        """Called by a start that has opened the data directory and made nothing else: whoever
+        wants it to go on later waits here."""
+
     async def open(self, connections: Connections, events: Events, listings: Listings) -> None:
         """The broker has these. Open the control port, if there is to be one. Raises
         NotOnLoopback, OSError."""

@@ -37,6 +37,14 @@ async def test_it_answers_in_the_loop_of_the_test_and_is_gone_after_it() -> None
             assert not thread.is_alive(), thread.name
 
 
+async def test_stopped_as_soon_as_it_has_started_it_leaves_nothing_to_be_done() -> None:
+    threads = threading.active_count()
+    async with AsyncBroker():
+        pass
+    await asyncio.sleep(0)
+    assert threading.active_count() == threads
+
+
 async def test_a_question_that_would_block_the_loop_is_refused() -> None:
     async with AsyncBroker() as broker:
         with pytest.raises(BrokerFailed, match=r"await asyncio\.to_thread"):
