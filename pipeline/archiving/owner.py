@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pipeline.filesystem import Location
 
-KEPT_OPTIONS = ("type", "uri", "warehouse")
+KEPT_OPTIONS = ("type", "uri", "warehouse", "hive.hive2-compatible")
 """Of a catalog, which are enough to find it again; no credentials are written down."""
 
 

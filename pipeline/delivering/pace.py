@@ -31,17 +31,23 @@ TOGETHER_MS = 100
 
 
 class Clock(NamedTuple):
-    """The time of the world, in ms since 1970, and a sleep in seconds. Picklable."""
+    """The time of the world, in ms since 1970, a sleep in seconds, and a time in ms that nobody
+    sets. Picklable."""
 
     now_ms: Callable[[], int]
     sleep: Callable[[float], None]
+    steady_ms: Callable[[], int]
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-SYSTEM_CLOCK = Clock(_now_ms, time.sleep)
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+SYSTEM_CLOCK = Clock(_now_ms, time.sleep, _steady_ms)
 
 
 class Pace(NamedTuple):
@@ -93,13 +99,19 @@ class Paced:
             last = one.last
 
     def _wait(self, due_ms: int) -> None:
+        # Longer than a round would be only where the clock of the world was set back.
+        until_ms = self.clock.steady_ms() + ROUND_MS
         while (left_ms := due_ms - self.clock.now_ms()) > 0:
-            self.clock.sleep(left_ms / 1000)
-        self.behind_ms = -left_ms
+            most_ms = until_ms - self.clock.steady_ms()
+            if most_ms <= 0:
+                break
+            self.clock.sleep(min(left_ms, most_ms) / 1000)
+        self.behind_ms = max(0, -left_ms)
 
 
 class Schedule:
-    """The driver's part: which round comes next, and when."""
+    """The driver's part: which round comes next, and when. It goes by steady time, so that a clock
+    that is set disturbs no more than the round that it is set in."""
 
     def __init__(
         self, speed: float, *, longest_wait_ms: int | None = None, clock: Clock = SYSTEM_CLOCK
@@ -109,12 +121,15 @@ class Schedule:
         self._longest_wait_ms = longest_wait_ms
         self._round_ms = min(ROUND_MS, longest_wait_ms or ROUND_MS)
         self._origin_ms: int | None = None
-        self._world_ms = 0
+        """This time of the records is due ..."""
+        self._steady_ms = 0
+        """... at this steady time."""
 
     def pace(self) -> Pace:
         """That of the round which begins now."""
         now_ms = self._clock.now_ms()
-        return Pace(self._speed, self._origin_ms, self._world_ms, now_ms + self._round_ms)
+        world_ms = now_ms + self._steady_ms - self._clock.steady_ms()
+        return Pace(self._speed, self._origin_ms, world_ms, now_ms + self._round_ms)
 
     def wait_for(self, next_ms: Iterable[int]) -> None:
         """Sleep until the first of these times of records is nearly due, or for SLEEP_MAX_MS.
@@ -125,14 +140,14 @@ class Schedule:
         first_ms = min(next_ms, default=None)
         if first_ms is None:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         if self._origin_ms is None:
-            self._origin_ms, self._world_ms = first_ms, now_ms
+            self._origin_ms, self._steady_ms = first_ms, now_ms
             return
-        due_ms = Pace(self._speed, self._origin_ms, self._world_ms, now_ms).due_ms(first_ms)
+        due_ms = Pace(self._speed, self._origin_ms, self._steady_ms, now_ms).due_ms(first_ms)
         most_ms = self._longest_wait_ms
         if most_ms is not None and due_ms - now_ms > most_ms:
-            self._world_ms -= due_ms - now_ms - most_ms
+            self._steady_ms -= due_ms - now_ms - most_ms
             due_ms = now_ms + most_ms
         wait_ms = min(due_ms - now_ms - LEAD_MS, SLEEP_MAX_MS)
         if wait_ms > 0:

@@ -142,13 +142,13 @@ class Iceberg:
                 # Only a snapshot tells, which is about to expire.
                 with self._table.transaction() as change:
                     change.set_properties({self._property: str(upkeep.batch)})
-            with _without_warnings("pyiceberg.io.pyarrow"):
+            with _WithoutWarnings():
                 yield from maintain(self._table, self._folder, upkeep)
             self._kept = keep(self._metadata, frozenset())
 
     def _commit(self, batch_id: int, files: Sequence[AddedFile]) -> None:
         noted = {STATE: self._state_id, BATCH: str(batch_id)}
-        with _without_warnings("pyiceberg.io.pyarrow"), self._table.transaction() as change:
+        with _WithoutWarnings(), self._table.transaction() as change:
             change.set_properties({self._property: str(batch_id)})
             if files:
                 append_files(
@@ -300,13 +300,17 @@ def _line(failure: Exception) -> str:
     return " ".join(str(failure).split()) or type(failure).__name__
 
 
-@contextlib.contextmanager
-def _without_warnings(name: str) -> Iterator[None]:
-    """PyIceberg warns of each column of each file that is without statistics, as ours are meant."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+class _WithoutWarnings:
+    """PyIceberg warns of each column of each file that is without statistics, as ours are meant.
+
+    A class, as contextlib's generators write to what they pass on, which exceptions of a Hive
+    metastore do not allow.
+    """
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("pyiceberg.io.pyarrow")
+        self._before = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.setLevel(self._before)

@@ -12,10 +12,11 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +54,7 @@ LOCAL = Place("local", (), (WORKER, DRIVER))
 
 
 @contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[Place]:
+def standalone(folder: Path, executors: int = EXECUTORS) -> Iterator[Place]:
     """A Master, and Workers of one core, each with room for one executor."""
     with contextlib.ExitStack() as started:
         master = started.enter_context(
@@ -65,7 +66,7 @@ def standalone(folder: Path) -> Iterator[Place]:
         )
         url = _logged(folder / "master.log", master, r"(spark://127\.0\.0\.1:\d+)")
         roots = []
-        for number in range(EXECUTORS):
+        for number in range(executors):
             log = folder / f"worker-{number}.log"
             worker = started.enter_context(
                 _spark_class(
@@ -117,7 +118,7 @@ def _spark_class(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": worker_python(log.parent),
         "SPARK_DAEMON_JAVA_OPTS": SHORT_LIFE,
         "SPARK_DAEMON_MEMORY": MEMORY,
         "SPARK_LOCAL_DIRS": str(log.parent / "local"),

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from client.cluster import LATEST, Cluster, TopicPartition
+from pipeline.spark.worker_python import worker_python
 from protocol.records.builder import build_batch
 from protocol.records.compression import LZ4
 from tests.clients.available import end_of_test
@@ -155,7 +156,7 @@ def run(words: tuple[str, ...], place: Place, output: Path) -> subprocess.Popen[
         return subprocess.Popen(
             command,
             cwd=CHECKOUT,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYSPARK_PYTHON": worker_python(output.parent)},
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 
 from client.cluster import TopicPartition
-from pipeline.delivering.pace import LEAD_MS, SLEEP_MAX_MS, Clock, Pace, Paced, Schedule
+from pipeline.delivering.pace import (
+    LEAD_MS,
+    ROUND_MS,
+    SLEEP_MAX_MS,
+    Clock,
+    Pace,
+    Paced,
+    Schedule,
+)
 from pipeline.delivering.record_sets import RecordSet, set_of_batch
 from pipeline.delivering.remade import Selection
 from pipeline.delivering.replay_task import ReplayTask, close_in_time
@@ -37,21 +45,23 @@ if TYPE_CHECKING:
 
 
 class Time:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves when somebody sleeps, and may be set."""
 
     def __init__(self, now_ms: int = 5_000_000) -> None:
         self.now_ms = now_ms
+        self.steady_ms = 0
         self.slept: list[float] = []
         self._lock = threading.Lock()
 
     def sleep(self, seconds: float) -> None:
         with self._lock:
             self.now_ms += round(seconds * 1000)
+            self.steady_ms += round(seconds * 1000)
             self.slept.append(seconds)
 
     @property
     def clock(self) -> Clock:
-        return Clock(lambda: self.now_ms, self.sleep)
+        return Clock(lambda: self.now_ms, self.sleep, lambda: self.steady_ms)
 
 
 class Told:
@@ -143,6 +153,27 @@ def test_a_pause_of_all_is_slept_through_and_a_long_one_cut_where_that_was_asked
     pace = schedule.pace()
     assert pace.due_ms(190_000) == 6000
     assert pace.until_ms == time.now_ms + 5000
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("jump_ms", [-HOUR_MS, HOUR_MS])
+def test_a_clock_that_is_set_disturbs_the_round_that_it_is_set_in_and_no_other(
+    jump_ms: int,
+) -> None:
+    time = Time(2 * HOUR_MS)
+    schedule = Schedule(1.0, clock=time.clock)
+    schedule.wait_for([70_000])
+    paced = Paced(schedule.pace(), 0, time.clock)
+    time.now_ms += jump_ms
+    assert len(sent(paced, sets_at(72_000), time)) == 1
+    # Ten seconds of waiting, a round, where it was set back, or none: either has the record once.
+    assert time.steady_ms == (ROUND_MS if jump_ms < 0 else 0)
+    pace = schedule.pace()
+    assert pace.due_ms(90_000) == time.now_ms + 20_000 - time.steady_ms
+    schedule.wait_for([190_000])
+    assert time.steady_ms == 120_000 - LEAD_MS
 
 
 def test_rows_are_cut_where_a_tenth_of_a_second_ends() -> None:
