@@ -65,9 +65,10 @@ class Round:
         source = ("--from", servers, *topic)
         state = ("--state", str(folder / "state"))
         to_lake = ("archive", *source, "--to", str(folder / "lake"))
-        mirror = ("mirror", *source, "--to", servers, "--rename", self.copy, *state)
+        renamed = ("--rename", f"{{topic}}-{folder.name}", *state)
+        mirror = ("mirror", *source, "--to", servers, *renamed)
         transactional = ("--transactional-id", self.copy)
-        replayed = ("--rename", self.copy, *state, *transactional)
+        replayed = (*renamed, *transactional)
         self.jobs: tuple[tuple[str, tuple[str, ...], Callable[[], None]], ...] = (
             ("archive", to_lake, self.check_files),
             ("archive to Delta", (*to_lake, "--table", "delta"), self.check_delta),
