@@ -88,7 +88,7 @@ def in_bytes(data: bytes) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))]
 
 
-@pytest.mark.timeout(60 * FACTOR + 60)
+@pytest.mark.timeout(240 * FACTOR + 60)
 def test_spoiled_frames_give_requests_or_malformed_whole_and_byte_by_byte() -> None:
     mutator = Mutator(SEED)
     closed = taken = 0

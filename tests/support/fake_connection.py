@@ -149,7 +149,7 @@ class InProcessBroker:
         for _ in range(times):
             self.loop.run_until_complete(asyncio.sleep(0))
 
-    def turn_until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+    def turn_until(self, condition: Callable[[], bool], *, within_s: float = 60.0) -> None:
         """Let time pass until this holds: threads and timers do their work."""
         deadline_s = self.loop.time() + within_s
         while not condition():

@@ -113,7 +113,7 @@ def test_requests_behind_a_waiting_fetch_are_not_started(broker: InProcessBroker
 def test_a_fetch_that_waits_is_answered_when_its_time_is_over(broker: InProcessBroker) -> None:
     client = broker.connect()
 
-    client.feed(fetch(1, max_wait_ms=30) + metadata(2))
+    client.feed(fetch(1, max_wait_ms=1_000) + metadata(2))
     assert client.answered() == []
     broker.turn_until(lambda: client.answered() == [1, 2])
 
