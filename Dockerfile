@@ -13,6 +13,8 @@ COPY requirements.lock ./
 RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements.lock
 
 FROM environment AS build
+COPY requirements-console.lock ./
+RUN /opt/triglot/bin/pip install --no-cache-dir --requirement requirements-console.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY broker/ broker/
 COPY client/ client/

@@ -1,4 +1,4 @@
-"""The console with 5,000 topics and 2,000 groups: `python -m bench.console [TOPICS GROUPS]`.
+"""The console with 5,000 topics and 2,000 groups: `python -m bench.console`.
 
 How long each page takes, and what it costs the console and the broker in CPU; what the console adds
 in memory (what is its own, and its share of what it has in common with others: PSS); what it costs
@@ -10,27 +10,35 @@ Estimate: an answer of Metadata with 5,000 topics is decoded in 60 ms, a page of
 of topics. Of groups 2,000 names and 10,000 lags: 150 ms. Memory: 21 MiB for Python and the
 framework, 5 for ours, 6 for 5,000 topics and an hour of them: 32 MiB. A click delays a record by
 what it costs the broker in one piece: the answer of Metadata, 20 ms at p99.
+
+With `--rules` people log in, and the one who looks may read every second topic, by a rule for each:
+the broker then looks for a rule for each topic that a page asks for, 0.2 us each (estimate: 5 ms
+more for the page of topics, twice that for the first one after a login).
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import re
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from bench.machine import cpu_seconds, described
 from client.cluster import Cluster, TopicPartition
+from config.jaas import PLAIN_LOGIN_MODULE
+from protocol.acls import Operation, PatternType, Permission, ResourceType
+from protocol.messages.create_acls import CreateAclsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.records.builder import build_batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
+from tests.support.console import ConsoleClient
+from tests.support.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,21 +65,56 @@ PAGES = (
 )
 
 
+USER, PASSWORD = "alice", "alice-secret"
+RULES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f'{PLAIN_LOGIN_MODULE} required user_{USER}="{PASSWORD}";'
+    ),
+}
+
+
 def main() -> None:
-    counts = [int(word) for word in sys.argv[1:3]] or [TOPICS, GROUPS]
-    topics, groups = counts
-    print(f"{topics:,} topics, {groups:,} groups; {described()}")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.console",
+        description="How long the pages of the console take, and what it costs the broker beside "
+        "it: CPU, memory, and the latency of who produces while somebody clicks.",
+    )
+    parser.add_argument("--topics", type=int, default=TOPICS, help=f"default {TOPICS}")
+    parser.add_argument("--groups", type=int, default=GROUPS, help=f"default {GROUPS}")
+    parser.add_argument(
+        "--rules",
+        action="store_true",
+        help="with access rules: who looks logs in, and may read every second topic",
+    )
+    wanted = parser.parse_args()
+    print(f"{wanted.topics:,} topics, {wanted.groups:,} groups; {described()}")
     with tempfile.TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder), arguments=("--console", "127.0.0.1:0"))
+        settings = {}
+        if wanted.rules:
+            doors = (
+                f"{name}://127.0.0.1:{free_port()}" for name in ("PLAINTEXT", "SASL_PLAINTEXT")
+            )
+            settings = {**RULES, "listeners": ",".join(doors)}
+        arguments = ("--console", "127.0.0.1:0")
+        broker = BrokerProcess(Path(folder), settings=settings, arguments=arguments)
         broker.START_TIMEOUT_S = 120
         with broker:
-            found = re.search(r"console at (http://\S+)", broker.output())
-            assert found is not None
-            _fill(broker, topics, groups)
-            _measure(broker, urlsplit(found[1]).port)
+            _fill(broker, wanted.topics, wanted.groups)
+            reader = ConsoleClient(broker)
+            if wanted.rules:
+                _allow(broker, wanted.topics)
+                answer = reader.send(
+                    "/login", "/login", user=USER, password=PASSWORD, mechanism="PLAIN"
+                )
+                if answer.fields.get("location") != "/topics":
+                    raise RuntimeError(f"the login is answered with {answer.status}")
+            _measure(broker, reader)
 
 
-def _measure(broker: BrokerProcess, port: int | None) -> None:
+def _measure(broker: BrokerProcess, reader: ConsoleClient) -> None:
     (console,) = map(
         int, Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
     )
@@ -82,11 +125,11 @@ def _measure(broker: BrokerProcess, port: int | None) -> None:
     print(f"| {'page':36} | median ms | worst ms | console CPU ms | broker CPU ms | KiB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for path in PAGES:
-        _get(port, path)
+        _get(reader, path)
         before = cpu_seconds(broker.pid), cpu_seconds(console)
         took = []
         for _ in range(ROUNDS):
-            seconds, size = _get(port, path)
+            seconds, size = _get(reader, path)
             took.append(seconds)
         spent = (
             (cpu_seconds(console) - before[1]) / ROUNDS,
@@ -99,7 +142,7 @@ def _measure(broker: BrokerProcess, port: int | None) -> None:
     print(f"memory of the console: {_memory(console)}")
     quiet = _acknowledged(broker)
     stop = threading.Event()
-    clicks = threading.Thread(target=_click, args=(port, stop))
+    clicks = threading.Thread(target=_click, args=(reader, stop))
     clicks.start()
     clicked = _acknowledged(broker)
     stop.set()
@@ -137,18 +180,38 @@ def _fill(broker: BrokerProcess, topics: int, groups: int) -> None:
             client.commit_offsets(f"group-{number}", dict.fromkeys(places, number % 100))
 
 
-def _get(port: int | None, path: str) -> tuple[float, int]:
+def _allow(broker: BrokerProcess, topics: int) -> None:
+    """Every second topic, all groups, and what the cluster tells."""
+    given = [(ResourceType.TOPIC, f"topic-{number}") for number in range(1, topics, 2)]
+    given += [(ResourceType.GROUP, "*"), (ResourceType.CLUSTER, "kafka-cluster")]
+    rules = [
+        CreateAclsRequest.Creation(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=PatternType.LITERAL,
+            principal=f"User:{USER}",
+            host="*",
+            operation=Operation.DESCRIBE if kind == ResourceType.CLUSTER else Operation.READ,
+            permission_type=Permission.ALLOW,
+        )
+        for kind, name in given
+    ]
+    with Caller(broker.host, broker.port) as caller:
+        for first in range(0, len(rules), TOPICS_OF_A_REQUEST):
+            request = CreateAclsRequest(creations=rules[first : first + TOPICS_OF_A_REQUEST])
+            answer = caller.call(request)
+            if {one.error_code for one in answer.results} != {0}:
+                raise RuntimeError(f"the rules are refused: {answer.results[0]}")
+
+
+def _get(reader: ConsoleClient, path: str) -> tuple[float, int]:
     """Seconds, and bytes."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     began = time.perf_counter()
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    size = len(answer.read())
+    answer = reader.get(path)
     took = time.perf_counter() - began
-    connection.close()
     if answer.status != http.client.OK:
         raise RuntimeError(f"{path} is answered with {answer.status}")
-    return took, size
+    return took, len(answer.body)
 
 
 def _memory(pid: int) -> str:
@@ -175,10 +238,10 @@ def _acknowledged(broker: BrokerProcess) -> list[float]:
     return took
 
 
-def _click(port: int | None, stop: threading.Event) -> None:
+def _click(reader: ConsoleClient, stop: threading.Event) -> None:
     while not stop.is_set():
         for path in PAGES:
-            _get(port, path)
+            _get(reader, path)
             time.sleep(0.1)
 
 

@@ -19,6 +19,7 @@ from broker.background.child_process import ChildProcess, spawn
 from broker.metrics.listener import Credentials, MetricsListener
 from broker.network.listening import listening_sockets
 from broker.network.secured import is_loopback
+from config.broker_network import CONSOLE
 from config.listeners import Listener
 from protocol.client import written
 
@@ -35,8 +36,6 @@ AGAIN_AFTER_S = 1.0
 `LASTS_S`."""
 AGAIN_AFTER_MAX_S = 60.0
 LASTS_S = 60.0
-NAME = "CONSOLE"
-"""Of its address, in messages."""
 PREFERRED = ("SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT")
 """The listeners that the console speaks with, by their protocol: where people can log in, they are
 asked to."""
@@ -84,7 +83,7 @@ class Console:
     def url(self) -> str:
         """Where a browser finds it."""
         host, port = self._sockets[0].getsockname()[:2]
-        return f"http://{written(host, port)}/"
+        return f"http{'s' if self._facts['tls'] else ''}://{written(host, port)}/"
 
     def start(self) -> None:
         self._timer = None
@@ -135,8 +134,12 @@ async def open_console(
     if os.name == "nt":
         raise CannotServe("there is no console on Windows: its process is given an open port")
     door = _door(settings)
+    _require_safe(settings, door)
+    tls = _tls(settings, files)
     token = secrets.token_hex(16)
-    sockets = listening_sockets(Listener(NAME, settings.console_host, settings.console_port))
+    sockets = listening_sockets(
+        Listener(CONSOLE.upper(), settings.console_host, settings.console_port)
+    )
     metrics = MetricsListener(sources, Credentials(None, token))
     await metrics.open("127.0.0.1", 0)
     host = door.listener.host
@@ -147,6 +150,7 @@ async def open_console(
         "protocol": door.protocol,
         "mechanisms": door.mechanisms,
         "trusted": _certificates(settings, door, files),
+        "tls": tls,
         "metrics_port": metrics.port,
         "metrics_token": token,
         "names": [settings.console_host],
@@ -155,17 +159,51 @@ async def open_console(
     console = Console(sources.loop, module, sockets, facts, metrics)
     console.start()
     logs.info("the console is served", url=console.url, writable=settings.console_writable)
-    if not is_loopback(settings.console_host):
+    if not is_loopback(settings.console_host) and not door.mechanisms:
         logs.warning(
-            "the console is served to other machines, and by plain HTTP: "
-            + (
-                "passwords can be read on the way"
-                if door.mechanisms
-                else "whoever reaches it reads all records"
-            ),
+            "the console is served to other machines: whoever reaches it reads all records",
             url=console.url,
         )
     return console
+
+
+def _require_safe(settings: BrokerSettings, door: Door) -> None:
+    """Raises CannotServe where passwords could be read on the way and nobody has said that this is
+    as it should be."""
+    if settings.console_security_protocol or not door.mechanisms:
+        return
+    if not is_loopback(settings.console_host):
+        raise CannotServe(
+            f"people log in at the console, and {settings.console_host} is no loopback address: "
+            "console.security.protocol=SSL encrypts it (with ssl.keystore.location), and PLAINTEXT "
+            "says that a proxy in front of it does"
+        )
+
+
+def _tls(settings: BrokerSettings, files: Filesystem) -> dict[str, Any] | None:
+    """What the process makes its TLS of. Raises CannotServe for keys that can't be used."""
+    if settings.console_security_protocol != "SSL":
+        return None
+    import ssl
+
+    from config.keystores import KeystoreError, read_private_key
+    from config.listener_security import ListenerSecurity
+    from config.tls_context import choose_ciphers, load_key
+
+    security = ListenerSecurity(settings, CONSOLE)
+    try:
+        key = read_private_key(files, security)
+        tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        choose_ciphers(tried, security.ssl_cipher_suites)
+        load_key(tried, key)
+    except KeystoreError as error:
+        raise CannotServe(f"console.security.protocol is SSL: {error}") from None
+    return {
+        "key": key.pem.decode("latin-1"),
+        "password": key.password,
+        "versions": security.ssl_enabled_protocols,
+        "suites": security.ssl_cipher_suites,
+    }
 
 
 def _door(settings: BrokerSettings) -> Door:

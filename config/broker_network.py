@@ -23,6 +23,7 @@ from config.listeners import (
 )
 
 METRICS = "metrics"
+CONSOLE = "console"
 """The name of metrics.port among the listeners, for the keys of TLS."""
 LOCAL = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
 SAME_NAMES = (
@@ -156,6 +157,16 @@ class NetworkSettings(Settings):
         string,
         "127.0.0.1",
         "The address of console.port; 0.0.0.0 is every interface.",
+        since="triglot",
+    )
+    console_security_protocol: str | None = key(
+        "console.security.protocol",
+        string,
+        None,
+        "PLAINTEXT or SSL, which console.port speaks; the keys ssl.* are those of a listener, but "
+        "for ssl.client.auth. Unset it is PLAINTEXT, and where people log in console.host has to "
+        "be a loopback address then.",
+        check=one_of("PLAINTEXT", "SSL"),
         since="triglot",
     )
     console_writable: bool = key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config.broker import OF_ONE_LISTENER, as_version_of
-from config.broker_network import METRICS
+from config.broker_network import CONSOLE, METRICS
 from config.formats import record_format, release_of
 from config.listeners import LISTENER_PREFIX, UNROUTABLE_HOSTS
 
@@ -59,6 +59,10 @@ def _listeners(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
         from config import security_rules
 
         yield from security_rules.broken_rules_of_tls(settings, METRICS)
+    if settings.console_port is not None and settings.console_security_protocol == "SSL":
+        from config import security_rules
+
+        yield from security_rules.broken_rules_of_tls(settings, CONSOLE)
     for number, listener in enumerate(served):
         for other in served[:number]:
             if listener.port and listener.port == other.port and _collide(listener, other):

@@ -41,6 +41,14 @@ class FetchedEntry(NamedTuple):
             return list(read_messages(self.view, ratio=ratio))
         return list(self._batch().records(ratio=ratio))
 
+    def each_record(self, *, wrapper_bytes: int, headers_max: int) -> Iterator[Record]:
+        """The same one after the other, for who reads what may be far too much: the records of a
+        batch are made as they are asked for, and those of a wrapper only if they have at most so
+        many bytes. Raises KafkaError, also for a record of more headers."""
+        if self.magic < 2:
+            return read_messages(self.view, limit=wrapper_bytes)
+        return self._batch().records(headers_max=headers_max)
+
     def rows(self, *, ratio: int = DEFAULT_RATIO) -> list[Row]:
         """The same as tuples, for who reads millions of them."""
         if self.magic < 2:

@@ -33,7 +33,7 @@ from protocol.records.layout import (
     TRANSACTIONAL_BIT,
     UINT32,
 )
-from protocol.records.record import read_records
+from protocol.records.record import ANY_HEADERS, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,11 +216,17 @@ class Batch:
         return decompress(codec, body, limit=limit, ratio=ratio)
 
     def records(
-        self, *, limit: int = MAX_DECOMPRESSED_BYTES, ratio: int = DEFAULT_RATIO
+        self,
+        *,
+        limit: int = MAX_DECOMPRESSED_BYTES,
+        ratio: int = DEFAULT_RATIO,
+        headers_max: int = ANY_HEADERS,
     ) -> Iterator[Record]:
         """The records, one after the other.
 
         Raises InvalidRecord when the payload does not decompress, expands beyond what `payload` is
-        told or is not what the header says; records before the fault have been yielded by then.
+        told or is not what the header says, or one has more than `headers_max` headers; records
+        before the fault have been yielded by then.
         """
-        return read_records(self.payload(limit=limit, ratio=ratio), self.header())
+        payload = self.payload(limit=limit, ratio=ratio)
+        return read_records(payload, self.header(), headers_max=headers_max)

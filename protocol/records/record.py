@@ -18,6 +18,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from protocol.errors import ErrorCode
 from protocol.records.errors import InvalidRecord
 from protocol.records.layout import (
     ATTRIBUTES,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
+ANY_HEADERS = (1 << 31) - 1
+"""No bound on the headers of a record but that of the format."""
 
 
 class Record:
@@ -122,13 +125,21 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), position
 
 
-def read_fields(data: bytes, count: int, first: int = 0, position: int = 0) -> Iterator[Fields]:
+def read_fields(
+    data: bytes,
+    count: int,
+    first: int = 0,
+    position: int = 0,
+    *,
+    headers_max: int = ANY_HEADERS,
+) -> Iterator[Fields]:
     """Go through the decompressed records of a batch that claims `count` of them.
 
     Yields, for each, (timestamp delta, offset delta, key position, key size, value position, value
     size, headers). A negative size means null. Everything the format demands of a record is checked
     before it is yielded, and after the last one that no byte is left. Whoever has seen the records
-    before the one of index `first` begins with that, at `position`. Raises InvalidRecord.
+    before the one of index `first` begins with that, at `position`. Raises InvalidRecord, also for
+    a record with more than `headers_max` headers, before they are made.
     """
     total = len(data)
     if count * MIN_RECORD_SIZE > total:
@@ -172,7 +183,7 @@ def read_fields(data: bytes, count: int, first: int = 0, position: int = 0) -> I
             position = value_at + value_size if value_size > 0 else value_at
             headers: RecordHeaders = ()
             if data[position]:
-                headers, position = _read_headers(data, position, end)
+                headers, position = _read_headers(data, position, end, headers_max)
             else:
                 position += 1
             if position != end:
@@ -199,10 +210,15 @@ def short_varints() -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     return one, ((),) * 0x80 + tuple(longer)
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[RecordHeaders, int]:
+def _read_headers(data: bytes, position: int, end: int, most: int) -> tuple[RecordHeaders, int]:
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise InvalidRecord(f"header count {count} with {end - position} bytes left in the record")
+    if count > most:
+        raise InvalidRecord(
+            f"a record has {count} headers, of one at most {most} are read here",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        )
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, position = read_varint(data, position)
@@ -231,7 +247,9 @@ def wrap_timestamp(timestamp_ms: int) -> int:
     return (timestamp_ms - INT64_MIN) % (1 << 64) + INT64_MIN
 
 
-def read_records(data: bytes, header: Header) -> Iterator[Record]:
+def read_records(
+    data: bytes, header: Header, *, headers_max: int = ANY_HEADERS
+) -> Iterator[Record]:
     """The records of `data`, the decompressed payload of the batch with this header.
 
     Under LogAppendTime every record has the batch's max timestamp, whatever its delta says.
@@ -241,7 +259,7 @@ def read_records(data: bytes, header: Header) -> Iterator[Record]:
     base_timestamp = header[BASE_TIMESTAMP]
     log_append_time = header[ATTRIBUTES] & TIMESTAMP_TYPE_BIT
     timestamp_ms = header[MAX_TIMESTAMP]
-    for fields in read_fields(data, header[RECORD_COUNT]):
+    for fields in read_fields(data, header[RECORD_COUNT], headers_max=headers_max):
         timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, headers = fields
         if not log_append_time:
             timestamp_ms = wrap_timestamp(base_timestamp + timestamp_delta)

@@ -109,6 +109,7 @@ def test_the_keys_of_our_own_are_these() -> None:
         "connections.backlog.max.bytes",
         "console.host",
         "console.port",
+        "console.security.protocol",
         "console.writable",
         "controller.snapshot.minimum.records",
         "clock.jump.wait.ms",

@@ -122,6 +122,19 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert all((CHECKOUT / name).exists() for name in copied)
 
 
+def test_the_broker_has_what_its_console_needs_and_the_demo_serves_it_on_loopback_only() -> None:
+    (installed,) = [
+        step.rest
+        for step in STAGES["build"].instructions
+        if step.word == "RUN" and "--requirement" in step.rest
+    ]
+    assert installed.endswith("--requirement requirements-console.lock")
+    broker = compose()["services"]["broker"]
+    address = broker["command"][broker["command"].index("--console") + 1]
+    assert address == "0.0.0.0:8092"
+    assert "127.0.0.1:8092:8092" in broker["ports"]
+
+
 def test_the_demo_has_the_client_that_the_tests_use() -> None:
     (lock,) = re.findall(r"--requirement (\S+)", DEMO.only("RUN").rest)
     locked = (CHECKOUT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
@@ -132,7 +145,8 @@ def test_the_demo_has_the_client_that_the_tests_use() -> None:
 def test_the_demo_waits_for_a_healthy_broker_and_publishes_it_on_loopback_only() -> None:
     services = compose()["services"]
     assert set(services) == {"broker", "producer", "consumer", "pipeline"}
-    assert services["broker"]["ports"] == ["127.0.0.1:9092:19092"]
+    assert "127.0.0.1:9092:19092" in services["broker"]["ports"]
+    assert all(port.startswith("127.0.0.1:") for port in services["broker"]["ports"])
     for client in (services["producer"], services["consumer"]):
         assert client["build"] == {"context": ".", "target": DEMO.name}
         assert client["depends_on"] == {"broker": {"condition": "service_healthy"}}
@@ -152,7 +166,7 @@ def test_the_broker_of_the_demo_is_dialled_by_names_that_outlive_its_address() -
         "HOST://127.0.0.1:9092",
     ]
     command = IMAGE.only("CMD").command()
-    assert broker["command"] == command[: command.index("--listen")]
+    assert broker["command"][:4] == command[: command.index("--listen")]
 
 
 def test_the_demo_keeps_its_data_in_a_volume() -> None:

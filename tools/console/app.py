@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
 import traceback
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ from broker.clock import monotonic_s, now_ms
 from client.errors import Failure, NoSuchTopic, Refused
 from protocol.errors import ErrorCode
 from tools.console.broker_port import NoAnswer
+from tools.console.downloads import DOWNLOADS_MAX, Download, InTurn
 from tools.console.figures import LAGS_EVERY, LOOK_EVERY_S, Figures, Lags
 from tools.console.guard import SAFE_METHODS, Guard, token_of
 from tools.console.logins import Clusters, Logins
@@ -81,9 +83,9 @@ PLACES = (
     Place("/topics/{topic}/produce", form, produce),
     Place("/topics/{topic}/records", records),
     Place("/topics/{topic}/storage", storage),
-    Place("/topics/{topic}/partitions/{partition}/offsets/{offset}/value", value),
 )
 """A new page is a line here; what is in the navigation stands in `templates/base.html`."""
+VALUE = Place("/topics/{topic}/partitions/{partition}/offsets/{offset}/value", value)
 
 
 class Application:
@@ -101,12 +103,15 @@ class Application:
         self._streams = Streams()
         self._templates = Templates()
         self._visible = VisibleTopics(monotonic_s)
+        self._turn = threading.Lock()
         self._threads: anyio.CapacityLimiter
+        self._downloads: anyio.Semaphore
 
     @asynccontextmanager
     async def life(self, _: Starlette) -> AsyncIterator[None]:
         """Look at the figures as long as the application runs."""
         self._threads = anyio.CapacityLimiter(THREADS)
+        self._downloads = anyio.Semaphore(DOWNLOADS_MAX)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch)
             yield
@@ -170,8 +175,7 @@ class Application:
             traceback.print_exc()  # the broker's log has it
             return self._problem(request, login, 500, "a fault of the console: the log has it")
         if isinstance(told, Bytes):
-            fields = {"Content-Disposition": f"attachment; filename*=utf-8''{quote(told.name)}"}
-            return Response(told.content, media_type="application/octet-stream", headers=fields)
+            return Download(told.name, told.content)
         if isinstance(told, Moved):
             return RedirectResponse(told.to, 303)
         return self._page(request, login, told, told.status)
@@ -190,9 +194,14 @@ class Application:
             request.path_params,
             now_ms(),
             self._may_write,
+            self._turn,
         )
 
-    # Following
+    # What takes longer
+
+    async def download(self, request: Request) -> Response:
+        """The value of a record, when its turn comes: it is held until the browser has it."""
+        return InTurn(partial(self.endpoint(VALUE), request), self._downloads)
 
     async def follow(self, request: Request) -> Response:
         """The events of a page that follows a topic."""
@@ -312,7 +321,14 @@ class Application:
         return request.cookies.get(_cookie(request), "")
 
     def _keep(self, request: Request, response: Response, secret: str) -> None:
-        response.set_cookie(_cookie(request), secret, httponly=True, samesite="strict", path="/")
+        response.set_cookie(
+            _cookie(request),
+            secret,
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
 
 
 def make_app(door: Door, *, broker: BrokerPort, names: Iterable[str], may_write: bool) -> Starlette:
@@ -337,6 +353,7 @@ def make_app(door: Door, *, broker: BrokerPort, names: Iterable[str], may_write:
             Route("/login", application.log_in, methods=["POST"]),
             Route("/logout", application.log_out, methods=["POST"]),
             Route("/topics/{topic}/follow/events", application.follow, methods=["GET"]),
+            Route(VALUE.path, application.download, methods=["GET"]),
             *routes,
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],

@@ -21,6 +21,18 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
+class Kept(NamedTuple):
+    """The beginning of some bytes, as far as a page can show it, and how many they are."""
+
+    start: bytes
+    size: int
+
+
+def kept(data: bytes | None) -> Kept | None:
+    """The same, but for what is large: nobody holds more of it than a page shows."""
+    return None if data is None else Kept(data[:SHOWN_BYTES], len(data))
+
+
 class Content(NamedTuple):
     """What is shown of some bytes. `kind` is null, empty, json, text or hex; `preview` one line of
     it; `is_cut` says that `text` is not all."""
@@ -32,37 +44,36 @@ class Content(NamedTuple):
     is_cut: bool
 
 
-def content(data: bytes | None, view: str = "auto", *, most: int | None = None) -> Content:
+def content(some: Kept | None, view: str = "auto", *, most: int = SHOWN_BYTES) -> Content:
     """Of these bytes, in one of VIEWS; as JSON, or text, only if they are. At most so many of them
-    are shown; without, SHOWN_BYTES, and in hexadecimal SHOWN_HEX_BYTES."""
-    if data is None:
+    are shown, and in hexadecimal SHOWN_HEX_BYTES."""
+    if some is None:
         return Content("null", 0, "", "", False)
-    if not data:
+    data, size = some
+    if not size:
         return Content("empty", 0, "", "", False)
     if view != "hex":
-        text_bytes = most or SHOWN_BYTES
-        text = _text(data, text_bytes)
+        text = _text(data[:most], is_all=size <= most)
         if text is not None:
-            is_cut = len(data) > text_bytes
+            is_cut = size > most
             preview = " ".join(text[: 4 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]
             pretty = None if view == "text" or is_cut else indented(text)
             if pretty is not None:
-                return Content("json", len(data), pretty, preview, False)
-            return Content("text", len(data), text, preview, is_cut)
-    hex_bytes = most or SHOWN_HEX_BYTES
+                return Content("json", size, pretty, preview, False)
+            return Content("text", size, text, preview, is_cut)
+    hex_bytes = min(most, SHOWN_HEX_BYTES)
     rows = hexadecimal(data[:hex_bytes])
     preview = data[: PREVIEW_CHARACTERS // 4].hex(" ")
-    return Content("hex", len(data), rows, preview, len(data) > hex_bytes)
+    return Content("hex", size, rows, preview, size > hex_bytes)
 
 
-def _text(data: bytes, most: int) -> str | None:
-    """So many bytes of its beginning as text, if that is what it is."""
-    start = data[:most]
+def _text(start: bytes, *, is_all: bool) -> str | None:
+    """These bytes as text, if that is what they are."""
     try:
         text = start.decode()
     except UnicodeDecodeError as error:
         # The cut may have gone through a character.
-        if len(data) <= most or error.start < most - 3:
+        if is_all or error.start < len(start) - 3:
             return None
         text = start[: error.start].decode()
     return None if _CONTROL.search(text) else text

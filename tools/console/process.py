@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -22,6 +23,10 @@ from tools.console.app import make_app
 from tools.console.broker_port import BrokerPort
 from tools.console.logins import Door
 from tools.console.protocol import HttpProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
 
 M_ARENA_MAX = -8
 """In malloc.h of glibc."""
@@ -58,6 +63,7 @@ def main() -> int:
         server_header=False,
         limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
+        ssl_context_factory=_context_of(facts["tls"]),
     )
     ports = [socket.socket(fileno=number) for number in facts["sockets"]]
     server = uvicorn.Server(config)
@@ -66,6 +72,22 @@ def main() -> int:
     serving.start()
     serving.join()
     return 1
+
+
+def _context_of(tls: dict[str, Any] | None) -> Callable[..., SSLContext] | None:
+    """What makes the TLS that browsers speak; nothing for plain HTTP."""
+    if tls is None:
+        return None
+    import ssl
+
+    from config.keystores import PrivateKey
+    from config.tls_context import choose_ciphers, choose_versions, load_key
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    choose_versions(context, tls["versions"])
+    choose_ciphers(context, tuple(tls["suites"]))
+    load_key(context, PrivateKey(tls["key"].encode("latin-1"), tls["password"], "console"))
+    return lambda *_: context
 
 
 def _share_memory_between_threads() -> None:

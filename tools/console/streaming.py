@@ -17,7 +17,7 @@ from tools.console.visit import WrongQuestion
 from tools.errors import NotDone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -89,15 +89,19 @@ def event(name: str, text: str) -> bytes:
     return f"event: {name}\n{lines}\n".encode()
 
 
-class EventStream(Response):
-    """Sends what `events` brings, until its end or that of the connection."""
+class Stream(Response):
+    """Sends what `pieces` brings, until its end or that of the connection."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self._events = events
+    def __init__(
+        self, pieces: AsyncIterator[bytes], fields: Mapping[str, str], size: int | None = None
+    ) -> None:
+        """`size` is that of all of them, where that is known."""
+        super().__init__(headers=fields)
+        if size is None:
+            del self.headers["content-length"]
+        else:
+            self.headers["content-length"] = str(size)
+        self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
@@ -108,15 +112,22 @@ class EventStream(Response):
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(end_with_connection)
-            await self._send_events(send)
+            await self._send_pieces(send)
             tasks.cancel_scope.cancel()
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_pieces(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        async for data in self._events:
+        async for data in self._pieces:
             with anyio.move_on_after(SEND_WITHIN_S) as patience:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             if patience.cancelled_caught:
                 return  # the server closes a connection whose answer has no end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class EventStream(Stream):
+    """Sends events as they come."""
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, {"Content-Type": "text/event-stream; charset=utf-8"})

@@ -15,6 +15,7 @@ from tools.console.reading import Budget, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from threading import Lock
 
     from protocol.partitions import TopicPartition
     from tools.cluster import Cluster
@@ -38,10 +39,11 @@ class Look(NamedTuple):
 class Tail:
     """The ends of some partitions. For one thread at a time."""
 
-    def __init__(self, places: Sequence[TopicPartition], wanted: bytes) -> None:
-        """`wanted` is text that a record has to have."""
+    def __init__(self, places: Sequence[TopicPartition], wanted: bytes, turn: Lock) -> None:
+        """`wanted` is text that a record has to have; `turn` as in `Reading`."""
         self._places = places
         self._wanted = wanted
+        self._turn = turn
         self._positions: dict[TopicPartition, int] = {}
 
     def look(self, cluster: Cluster) -> Look:
@@ -58,7 +60,7 @@ class Tail:
                 skipped += end - position - RECORDS_MAX
                 position = end - RECORDS_MAX
             if position < end and not budget.spent:
-                reading = Reading(cluster, place, budget, wanted=self._wanted)
+                reading = Reading(cluster, place, budget, self._turn, wanted=self._wanted)
                 records += reading.forwards(position, end, RECORDS_MAX)
                 position = reading.next_offset
                 if reading.problem:

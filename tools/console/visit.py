@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from threading import Lock
 
     from client.cluster import Cluster as Client
     from tools.cluster import Cluster
@@ -32,7 +33,8 @@ class Visit(NamedTuple):
     `cluster` asks the broker as the user who looks, and `client` makes one that writes; `topics`
     tells which of some topics this user may know of; `figures`, `lags` and `broker` are the
     broker's own and know no user, so that a page shows of them what `cluster` has told to exist.
-    `query` is what stands behind '?', or in a form; `path` what the address names.
+    `query` is what stands behind '?', or in a form; `path` what the address names. `turn` is what
+    `Reading` holds.
     """
 
     cluster: Cluster
@@ -45,6 +47,7 @@ class Visit(NamedTuple):
     path: Mapping[str, str]
     now_ms: int
     may_write: bool
+    turn: Lock
 
 
 class Shown(NamedTuple):

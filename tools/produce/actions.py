@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from client.cluster import ProduceUnknown
-from client.errors import Failure
+from client.errors import Failure, NoSuchTopic
 from protocol.records.compression import NAMES
 from tools.errors import NotDone
 from tools.printing import Records, counted, print_json, print_lines
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 def run(client: Cluster, arguments: Arguments) -> None:
     """Write what is read, and say where it went."""
     topic = arguments.topic
-    partitions = [place.partition for place in client.partitions([topic])]
+    try:
+        partitions = [place.partition for place in client.partitions([topic])]
+    except NoSuchTopic as error:
+        raise NotDone(f"{error} (triglot topics create {quote(topic)} makes it)") from None
     given = Given(
         key=arguments.key,
         key_separator=arguments.key_separator,

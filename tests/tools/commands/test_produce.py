@@ -204,6 +204,12 @@ def test_a_file_that_is_not_there_is_one_line(bootstrap: str, topic: str, tmp_pa
         assert f"{tmp_path / 'none'} can't be read: no such file or directory" in said
 
 
+def test_a_topic_that_is_not_there_is_told_with_what_makes_it(bootstrap: str) -> None:
+    said = typed("produce", "is-not-there", "--bootstrap", bootstrap).refusal
+    assert f"there is no topic 'is-not-there' on {bootstrap}" in said
+    assert "(triglot topics create is-not-there makes it)" in said
+
+
 def test_a_record_that_is_too_large_is_refused_before_it_is_sent(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from contextlib import ExitStack, closing, contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from client.cluster import TopicPartition
@@ -144,7 +145,7 @@ def test_who_is_far_behind_is_told_how_many_were_left_out(
     broker: BrokerProcess, client: Cluster
 ) -> None:
     client.create_topic("fast", 1)
-    tail = Tail([TopicPartition("fast", 0)], b"")
+    tail = Tail([TopicPartition("fast", 0)], b"", Lock())
     with AskedCluster(broker.host, broker.port, timeout_s=10, client_id=b"test") as cluster:
         assert not tail.look(cluster).records
         append(client, "fast", [b"x"] * (BEHIND_MAX + 1))

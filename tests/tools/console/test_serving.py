@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from tests.support.broker_process import CHECKOUT, BrokerProcess, without_settin
 from tests.support.caller import Caller
 from tests.support.certificates import Authority
 from tests.support.console import ConsoleClient
+from tests.support.secured import JAAS
 from tests.support.server_process import free_port
 
 if TYPE_CHECKING:
@@ -126,6 +130,52 @@ def test_a_listener_that_asks_for_certificates_alone_has_no_console(tmp_path: Pa
         *("--set", "inter.broker.listener.name=SSL"),
     )
     assert "console.port needs a listener that is PLAINTEXT, or takes PLAIN or SCRAM" in line
+
+
+def test_browsers_speak_tls_where_it_is_wanted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = {
+        "console.security.protocol": "SSL",
+        "ssl.keystore.location": str(authority.issue("localhost").pem),
+    }
+    with BrokerProcess(
+        tmp_path / "data", settings=settings, arguments=("--console", "127.0.0.1:0")
+    ) as broker:
+        found = re.search(r"console at https://127\.0\.0\.1:(\d+)/", broker.output())
+        assert found is not None
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        url = f"https://localhost:{found[1]}/topics"
+        with urllib.request.urlopen(url, timeout=60, context=context) as page:
+            assert page.status == 200
+            assert "Secure" in page.headers["Set-Cookie"]
+        with pytest.raises(OSError, match=r"reset|closed|Remote end|aborted"):
+            urllib.request.urlopen(f"http://localhost:{found[1]}/topics", timeout=60)
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(url, timeout=60, context=ssl.create_default_context())
+        assert "PRIVATE KEY" not in broker.output()
+
+
+LOGINS = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{JAAS};",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (LOGINS, "people log in at the console, and 0.0.0.0 is no loopback address"),
+        ({"console.security.protocol": "SSL"}, "ssl.keystore.location: is missing"),
+        ({"console.security.protocol": "SASL_SSL"}, "console.security.protocol"),
+    ],
+)
+def test_a_console_that_would_give_passwords_away_stops_the_start(
+    tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    given = [word for one in settings.items() for word in ("--set", "=".join(one))]
+    assert said in refused(tmp_path, "--console", "0.0.0.0:0", *given)
 
 
 def test_a_broker_that_advertises_another_address_is_asked_where_it_is(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from client.cluster import TopicPartition
-from protocol.records.builder import build_batch
+from protocol.records.builder import batch_of_rows, build_batch
 from protocol.records.legacy import build_messages
 from tests.support.caller import Caller
+from tools.console.reading import HEADERS_MAX, HEADERS_SHOWN, RECORDS_OF_A_BATCH_MAX
 from tools.console.visible import PIECE_PARTITIONS
 
 if TYPE_CHECKING:
@@ -171,6 +172,32 @@ def test_a_damaged_batch_is_named_and_the_others_are_shown(
     assert [row[1] for row in page.rows[1:]] == ["0", "1", "2"]
     assert "damaged: its checksum is" in page.text
     assert "after" in page.text
+
+
+def test_a_batch_of_very_many_records_is_looked_at_from_its_beginning(
+    console: ConsoleClient, client: Cluster
+) -> None:
+    """Kilobytes of a codec are a hundred megabytes of records, each of seven bytes."""
+    client.create_topic("bomb", 1)
+    rows = [(1_700_000_000_000, None, None, ())] * (RECORDS_OF_A_BATCH_MAX + 10)
+    client.produce(TopicPartition("bomb", 0), [batch_of_rows(rows, codec=4)])
+    first = console.get("/topics/bomb/records?partition=0&offset=1000&limit=20")
+    assert [row[1] for row in first.rows[1:21]] == [str(1_000 + at) for at in range(20)]
+    behind = console.get(f"/topics/bomb/records?partition=0&offset={RECORDS_OF_A_BATCH_MAX + 1}")
+    assert f"the batch goes on to offset {len(rows) - 1}" in behind.text
+    assert "triglot consume reads all" in behind.text
+
+
+def test_a_record_with_very_many_headers_is_named_and_the_others_are_shown(
+    console: ConsoleClient, client: Cluster
+) -> None:
+    client.create_topic("headers", 1)
+    for count in (HEADERS_SHOWN + 1, HEADERS_MAX + 1):
+        records = [(0, None, b"v", (("name", b"h"),) * count)]
+        client.produce(TopicPartition("headers", 0), [build_batch(records)])
+    page = console.get("/topics/headers/records")
+    assert f"not opened: a record has {HEADERS_MAX + 1} headers" in page.text
+    assert f"The first {HEADERS_SHOWN} of {HEADERS_SHOWN + 1}." in page.text
 
 
 def test_a_filter_that_never_matches_ends_and_says_how_far_it_came(

@@ -226,6 +226,10 @@ def test_nothing_is_changed_by_a_visit_that_may_not_write(
     change: Callable[[Visit], object],
 ) -> None:
     nothing: Any = None
-    visit = Visit(nothing, nothing, nothing, nothing, nothing, nothing, {}, {}, 0, may_write=False)
+    visit = Visit(
+        *(nothing, nothing, nothing, nothing, nothing, nothing, {}, {}, 0),
+        may_write=False,
+        turn=nothing,
+    )
     with pytest.raises(NotAllowed, match="--console-writable"):
         change(visit)

@@ -41,4 +41,5 @@ def followed(visit: Visit) -> Followed:
     """What the page with this query follows. Raises NoSuchTopic, WrongQuestion."""
     name = visit.path["topic"]
     places = places_of(name, partitions_of(visit, name), visit.query)
-    return Followed(name, Tail(places, text_of(visit.query)), view_of(visit.query))
+    tail = Tail(places, text_of(visit.query), visit.turn)
+    return Followed(name, tail, view_of(visit.query))

@@ -8,7 +8,7 @@ from broker.clock import monotonic_s
 from protocol.errors import ErrorCode
 from protocol.partitions import TopicPartition
 from tools.cluster import EARLIEST, LATEST
-from tools.console.content import VIEWS, Content, content
+from tools.console.content import SHOWN_BYTES, VIEWS, Content, content
 from tools.console.reading import Budget, Reading
 from tools.console.visit import Bytes, NotThere, Shown, WrongQuestion, number
 from tools.selection import require_topics
@@ -17,6 +17,7 @@ from tools.times import duration_ms, moment_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tools.console.content import Kept
     from tools.console.reading import StoredRecord
     from tools.console.visit import Visit
 
@@ -95,11 +96,11 @@ def value(visit: Visit) -> Bytes:
     offset = number(visit.path, "offset", 0)
     require_topics(visit.cluster, [visit.path["topic"]])
     place = TopicPartition(visit.path["topic"], partition)
-    reading = Reading(visit.cluster, place, Budget(monotonic_s))
-    for record in reading.forwards(offset, offset + 1, 1):
-        if record.value is not None:
-            return Bytes(f"{place.topic}-{partition}-{offset}.bin", record.value)
-    raise NotThere(reading.problem or f"{place} has no value at offset {offset}")
+    reading = Reading(visit.cluster, place, Budget(monotonic_s), visit.turn)
+    found = reading.whole_value(offset)
+    if found is None:
+        raise NotThere(reading.problem or f"{place} has no value at offset {offset}")
+    return Bytes(f"{place.topic}-{partition}-{offset}.bin", found)
 
 
 def partitions_of(visit: Visit, name: str) -> list[int]:
@@ -186,7 +187,7 @@ def _found(
             first = end if isinstance(told, ErrorCode) or told < 0 else told
         if first < start or (asked.start == "offset" and first >= end):
             notes.append(_outside(place, first, start, end))
-        reading = Reading(cluster, place, budget, wanted=asked.wanted)
+        reading = Reading(cluster, place, budget, visit.turn, wanted=asked.wanted)
         read = reading.backwards if asked.start == "end" else reading.forwards
         found += read(max(first, start), end, asked.limit)
         ahead[place.partition] = reading.next_offset
@@ -206,9 +207,9 @@ def shown(found: list[StoredRecord], view: str) -> list[ShownRecord]:
     room = SHOWN_BYTES_MAX
     shown = []
 
-    def seen(data: bytes | None) -> Content:
+    def seen(some: Kept | None) -> Content:
         nonlocal room
-        one = content(data, view, most=PREVIEW_BYTES if room <= 0 else None)
+        one = content(some, view, most=PREVIEW_BYTES if room <= 0 else SHOWN_BYTES)
         room -= len(one.text)
         return one
 
