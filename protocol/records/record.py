@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     RecordHeaders = tuple[tuple[str, bytes | None], ...]
     Fields = tuple[int, int, int, int, int, int, RecordHeaders]
+    """Timestamp delta, offset delta, key position, key size, value position, value size, headers. A
+    negative size means null."""
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -126,21 +128,12 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_fields(
-    data: bytes,
-    count: int,
-    first: int = 0,
-    position: int = 0,
-    *,
-    headers_max: int = ANY_HEADERS,
+    data: bytes, count: int, first: int = 0, position: int = 0, *, headers_max: int = ANY_HEADERS
 ) -> Iterator[Fields]:
-    """Go through the decompressed records of a batch that claims `count` of them.
-
-    Yields, for each, (timestamp delta, offset delta, key position, key size, value position, value
-    size, headers). A negative size means null. Everything the format demands of a record is checked
-    before it is yielded, and after the last one that no byte is left. Whoever has seen the records
-    before the one of index `first` begins with that, at `position`. Raises InvalidRecord, also for
-    a record with more than `headers_max` headers, before they are made.
-    """
+    """Go through the decompressed records of a batch that claims `count` of them, from the one of
+    index `first` on, at `position`. All that the format demands of a record is checked before it is
+    yielded, and in the end that no byte is left. Raises InvalidRecord, also for a record with more
+    than `headers_max` headers, before they are made."""
     total = len(data)
     if count * MIN_RECORD_SIZE > total:
         raise InvalidRecord(f"batch claims {count} records in {total} bytes, each has 7 or more")
