@@ -1,6 +1,6 @@
-"""Tests of the parts that are other ones on macOS and Windows, run on these here.
+"""Tests of what is done in another way on macOS and Windows, run in that way here.
 
-`make test-portable` runs all tests of the broker so, in an hour.
+`make test-portable` runs all tests of the broker so, in half an hour and more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ from config.platforms import PORTABLE, PORTABLE_VARIABLE
 from tests.style.sources import CHECKOUT
 
 PARTS = {
-    "files": ["tests/storage/test_log.py"],
+    "files": [
+        f"tests/storage/test_{name}.py"
+        for name in (
+            *("bounded_filesystem", "data_dir", "directory_syncs", "disk_full", "failed_syncs"),
+            *("filesystem", "log", "open_segments", "removal", "replacing", "retention"),
+            *("truncation", "unsynced_filesystem"),
+        )
+    ],
+    "network": ["tests/broker/network", "tests/broker/fetching", "tests/broker/background"],
+    "brokers of tests": [
+        f"tests/testing/test_{name}.py" for name in ("broker", "faults", "inline", "snapshots")
+    ],
 }
 
 
