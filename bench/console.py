@@ -102,8 +102,8 @@ def main() -> None:
         broker = BrokerProcess(Path(folder), settings=settings, arguments=arguments)
         broker.START_TIMEOUT_S = 120
         with broker:
-            _fill(broker, wanted.topics, wanted.groups)
             reader = ConsoleClient(broker)
+            _fill(broker, wanted.topics, wanted.groups)
             if wanted.rules:
                 _allow(broker, wanted.topics)
                 answer = reader.send(
