@@ -1,0 +1,1 @@
+"""Several processes that serve one data directory, and the one that keeps them running."""

@@ -1,0 +1,213 @@
+"""The supervisor at work: it forks the processes, hears them, and does what the machine says.
+
+It has no event loop and no thread, so that a fork is a whole copy: a process begins with all that
+has been imported, and with what the supervisor holds (settings, the lock, the sockets that listen).
+It runs on Linux alone, which tells of the end of a process by a descriptor.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import selectors
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker import clock, logs
+from broker.supervision.line import LED, READY, REFUSED, STOP, STOPPED, Line, Word, Words
+from broker.supervision.machine import (
+    Abort,
+    Announce,
+    AskToStop,
+    Finish,
+    Kill,
+    Say,
+    Spawn,
+    Supervision,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.supervision.machine import Effect
+
+FAULT = 70
+"""Exit status of a process that met a fault of ours (EX_SOFTWARE)."""
+READ_BYTES = 65_536
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Child:
+    """A process that was forked, and the descriptors by which it is heard, told, and ends."""
+
+    __slots__ = ("ended", "orders", "pid", "received", "words")
+
+    def __init__(self, pid: int, words: int, orders: int) -> None:
+        self.pid = pid
+        self.words = words
+        self.orders = orders
+        self.ended = os.pidfd_open(pid)
+        self.received = Words()
+
+    def descriptors(self) -> tuple[int, int, int]:
+        return self.words, self.orders, self.ended
+
+
+class Supervisor:
+    """Runs `count` processes until it is asked to stop."""
+
+    def __init__(
+        self,
+        count: int,
+        serve: Callable[[int, Line, dict[str, Any]], int],
+        announce: Callable[[], None],
+        *,
+        monotonic_s: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        """`serve` is what a forked process does: its number, its line, and what the controller has
+        told of the metadata log; it returns an exit status. `announce` is called when all serve."""
+        self._serve = serve
+        self._announce = announce
+        self._now_s = monotonic_s
+        self._machine = Supervision(count)
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._waking: tuple[int, int] = (-1, -1)
+        """The pipe by which a signal wakes the loop."""
+        self._finish: Finish | None = None
+        self.led: dict[str, Any] = {}
+        """What the controller has told last of the metadata log."""
+        self.refusal: str | None = None
+        """Why a process could not start."""
+
+    def run(self) -> Finish:
+        """Supervise until all have gone, after SIGTERM or SIGINT, or a start that fails."""
+        self._waking = waking, woken = os.pipe()
+        for one in (waking, woken):
+            os.set_blocking(one, False)
+        before = {one: signal.signal(one, lambda *_: None) for one in SIGNALS}
+        wakes_before = signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        self._selector.register(waking, selectors.EVENT_READ, partial(self._signalled, waking))
+        try:
+            self._do(self._machine.start(self._now_s()))
+            while self._finish is None:
+                self._turn()
+            return self._finish
+        finally:
+            signal.set_wakeup_fd(wakes_before)
+            for one, handler in before.items():
+                signal.signal(one, handler)
+            self._selector.close()
+            os.close(waking)
+            os.close(woken)
+
+    def _turn(self) -> None:
+        deadline_s = self._machine.deadline_s()
+        timeout_s = None if deadline_s is None else max(deadline_s - self._now_s(), 0.0)
+        for key, _ in self._selector.select(timeout_s):
+            key.data()
+        self._do(self._machine.look(self._now_s()))
+
+    def _signalled(self, waking: int) -> None:
+        numbers = os.read(waking, READ_BYTES)
+        if any(one in SIGNALS for one in numbers):
+            self._do(self._machine.stop(self._now_s()))
+
+    # What is heard
+
+    def _heard(self, number: int, child: _Child) -> None:
+        data = os.read(child.words, READ_BYTES)
+        if not data:
+            self._selector.unregister(child.words)
+        for word in child.received.feed(data):
+            self._take(number, word)
+
+    def _take(self, number: int, word: Word) -> None:
+        machine, now_s = self._machine, self._now_s()
+        machine.heard(number, now_s)
+        if word.name == LED:
+            self.led = word.facts
+            self._do(machine.led(now_s))
+        elif word.name == READY:
+            self._do(machine.ready(number, now_s))
+        elif word.name == REFUSED:
+            self.refusal = self.refusal or str(word.facts.get("why", ""))
+        elif word.name == STOPPED:
+            machine.stopped(number, clean=word.facts.get("clean") is True)
+
+    def _ended(self, number: int, child: _Child) -> None:
+        del self._children[number]
+        _, status = os.waitpid(child.pid, 0)
+        while child.words in self._selector.get_map():  # what it said last
+            self._heard(number, child)
+        self._selector.unregister(child.ended)
+        for one in child.descriptors():
+            os.close(one)
+        self._do(self._machine.ended(number, _how(status), self._now_s()))
+
+    # What is done
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Spawn(number):
+                    self._spawn(number)
+                case AskToStop(number):
+                    with suppress(BrokenPipeError):
+                        os.write(self._children[number].orders, STOP)
+                case Abort(number):
+                    os.kill(self._children[number].pid, signal.SIGABRT)
+                case Kill(number):
+                    os.kill(self._children[number].pid, signal.SIGKILL)
+                case Announce():
+                    self._announce()
+                case Say(level, event, facts):
+                    getattr(logs, level)(event, **facts)
+                case Finish():
+                    self._finish = effect
+
+    def _spawn(self, number: int) -> None:
+        words, says = os.pipe()
+        hears, orders = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._be(number, Line(says, hears), unwanted=(words, orders))
+        os.close(says)
+        os.close(hears)
+        self._children[number] = child = _Child(pid, words, orders)
+        read = selectors.EVENT_READ
+        self._selector.register(words, read, partial(self._heard, number, child))
+        self._selector.register(child.ended, read, partial(self._ended, number, child))
+
+    def _be(self, number: int, line: Line, *, unwanted: tuple[int, int]) -> None:
+        """What a forked process does, from its beginning to its end."""
+        status = FAULT
+        try:
+            signal.set_wakeup_fd(-1)
+            for one in SIGNALS:  # a terminal sends them to all; the supervisor says when
+                signal.signal(one, signal.SIG_IGN)
+            faulthandler.enable()  # which says where it is, when it is aborted
+            self._selector.close()
+            of_others = [one for child in self._children.values() for one in child.descriptors()]
+            for descriptor in (*unwanted, *of_others, *self._waking):
+                os.close(descriptor)  # or the death of the supervisor would not be heard of
+            status = self._serve(number, line, self.led)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+
+def _how(status: int) -> str:
+    """The end of a process, for people."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit {code}" if code >= 0 else signal.Signals(-code).name
