@@ -105,6 +105,9 @@ class PartitionRecord(Struct, versions="0-2", flexible="0+"):
         int32, "2+", nullable="2+", default=None, tag=1
     )
     last_known_elr: list[int] | None = array(int32, "2+", nullable="2+", default=None, tag=2)
+    # Ours: which of the processes of the leader serves it, where there are several. Others step
+    # over it.
+    process: int = int16(default=0, tag=10000)
 
 
 class ConfigRecord(Struct, versions="0", flexible="0+"):
@@ -139,6 +142,7 @@ class PartitionChangeRecord(Struct, versions="0-2", flexible="0+"):
         int32, "2+", nullable="2+", default=None, tag=6
     )
     last_known_elr: list[int] | None = array(int32, "2+", nullable="2+", default=None, tag=7)
+    process: int = int16(default=0, tag=10000)  # ours, of a leader that is named
 
 
 class FenceBrokerRecord(Struct, versions="0", flexible="0+"):

@@ -82,6 +82,8 @@ class PartitionState(NamedTuple):
     leader_recovery_state: int = 0
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    process: int = 0
+    """Which of the leader's processes serves it, where there are several."""
 
 
 class TopicState:
@@ -262,6 +264,7 @@ class MetadataImage:
             record.leader_recovery_state,
             share(record.eligible_leader_replicas),
             share(record.last_known_elr),
+            record.process,
         )
 
     def _partition_change(self, record: PartitionChangeRecord) -> None:
@@ -274,6 +277,7 @@ class MetadataImage:
         if record.leader != NO_LEADER_CHANGE:
             changes["leader"] = record.leader
             changes["leader_epoch"] = old.leader_epoch + 1
+            changes["process"] = record.process
         if record.leader_recovery_state != _NO_RECOVERY_CHANGE:
             changes["leader_recovery_state"] = record.leader_recovery_state
         for field, ids in (
@@ -438,6 +442,7 @@ def partition_record(topic_id: bytes, number: int, state: PartitionState) -> Par
         leader_recovery_state=state.leader_recovery_state,
         eligible_leader_replicas=list(state.elr) or None,
         last_known_elr=list(state.last_known_elr) or None,
+        process=state.process,
     )
 
 

@@ -49,8 +49,10 @@ def open_metadata(
     *,
     now_ms: Callable[[], int],
     settings: MetadataLogSettings | None = None,
+    processes: int = 1,
 ) -> tuple[MetadataStore, list[RecoveryReport]]:
-    """Load, open and lead the metadata log of the data directory `path`, in a new epoch.
+    """Load, open and lead the metadata log of the data directory `path`, in a new epoch. So many
+    `processes` share the partitions.
 
     Raises DataDirectoryError (MetadataRefused) with the file and what to do, OSError.
     """
@@ -91,7 +93,8 @@ def open_metadata(
         run_here(log.append([abort], now_ms=now_ms(), level=level))
     if beginning:
         _begin(log, beginning, now_ms())
-    return MetadataStore(log, identity.node_id, identity.directory_id, now_ms), reports
+    store = MetadataStore(log, identity.node_id, identity.directory_id, now_ms, processes=processes)
+    return store, reports
 
 
 def _bootstrap(files: Filesystem, path: str, now_ms: int) -> list[MetadataRecord]:

@@ -23,6 +23,7 @@ from protocol.logdata.metadata import (
 from storage.identity import ZERO_UUID, uuid_of, uuid_text
 from storage.metadata.delta import Delta
 from storage.metadata.image import TOPIC_RESOURCE, PartitionState, partition_record
+from storage.metadata.spread import Spread
 from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
 
@@ -53,8 +54,13 @@ class MetadataStore:
         node_id: int,
         directory_id: str,
         now_ms: Callable[[], int],
+        *,
+        processes: int = 1,
     ) -> None:
+        """`processes` of the node, among which the partitions are spread, have the ids from
+        `node_id` on."""
         self.log = log
+        self._processes = processes
         self._node_id = node_id
         self._directory = uuid_of(directory_id)
         self._now_ms = now_ms
@@ -130,10 +136,14 @@ class MetadataStore:
     ) -> Steps[list[PartitionRecord]]:
         mine = (self._node_id,)
         state = PartitionState(mine, mine, self._node_id, 0, 0, (self._directory,))
+        spread = self._spread()
         records: list[PartitionRecord] = []
         for start in range(first, count, AT_ONCE):
             some = range(start, min(start + AT_ONCE, count))
-            records += [partition_record(topic_id, number, state) for number in some]
+            records += [
+                partition_record(topic_id, number, state._replace(process=spread.next()))
+                for number in some
+            ]
             yield None
         return records
 
@@ -205,13 +215,22 @@ class MetadataStore:
         return self.image.topics[name].partitions[partition].leader_epoch
 
     def leader_id(self, name: str, partition: int) -> int:
-        """The id of the broker that leads the partition: this node, which leads all of them."""
-        return self._node_id
+        """The id of the broker that leads the partition: that of a process of this node."""
+        return self._node_id + self.image.topics[name].partitions[partition].process
 
     def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
-        that, say who this node is, in an operation of its own."""
-        self._append_any(registration, *self._changes(self._led))
+        that, say who this node is, in an operation of its own. They are spread anew."""
+        spread = Spread(self._processes)
+
+        def led(topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
+            return self._led(topic_id, number, state, spread.next())
+
+        self._append_any(registration, *self._changes(led))
+
+    def _spread(self) -> Spread:
+        """The processes as they lead now."""
+        return Spread(self._processes, self.image.topics.values() if self._processes > 1 else ())
 
     def resign(self, departure: Sequence[MetadataRecord] = ()) -> None:
         """Lead no partition any more, as Kafka does at a clean stop: Kafka 4 would take them away
@@ -239,12 +258,15 @@ class MetadataStore:
         starts = range(0, len(changes), RECORDS_OF_A_BATCH)
         return [changes[start : start + RECORDS_OF_A_BATCH] for start in starts]
 
-    def _led(self, topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
+    def _led(
+        self, topic_id: bytes, number: int, state: PartitionState, process: int
+    ) -> PartitionChangeRecord:
         change = PartitionChangeRecord(
             partition_id=number,
             topic_id=topic_id,
             leader=self._node_id,
             directories=self._adopted(state),
+            process=process,
         )
         if state.isr != (self._node_id,):
             # A Kafka 4 that was stopped has taken itself out; a leader is in sync by definition.

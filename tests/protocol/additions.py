@@ -1,9 +1,11 @@
-"""Fields of our messages that Kafka does not have. Each is tagged, so that others step over it."""
+"""Fields of our messages and records that Kafka does not have: each tagged, so that others step
+over it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.logdata.metadata import PartitionChangeRecord, PartitionRecord
 from protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -15,6 +17,8 @@ FIRST_TAG = 10_000
 
 ADDITIONS: dict[StructType, dict[str, int]] = {
     OffsetCommitRequest.Topic.Partition: {"expected_offset": 10_000},
+    PartitionRecord: {"process": 10_000},
+    PartitionChangeRecord: {"process": 10_000},
     DescribeLogDirsResponse.Result.Topic.Partition: {
         "held_records": 10_000,
         "held_bytes": 10_001,

@@ -19,12 +19,12 @@ IDENTITY = MetaProperties(
 """Of a directory that nobody has taken yet."""
 
 
-def open_topics(files: Filesystem, path: str) -> MetadataStore:
+def open_topics(files: Filesystem, path: str, *, processes: int = 1) -> MetadataStore:
     """Open the metadata log of the data directory `path` and lead it, as a start does; partitions
     keep their epochs until `begin_epoch`."""
     properties = f"{path}/{META_PROPERTIES}"
     identity = IDENTITY
     if files.exists(properties):
         identity = MetaProperties.decode(files.read_bytes(properties), properties)
-    store, _ = open_metadata(files, path, identity, now_ms=lambda: NOW_MS)
+    store, _ = open_metadata(files, path, identity, now_ms=lambda: NOW_MS, processes=processes)
     return store
