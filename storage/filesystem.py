@@ -106,8 +106,10 @@ class Filesystem(Protocol):
     def write_atomic(self, path: str, data: bytes) -> None:
         """Put a file in place so that a reader sees the old or the new content, on disk."""
 
-    def lock(self, path: str) -> Lock:
-        """Lock a file that is made if needed; BlockingIOError if another process holds it."""
+    def lock(self, path: str, *, inherited: bool = False) -> Lock:
+        """Lock a file that is made if needed; BlockingIOError if another process holds it. One that
+        is `inherited` holds as long as this process or one that it has forked lives; other systems
+        than Linux, and some file systems, have none such, which is an OSError."""
 
     def modified_ms(self, path: str) -> int: ...
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import sys
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from storage.opening import open_descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 if sys.platform == "win32":
     import msvcrt
@@ -23,21 +27,39 @@ else:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+if sys.platform == "linux":
+
+    def _lock_description(descriptor: int) -> None:
+        # struct flock: type, whence, start, length (0 is all of the file), pid (0 for this kind).
+        whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole)
+
+else:
+
+    def _lock_description(descriptor: int) -> None:
+        raise OSError(errno.ENOSYS, "there are no locks here that processes inherit")
+
+
 class DiskLock:
     """A POSIX record lock, the kind Apache Kafka's JVM takes; on Windows one of a range, as there.
 
     `flock` would not conflict with it: two brokers could then share a directory. POSIX locks do
     not conflict within one process either, so the files this process holds are remembered.
+
+    They are not inherited by a fork either. One that is `inherited` is of the open file, a kind of
+    Linux's own that conflicts with the others: it is held until the last process that has the file
+    open has gone. Only the one that took it may release it, and after the others.
     """
 
     held: ClassVar[set[tuple[int, int]]] = set()
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, inherited: bool = False) -> None:
         self._path = path
-        self._descriptor, self._identity = self._acquire(path)
+        take = _lock_description if inherited else _lock
+        self._descriptor, self._identity = self._acquire(path, take)
 
     @classmethod
-    def _acquire(cls, path: str) -> tuple[int, tuple[int, int]]:
+    def _acquire(cls, path: str, take: Callable[[int], None]) -> tuple[int, tuple[int, int]]:
         while True:
             # Looked at before it is opened: closing any descriptor of a file gives up all the
             # process's POSIX locks on it, and somebody here may hold one.
@@ -47,7 +69,7 @@ class DiskLock:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
             try:
-                _lock(descriptor)
+                take(descriptor)
             except OSError as error:
                 os.close(descriptor)
                 if error.errno not in (errno.EACCES, errno.EAGAIN):

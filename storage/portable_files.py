@@ -193,8 +193,8 @@ class PortableFilesystem:
     def write_atomic(self, path: str, data: bytes) -> None:
         write_atomic(self, path, data)
 
-    def lock(self, path: str) -> DiskLock:
-        return DiskLock(path)
+    def lock(self, path: str, *, inherited: bool = False) -> DiskLock:
+        return DiskLock(path, inherited=inherited)
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000

@@ -200,7 +200,7 @@ class Overlay:
         OverlayFile(self._below, path, content).write_at([data], 0)
         self._contents[path] = content
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, inherited: bool = False) -> Lock:
         raise OSError(errno.EROFS, "nothing is locked here", path)
 
     def now_ns(self) -> int:

@@ -123,6 +123,62 @@ def test_another_process_with_a_posix_lock_is_noticed(tmp_path: Path) -> None:
     DiskFilesystem().lock(str(path)).release()
 
 
+LOCKS = (
+    "import fcntl, sys; file = open(sys.argv[1], 'w')\n"
+    "try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    "except OSError: print('refused')\n"
+    "else: print('locked')"
+)
+
+
+def posix_lock(path: Path) -> str:
+    """What another process meets that asks for a lock of the kind that Kafka takes."""
+    words = [sys.executable, "-c", LOCKS, str(path)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.linux
+def test_an_inherited_lock_is_held_until_the_last_process_that_has_it_has_gone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / ".lock"
+    program = (
+        "import os, sys; from storage.disk import DiskFilesystem\n"
+        "lock = DiskFilesystem().lock(sys.argv[1], inherited=True)\n"
+        "if os.fork(): print('taken', flush=True); os._exit(0)\n"
+        "sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"taken\n"
+        assert parent.wait(60) == 0
+        assert posix_lock(path) == "refused", "the child has it"
+        with pytest.raises(BlockingIOError):
+            DiskFilesystem().lock(str(path), inherited=True)
+        parent.stdin.close()
+        while posix_lock(path) == "refused":
+            pass
+
+    DiskFilesystem().lock(str(path)).release()
+
+
+@pytest.mark.linux
+def test_an_inherited_lock_is_refused_where_somebody_has_another(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    lock = DiskFilesystem().lock(path)
+    with pytest.raises(BlockingIOError):
+        DiskFilesystem().lock(path, inherited=True)
+    lock.release()
+
+    lock = DiskFilesystem().lock(path, inherited=True)
+    with pytest.raises(BlockingIOError):
+        DiskFilesystem().lock(path)
+    lock.release()
+    assert not (tmp_path / ".lock").exists()
+
+
 def test_a_holder_of_the_other_kind_of_lock_is_no_reason_to_refuse(tmp_path: Path) -> None:
     """`flock` says nothing about Kafka's lock, in either direction."""
     path = tmp_path / ".lock"

@@ -307,7 +307,7 @@ class MemoryFilesystem:
     def write_atomic(self, path: str, data: bytes) -> None:
         write_atomic(self, path, data)
 
-    def lock(self, path: str) -> MemoryLock:
+    def lock(self, path: str, *, inherited: bool = False) -> MemoryLock:
         if path in self.locked:
             raise BlockingIOError(errno.EAGAIN, "locked", path)
         self.open_file(path, create=True)
