@@ -26,7 +26,8 @@ from protocol.records.crc import crc32c
 from storage.errors import MalformedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from storage.filesystem import Filesystem
     from storage.syncing import SyncStep
@@ -138,6 +139,39 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
 
 
+class Sharing:
+    """How the processes that serve one directory write its checkpoints: each in its turn, and
+    each the entries of the partitions that it leads; those of others stay as they are.
+
+    So there is one file, as new as its newest entry, whoever reads it and however many processes
+    there will be. A start that is not sure of an entry reads more; none is ever older than what its
+    leader has told anybody.
+    """
+
+    __slots__ = ("_files", "_is_mine", "_path")
+
+    def __init__(self, files: Filesystem, path: str, is_mine: Callable[[Partition], bool]) -> None:
+        """`path` is the file that is held meanwhile. `is_mine` says whether this process leads a
+        partition, or has led it and no other does now; any thread may ask."""
+        self._files = files
+        self._path = path
+        self._is_mine = is_mine
+
+    def turn(self) -> AbstractContextManager[object]:
+        """A turn to write a checkpoint, for which this waits. Raises OSError."""
+        return self._files.held(self._path)
+
+    def joined(self, offsets: Mapping[Partition, int], path: str) -> dict[Partition, int]:
+        """These offsets with the entries of others that the checkpoint `path` has. If it makes no
+        sense it has none: their leaders write them again within a minute."""
+        try:
+            found = decode_offsets(as_written(self._files.read_bytes(path), path), path)
+        except (FileNotFoundError, MalformedFile):
+            found = {}
+        others = {key: offset for key, offset in found.items() if not self._is_mine(key)}
+        return {**others, **offsets}
+
+
 class CheckpointFile:
     """One checkpoint file, written by whichever thread has the newest content.
 
@@ -145,11 +179,13 @@ class CheckpointFile:
     brings deleted records to life.
     """
 
-    __slots__ = ("_files", "_given", "_lock", "_path", "_stored", "_stored_data")
+    __slots__ = ("_files", "_given", "_lock", "_path", "_sharing", "_stored", "_stored_data")
 
-    def __init__(self, files: Filesystem, path: str) -> None:
+    def __init__(self, files: Filesystem, path: str, sharing: Sharing | None = None) -> None:
+        """`sharing` is for a directory that several processes serve."""
         self._files = files
         self._path = path
+        self._sharing = sharing
         self._lock = Lock()
         self._given = self._stored = 0
         self._stored_data: bytes | None = None
@@ -168,12 +204,19 @@ class CheckpointFile:
         with self._lock:
             if serial <= self._stored:
                 return
-            data = encode_offsets(offsets)
-            if data != self._stored_data:
-                self._stored_data = None  # nobody knows what an error leaves
-                self._files.write_atomic(self._path, data)
-                self._stored_data = data
+            if self._sharing is None:
+                self._write(encode_offsets(offsets))
+            else:
+                with self._sharing.turn():
+                    self._stored_data = None  # others may have written
+                    self._write(encode_offsets(self._sharing.joined(offsets, self._path)))
             self._stored = serial
+
+    def _write(self, data: bytes) -> None:
+        if data != self._stored_data:
+            self._stored_data = None  # nobody knows what an error leaves
+            self._files.write_atomic(self._path, data)
+            self._stored_data = data
 
 
 class PutCheckpoint:

@@ -17,6 +17,7 @@ from storage.errors import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     Bytes = bytes | bytearray | memoryview
 
@@ -110,6 +111,10 @@ class Filesystem(Protocol):
         """Lock a file that is made if needed; BlockingIOError if another process holds it. One that
         is `inherited` holds as long as this process or one that it has forked lives; other systems
         than Linux, and some file systems, have none such, which is an OSError."""
+
+    def held(self, path: str) -> AbstractContextManager[object]:
+        """Hold a file, which is made if needed, against others that do the same, in any thread or
+        process; this waits for them."""
 
     def modified_ms(self, path: str) -> int: ...
 

@@ -6,12 +6,13 @@ import errno
 import os
 import struct
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from storage.opening import open_descriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 if sys.platform == "win32":
     import msvcrt
@@ -25,6 +26,18 @@ else:
 
     def _lock(descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+if sys.platform == "win32":
+
+    def _wait_for(descriptor: int) -> None:
+        raise OSError(errno.ENOSYS, "one process serves a directory here")
+
+else:
+
+    def _wait_for(descriptor: int) -> None:
+        # Of the open file, as threads have one each; Kafka does not know of the file.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 if sys.platform == "linux":
@@ -101,3 +114,15 @@ class DiskLock:
             self.held.discard(self._identity)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def holding(path: str) -> Iterator[None]:
+    """Hold a file while the block runs. Others wait for it as long as it takes; the end of a
+    process ends its turn."""
+    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _wait_for(descriptor)
+        yield
+    finally:
+        os.close(descriptor)

@@ -21,11 +21,12 @@ from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING
 
 from storage.filesystem import opened, write_atomic
-from storage.locking import DiskLock
+from storage.locking import DiskLock, holding
 from storage.opening import open_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     Bytes = bytes | bytearray | memoryview
 
@@ -195,6 +196,9 @@ class PortableFilesystem:
 
     def lock(self, path: str, *, inherited: bool = False) -> DiskLock:
         return DiskLock(path, inherited=inherited)
+
+    def held(self, path: str) -> AbstractContextManager[object]:
+        return holding(path)
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000

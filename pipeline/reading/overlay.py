@@ -17,6 +17,7 @@ from storage.filesystem import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from storage.filesystem import File, Filesystem, Lock
 
@@ -202,6 +203,9 @@ class Overlay:
 
     def lock(self, path: str, *, inherited: bool = False) -> Lock:
         raise OSError(errno.EROFS, "nothing is locked here", path)
+
+    def held(self, path: str) -> AbstractContextManager[object]:
+        raise OSError(errno.EROFS, "nothing is held here", path)
 
     def now_ns(self) -> int:
         return self._below.now_ns()

@@ -18,6 +18,8 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 from storage.filesystem import parent_of, write_atomic
@@ -26,6 +28,7 @@ from tests.support.memory_disk import MOODS, Folder, Inode, tick_ns
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     Bytes = bytes | bytearray | memoryview
 
@@ -124,6 +127,7 @@ class MemoryFilesystem:
         self.root = root or Folder()
         self.recording = recording
         self.locked: set[str] = set()
+        self.turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.count = 0
         """How many calls changed something."""
         self.calls: list[str] = []
@@ -313,6 +317,10 @@ class MemoryFilesystem:
         self.open_file(path, create=True)
         self.locked.add(path)
         return MemoryLock(self, path)
+
+    def held(self, path: str) -> AbstractContextManager[object]:
+        self.open_file(path, create=True)
+        return self.turns[path]
 
     def modified_ms(self, path: str) -> int:
         return self._inode(path).modified_ms
