@@ -60,6 +60,12 @@ class LogFailed(StorageError):
     """The log takes no more appends until it is opened again; what was written is still read."""
 
 
+class LedElsewhere(KafkaError):
+    """Another process leads the partition; clients look for its leader and ask that."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class BatchTooLarge(KafkaError):
     """One batch, or set that is appended as a whole, is larger than a segment may be."""
 

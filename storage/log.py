@@ -68,6 +68,7 @@ from storage.timestamps import TimestampOffset, first_at_or_after, largest, offs
 from storage.transactions import aborted_between, index_of, listed_between
 
 if TYPE_CHECKING:
+    from protocol.errors import KafkaError
     from protocol.records.legacy import MessageSet
     from storage.filesystem import Filesystem
     from storage.segments import Place
@@ -100,8 +101,8 @@ class Log:
         "_failure", "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms",
         "_room", "_syncs", "active", "clean_state", "cleaned_to", "covered_point", "epochs",
         "epochs_stored", "files", "folder", "index_interval_bytes", "leader_epoch", "name",
-        "next_offset", "producers", "received", "recovery_point", "segments", "settings",
-        "start_offset", "unavailable", "written_offset",
+        "next_offset", "producers", "received", "recovery_point", "refusal", "segments",
+        "settings", "start_offset", "unavailable", "written_offset",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +136,8 @@ class Log:
         self.cleaned_to: int | None = None  # compaction has been up to here
         self.unavailable: str | None = None
         """Why nothing of the log may be read (`storage.unavailable`); None for any other."""
+        self.refusal: type[KafkaError] = LogFailed
+        """The error for who asks for what a failed log does not do."""
         self.files = files
         self.received = ReceiveTimes(files, folder, next_offset)
         self._queue: list[memoryview] = []
@@ -338,7 +341,7 @@ class Log:
     def _make_room(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Prepare the log for this set of batches or messages: load, write early, roll."""
         if self._failure is not None:
-            raise LogFailed(self._failure)
+            raise self.refusal(self._failure)
         if self._refused is not None:
             raise self._refused
         segment, settings = self.active, self.settings
@@ -448,7 +451,7 @@ class Log:
         Raises StorageError with nothing changed but left-over files, which the next try removes.
         """
         if self._failure is not None:
-            raise LogFailed(self._failure)
+            raise self.refusal(self._failure)
         if self._queue:
             self._write_early()
         old, base_offset = self.active, self.next_offset
@@ -556,9 +559,9 @@ class Log:
         return LogFailed(text)
 
     def require_available(self) -> None:
-        """Raises LogFailed if nothing of the log may be read."""
+        """Raises KafkaError (`refusal`) if nothing of the log may be read."""
         if self.unavailable is not None:
-            raise LogFailed(self.unavailable)
+            raise self.refusal(self.unavailable)
 
     # Reading
 
@@ -642,7 +645,7 @@ class Log:
         """Place of the entry that holds `offset`, or of the next there is, below `end_offset`."""
         end = self.written_offset
         if self.unavailable is not None:
-            raise LogFailed(self.unavailable)
+            raise self.refusal(self.unavailable)
         if offset >= end or offset < self.start_offset:
             if offset == end:
                 return None

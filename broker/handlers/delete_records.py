@@ -99,9 +99,7 @@ def delete_records(request: Request, ctx: Context) -> Any:
 
 
 def _partition(name: str, index: int, ctx: Context) -> Partition:
-    partition = ctx.topics.partition(name, index)
-    if partition is None:
-        raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = ctx.topics.led(name, index)
     policy = partition.topic.settings.cleanup_policy
     if policy and "delete" not in policy:  # with an empty one Kafka 4 takes it, 3.9 does not
         raise KafkaError(f"topic '{name}' is compacted only", code=ErrorCode.POLICY_VIOLATION)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.partitions.topic_names import name_fault
 from protocol.acls import Operation, ResourceType
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -46,16 +46,17 @@ def _described(name: str, index: int, ctx: Context) -> Answered.Partition:
         partition_index=index, error_code=ErrorCode.NONE, active_producers=[]
     )
     fault = name_fault(name)
-    partition = ctx.topics.partition(name, index)
     if not ctx.allows(Operation.READ, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         entry.error_code, entry.error_message = code, code.meaning
     elif fault is not None:
         entry.error_code, entry.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, fault
-    elif partition is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        entry.error_code, entry.error_message = code, code.meaning
     else:
+        try:
+            partition = ctx.topics.led(name, index)
+        except KafkaError as error:
+            entry.error_code, entry.error_message = error.code, str(error)
+            return entry
         entry.active_producers = [
             Answered.Partition.ProducerState(
                 producer_id=producer_id,

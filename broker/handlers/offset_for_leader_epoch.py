@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -34,7 +34,7 @@ def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEp
                 partitions=[
                     _find(topic.topic, asked, ctx)
                     if all_shown or ctx.may_describe(topic.topic)
-                    else _refused(asked)
+                    else _refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     for asked in topic.partitions
                 ],
             )
@@ -44,12 +44,13 @@ def offset_for_leader_epoch(request: Request, ctx: Context) -> OffsetForLeaderEp
 
 
 def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
-    partition = ctx.topics.partition(name, asked.partition)
+    try:
+        partition = ctx.topics.led(name, asked.partition)
+    except KafkaError as error:
+        return _refused(asked, error.code)
     code = ErrorCode.NONE
     epoch, end_offset = -1, -1
-    if partition is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif asked.current_leader_epoch not in (-1, partition.log.leader_epoch):
+    if asked.current_leader_epoch not in (-1, partition.log.leader_epoch):
         code = (
             ErrorCode.FENCED_LEADER_EPOCH
             if asked.current_leader_epoch < partition.log.leader_epoch
@@ -62,9 +63,9 @@ def _find(name: str, asked: Asked, ctx: Context) -> PartitionResult:
     )
 
 
-def _refused(asked: Asked) -> PartitionResult:
+def _refused(asked: Asked, code: ErrorCode) -> PartitionResult:
     return PartitionResult(
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_code=code,
         partition=asked.partition,
         leader_epoch=-1,
         end_offset=-1,

@@ -345,5 +345,6 @@ def _refuse(
     """Make this entry tell one partition's error, which is also said in the log."""
     ctx.disk.noticed(error)
     ctx.appends.note_refusal(error.code)
-    ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
+    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the client looks for the leader
+        ctx.refused_batch(topic, entry.index, error, client_id=request.client_id)
     refuse_set(entry, request.version, error)

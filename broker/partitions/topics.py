@@ -151,6 +151,15 @@ class Topics:
             return None
         return topic.partitions[index]
 
+    def led(self, name: str, index: int) -> Partition:
+        """The partition, which is led here and may be read. Raises KafkaError:
+        UNKNOWN_TOPIC_OR_PARTITION, and what its log says, such as NOT_LEADER_OR_FOLLOWER."""
+        partition = self.partition(name, index)
+        if partition is None:
+            raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.log.require_available()
+        return partition
+
     def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Steps[Topic]:
         """Create a topic; it can be used when this returns. The name has been checked.
 
