@@ -37,10 +37,11 @@ from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
 from storage.segment import OPEN
+from storage.share import LastStop, clean_state_of, remove_clean_states
 from storage.start_offsets import StartOffsets
 from storage.steps import AT_ONCE, run_here
 from storage.syncing import SyncFile, SyncFolder, one_by_one
-from storage.unavailable import unavailable_log
+from storage.unavailable import log_elsewhere, unavailable_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem, Lock
     from storage.identity import MetaProperties
     from storage.settings import LogSettings
+    from storage.share import Share
     from storage.steps import Steps
     from storage.syncing import RunAll, SyncStep
     from storage.topics import Topic, TopicStore
@@ -69,12 +71,16 @@ class DataDirectory:
         lock: Lock,
         identity: MetaProperties,
         new_uuid: Callable[[], bytes],
+        share: Share | None = None,
     ) -> None:
+        """`share` is what this process has of it, where several serve it."""
         self.path = path
         self.identity = identity
         self.logs: dict[Partition, Log] = {}
-        self.starts = StartOffsets(files, path, self.logs)
-        self.checkpoints = OffsetCheckpoints(files, path, self.logs, self.starts)
+        sharing = None if share is None else share.sharing(files, path)
+        self.starts = StartOffsets(files, path, self.logs, sharing)
+        self.checkpoints = OffsetCheckpoints(files, path, self.logs, self.starts, sharing)
+        self.share = share
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
@@ -128,15 +134,25 @@ class DataDirectory:
     def open_logs(
         self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
     ) -> list[RecoveryReport]:
-        """Open every partition of every topic, to be led in the epochs that the store says."""
-        noted = Noted(self._files, self.path, topics.led_since)
+        """Open every partition of every topic that is led here, to be led in the epochs that the
+        store says."""
+        share = self.share
+        last_stop = None if share is None else share.last_stop
+        noted = Noted(self._files, self.path, topics.led_since, last_stop)
         reports = noted.reports
         self._topics = topics
-        finish_deletions(self._files, self.path, topics, self._new_uuid)
-        names = sort_out(self._files, self.path, topics, reports)
+        if share is None or share.begins:
+            finish_deletions(self._files, self.path, topics, self._new_uuid)
+            names = sort_out(self._files, self.path, topics, reports)
+        else:
+            names = set(self._files.list_dir(self.path))
+        if share is not None:
+            self._begin_sharing(share, noted, topics)
         for topic in topics.topics():
             settings = settings_of(topic)
             for number in range(topic.partition_count):
+                if not self.leads(topic.name, number):
+                    continue
                 known = noted.of((topic.name, number), topic.topic_id)
                 found = partition_directory(topic.name, number) in names
                 if not found and known.high_watermark:
@@ -148,11 +164,35 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
-        self._names_deleted = not noted.is_all_of(self.logs)
+        self._names_deleted = not noted.is_all_of(self._all_partitions(topics))
         self.checkpoints.take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.
         self._files.sync_dir(self.path)
         return reports
+
+    def _begin_sharing(self, share: Share, noted: Noted, topics: TopicStore) -> None:
+        share.topics = topics.names()
+        if share.begins:
+            remove_clean_states(self._files, self.path)
+            share.last_stop = LastStop(was_clean=noted.was_clean, led_alone=noted.led_alone)
+
+    def _all_partitions(self, topics: TopicStore) -> Iterable[Partition]:
+        """Those whose entries checkpoints may have."""
+        if self.share is None:
+            return self.logs
+        return [
+            (topic.name, number)
+            for topic in topics.topics()
+            for number in range(topic.partition_count)
+        ]
+
+    def leads(self, name: str, number: int) -> bool:
+        """Whether a partition is led here."""
+        share = self.share
+        if share is None:
+            return True
+        assert self._topics is not None
+        return self._topics.process(name, number) == share.number
 
     def _open_partition(
         self,
@@ -255,13 +295,28 @@ class DataDirectory:
 
     def _add(self, topic: Topic, number: int, log: Log) -> None:
         self.logs[topic.name, number] = log
+        if self.share is not None:
+            self.share.opened.add((topic.name, number))
         self.starts.opened((topic.name, number))
 
     # Changing
 
     def new_folders(self, topic: Topic, first: int) -> NewFolders:
-        """The folders of the partitions that a topic has from `first` on, to be made."""
-        return NewFolders(self._files, self.path, topic, first)
+        """The folders of the partitions that a topic has from `first` on and that are led here, to
+        be made."""
+        numbers: Iterable[int] = range(first, topic.partition_count)
+        if self.share is not None:
+            numbers = [number for number in numbers if self.leads(topic.name, number)]
+        return NewFolders(self._files, self.path, topic, numbers)
+
+    def elsewhere(self, topic: Topic, number: int, settings: LogSettings) -> Log:
+        """What stands for the log of a partition that another process leads."""
+        return log_elsewhere(
+            self._files,
+            f"{self.path}/{partition_directory(topic.name, number)}",
+            settings,
+            leader_epoch=self._leader_epoch(topic, number),
+        )
 
     def create_partition(
         self,
@@ -342,7 +397,8 @@ class DataDirectory:
         for topic in topics:
             wanted.append([])
             for number in range(topic.partition_count):
-                wanted[-1].append(self._closed(topic.name, number))
+                if self.share is None or (topic.name, number) in self.logs:
+                    wanted[-1].append(self._closed(topic.name, number))
                 if number % AT_ONCE == 0:
                     yield None
         renamed, reports = yield partial(rename_all, self._files, self.path, wanted)
@@ -385,7 +441,8 @@ class DataDirectory:
 
         `run_all` runs what logs have to sync and returns when all of it is done. Returns whether
         the stop was clean: a log that failed, or a disk that refuses, leaves the marker out, and
-        the next start looks through the logs. The marker comes last of all.
+        the next start looks through the logs. The marker comes last of all; where several processes
+        serve the directory, whoever has taken the lock leaves it (`join_clean_states`).
         """
         states = close_all(self.logs.values(), run_all)
         whole = {name: state for name, state in states.items() if state is not None}
@@ -396,7 +453,10 @@ class DataDirectory:
                 topics = self._topics.topics() if self._topics else ()
                 topic_ids = {topic.name: uuid_text(topic.topic_id) for topic in topics}
                 state = CleanStop(whole, topic_ids).encode()
-                self._files.write_atomic(f"{self.path}/{CLEAN_STATE}", state)
+                share = self.share
+                name = CLEAN_STATE if share is None else clean_state_of(share.number)
+                self._files.write_atomic(f"{self.path}/{name}", state)
+            if clean and self.share is None:
                 marker = encode_clean_shutdown(broker_epoch)
                 self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", marker)
         except OSError:

@@ -20,6 +20,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLOCK = "clock-checkpoint"  # how far the wall clock was believed; ours
 CLIENTS = "clients.json"  # who has used the broker, and how; ours
 TAKEN_OVER = "taken-over-checkpoint"  # what other brokers wrote; ours
+CHECKPOINTS_TURN = ".checkpoints-turn"  # held by the process that writes one; ours, and empty
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"

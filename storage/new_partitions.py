@@ -37,13 +37,13 @@ class NewFolders:
     there already is left to `DataDirectory.create_partition`, which knows whose it may be.
     """
 
-    def __init__(self, files: Filesystem, path: str, topic: Topic, first: int) -> None:
-        """For the partitions from `first` on. `path` is the data directory."""
+    def __init__(self, files: Filesystem, path: str, topic: Topic, numbers: Iterable[int]) -> None:
+        """For the partitions of these numbers. `path` is the data directory."""
         self.made: set[int] = set()
         self.error: OSError | None = None
         self._files = files
         self._path = path
-        self._numbers = range(first, topic.partition_count)
+        self._numbers = numbers
         self._name = topic.name
         self._metadata = encode_partition_metadata(topic.topic_id)
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from storage.filesystem import Filesystem
     from storage.log import Log
+    from storage.share import LastStop
 
     Partition = tuple[str, int]
 
@@ -65,17 +66,26 @@ class Noted:
     `led_since` is the epoch of the metadata log since which no other broker has led. `reports`
     tell of files that were malformed, which count as absent. `taken_over` is that file's content;
     `is_ours` says whether it is to be believed. Raises OSError.
+
+    What another process has found of the last stop is given (`last_stop`), and the marker has gone.
     """
 
-    def __init__(self, files: Filesystem, path: str, led_since: int) -> None:
+    def __init__(
+        self, files: Filesystem, path: str, led_since: int, last_stop: LastStop | None = None
+    ) -> None:
         self.reports: list[RecoveryReport] = []
         self._files = files
         self._path = path
         self._led_since = led_since
         self._led_alone = True  # no other broker writes the one that comes first
         self.taken_over = self._read_offsets(TAKEN_OVER) or {}
-        led_alone = self._led_alone = self.taken_over.get(METADATA) == led_since
+        led_alone = self.taken_over.get(METADATA) == led_since
+        if last_stop is not None:
+            led_alone = last_stop.led_alone
+        self.led_alone = self._led_alone = led_alone
         self.was_clean, clean = self._take_clean_stop(led_alone=led_alone)
+        if last_stop is not None:
+            self.was_clean = last_stop.was_clean
         points = self._read_offsets(RECOVERY_POINTS)
         self.clean = NOTHING_NOTED if points is None else clean
         self.points = points or {}

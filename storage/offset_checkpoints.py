@@ -20,12 +20,14 @@ from storage.layout import (
     TAKEN_OVER,
     partition_of,
 )
+from storage.noted import METADATA
 from storage.steps import AT_ONCE, run_here
 from storage.syncing import take_all
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from storage.checkpoints import Sharing
     from storage.filesystem import Filesystem
     from storage.log import Log
     from storage.noted import Noted
@@ -45,16 +47,20 @@ class OffsetCheckpoints:
         path: str,
         logs: Mapping[Partition, Log],
         starts: StartOffsets,
+        sharing: Sharing | None = None,
     ) -> None:
+        """`sharing` is for a directory that several processes serve."""
         self._logs = logs
+        self._is_shared = sharing is not None
+        self._led_since = 0
         self._starts = starts
-        self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}")
-        self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}")
-        self._synced_points = CheckpointFile(files, f"{path}/{SYNCED_POINTS}")
+        self._high_watermarks = CheckpointFile(files, f"{path}/{HIGH_WATERMARKS}", sharing)
+        self._recovery_points = CheckpointFile(files, f"{path}/{RECOVERY_POINTS}", sharing)
+        self._synced_points = CheckpointFile(files, f"{path}/{SYNCED_POINTS}", sharing)
         self._synced_before: dict[Partition, int] = {}  # as the last process noted it
         self._synced_noted: dict[Partition, int] = {}
-        self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}")
-        self._taken_over = CheckpointFile(files, f"{path}/{TAKEN_OVER}")
+        self._cleaner_offsets = CheckpointFile(files, f"{path}/{CLEANER_OFFSETS}", sharing)
+        self._taken_over = CheckpointFile(files, f"{path}/{TAKEN_OVER}", sharing)
         self._ends_taken_over: dict[Partition, int] = {}
 
     def opened(self, key: Partition, *, synced: int) -> None:
@@ -72,6 +78,10 @@ class OffsetCheckpoints:
         A disk that refuses leaves it at that: then the next start believes as much as this one did.
         """
         self._ends_taken_over = noted.ends_of(self._logs)
+        self._led_since = self._ends_taken_over[METADATA]
+        if self._is_shared and not noted.led_alone:
+            # That the directory is ours is not said before the entries of all processes are there.
+            del self._ends_taken_over[METADATA]
         for key, log in self._logs.items():
             log.segments.gaps_below = self._ends_taken_over.get(key, 0)
         if noted.is_ours and self._ends_taken_over == noted.taken_over:
@@ -82,6 +92,15 @@ class OffsetCheckpoints:
                 # In this order: without the former, gaps above these points count as our own.
                 for step in self.points():
                     step.sync()
+
+    def all_opened(self) -> None:
+        """All processes have noted where their logs ended: from now on the directory is ours. To
+        be called by the controller. A disk that refuses leaves it at that."""
+        if METADATA in self._ends_taken_over:
+            return
+        self._ends_taken_over[METADATA] = self._led_since
+        with suppress(OSError):
+            self._taken_over.holding(dict(self._ends_taken_over)).sync()
 
     def everything(self) -> list[SyncStep]:
         """The steps that note how far all logs are; to be taken in order, in any thread.

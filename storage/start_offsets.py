@@ -18,6 +18,7 @@ from storage.removal import Removal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from storage.checkpoints import Sharing
     from storage.filesystem import Filesystem
     from storage.log import Log
     from storage.syncing import SyncStep
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
 class StartOffsets:
     """The log starts of `logs`, the open logs of the directory `path` by partition."""
 
-    def __init__(self, files: Filesystem, path: str, logs: Mapping[Partition, Log]) -> None:
+    def __init__(
+        self,
+        files: Filesystem,
+        path: str,
+        logs: Mapping[Partition, Log],
+        sharing: Sharing | None = None,
+    ) -> None:
         self._logs = logs
-        self._checkpoint = CheckpointFile(files, f"{path}/{LOG_STARTS}")
+        self._checkpoint = CheckpointFile(files, f"{path}/{LOG_STARTS}", sharing)
         self._opened_at: dict[Partition, int] = {}
         self._announced: dict[Log, int] = {}
         self._leaving: set[Removal] = set()

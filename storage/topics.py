@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from storage.identity import uuid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 
 class Topic:
@@ -39,6 +39,8 @@ class TopicStore(Protocol):
 
     def topics(self) -> Iterable[Topic]: ...
 
+    def names(self) -> Container[str]: ...
+
     def get(self, name: str) -> Topic | None: ...
 
     def deleted(self) -> Iterable[Topic]:
@@ -49,3 +51,6 @@ class TopicStore(Protocol):
 
     def leader_epoch(self, name: str, partition: int) -> int:
         """The epoch in which this node leads the partition."""
+
+    def process(self, name: str, partition: int) -> int:
+        """The number of the process of this node that leads the partition."""

@@ -124,7 +124,9 @@ class Topics:
         for stored in self._store.topics():
             topic = self.by_name[stored.name]
             for index in range(stored.partition_count):
-                log = self._directory.logs[stored.name, index]
+                log = self._directory.logs.get((stored.name, index))
+                if log is None:
+                    log = self._directory.elsewhere(stored, index, topic.settings)
                 topic.partitions.append(self._partition(topic, index, log))
         return reports
 
@@ -416,6 +418,10 @@ class Topics:
         opened: list[Partition] = []
         try:
             for index in range(len(topic.partitions), stored.partition_count):
+                if not self._directory.leads(stored.name, index):
+                    log = self._directory.elsewhere(stored, index, topic.settings)
+                    opened.append(self._partition(topic, index, log))
+                    continue
                 if index not in folders.made:
                     if folders.error is not None:
                         raise folders.error

@@ -28,7 +28,7 @@ from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from protocol.logdata.metadata import MetadataRecord, PartitionRecord
     from storage.metadata.image import MetadataImage, TopicState
@@ -88,6 +88,9 @@ class MetadataStore:
 
     def topics(self) -> Iterator[Topic]:
         return map(self._topic, list(self.image.topics.values()))
+
+    def names(self) -> Container[str]:
+        return self.image.topics
 
     def get(self, name: str) -> Topic | None:
         found = self.image.topics.get(name)
@@ -216,7 +219,10 @@ class MetadataStore:
 
     def leader_id(self, name: str, partition: int) -> int:
         """The id of the broker that leads the partition: that of a process of this node."""
-        return self._node_id + self.image.topics[name].partitions[partition].process
+        return self._node_id + self.process(name, partition)
+
+    def process(self, name: str, partition: int) -> int:
+        return self.image.topics[name].partitions[partition].process
 
     def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
