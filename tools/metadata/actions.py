@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from broker.metadata.following.effects import ObserverStopped
 from storage.disk import DiskFilesystem
 from storage.errors import DataDirectoryError, MalformedFile
 from storage.identity import MetaProperties
@@ -15,7 +16,6 @@ from tools.arguments import security_of
 from tools.errors import NotDone
 from tools.metadata.changes import Changes
 from tools.metadata.facts import facts, lines
-from tools.observer.effects import ObserverStopped
 from tools.observer.follower import Follower, Watcher, connecting
 from tools.observer.memory import InMemory
 from tools.printing import print_json, print_lines, say

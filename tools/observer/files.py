@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from broker.metadata.following.effects import StoredState
 from protocol.logdata.metadata_names import SnapshotId
 from protocol.records.batch import Batch
 from protocol.records.walk import walk
@@ -24,15 +25,14 @@ from storage.metadata.image_snapshot import write_image
 from storage.metadata.snapshot_names import PART, snapshot_id_of
 from storage.metadata.snapshots import DamagedSnapshot, read_snapshot
 from storage.scan import Scan
-from tools.observer.effects import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+    from broker.metadata.following.replay import State
     from storage.filesystem import File, Filesystem
     from storage.metadata.snapshots import SnapshotBatch
-    from tools.observer.replay import State
 
 
 class Keeping(Protocol):

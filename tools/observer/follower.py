@@ -14,15 +14,7 @@ from threading import Event
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from broker.clock import now_ms
-from client.connection import Connection
-from client.errors import ConnectionLost, NoVersion
-from protocol.logdata.metadata_names import SnapshotId
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.schema import Message
-from storage.metadata.snapshots import DamagedSnapshot
-from tools.observer.effects import (
+from broker.metadata.following.effects import (
     Append,
     Commit,
     DropPartial,
@@ -34,17 +26,25 @@ from tools.observer.effects import (
     StoreChunk,
     Truncate,
 )
-from tools.observer.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
-from tools.observer.replay import Replay, State, state_of_snapshot
+from broker.metadata.following.machine import MAX_WAIT_MS, PIECE_BYTES, ObserverMachine
+from broker.metadata.following.replay import Replay, State, state_of_snapshot
+from client.connection import Connection
+from client.errors import ConnectionLost, NoVersion
+from protocol.logdata.metadata_names import SnapshotId
+from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from protocol.schema import Message
+from storage.metadata.snapshots import DamagedSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from broker.metadata.following.effects import Effect
     from client.security import ClientSecurity
     from protocol.logdata.metadata import MetadataRecord
     from storage.metadata.image import MetadataImage
     from storage.metadata.snapshots import SnapshotBatch
-    from tools.observer.effects import Effect
     from tools.observer.files import Keeping
 
     Address = tuple[str, int]

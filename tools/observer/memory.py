@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from broker.metadata.following.effects import StoredState
 from storage.metadata.snapshot_names import SnapshotId
 from storage.metadata.snapshots import read_snapshot
-from tools.observer.effects import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from broker.metadata.following.replay import State
     from storage.filesystem import Filesystem
     from storage.metadata.snapshots import SnapshotBatch
-    from tools.observer.replay import State
 
 
 class InMemory:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.metadata.following.effects import ObserverStopped
 from protocol.logdata.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -23,7 +24,6 @@ from tests.tools.observer.scripted_controller import (
 )
 from tests.tools.observer.scripted_follower import DATA, follow, follower, same
 from tools.observer.directory import ObserverDirectory
-from tools.observer.effects import ObserverStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

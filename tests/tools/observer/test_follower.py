@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.metadata.following.effects import ObserverStopped
 from protocol.errors import ErrorCode
 from protocol.logdata.metadata import (
     AbortTransactionRecord,
@@ -24,7 +25,6 @@ from tests.tools.observer.scripted_controller import (
 )
 from tests.tools.observer.scripted_follower import DATA, follow, follower, same
 from tools.observer.directory import ObserverDirectory
-from tools.observer.effects import ObserverStopped
 from tools.observer.memory import InMemory
 
 if TYPE_CHECKING:

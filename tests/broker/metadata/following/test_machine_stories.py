@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tools.observer.transcripts import SCRIPTS, actual, stories
+from tests.broker.metadata.following.transcripts import SCRIPTS, actual, stories
 
 STORIES = {
     f"{path.stem}: {title}": lines

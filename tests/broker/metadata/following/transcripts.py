@@ -14,7 +14,8 @@
 fetches come from leader 1 in epoch 3, unless `leader=` says otherwise. Below each line stand the
 effects, and what is asked next, behind `->`.
 
-`python -m tests.tools.observer.transcripts FILE` prints a file with what happens in truth.
+`python -m tests.broker.metadata.following.transcripts FILE` prints a file with what happens in
+truth.
 """
 
 from __future__ import annotations
@@ -23,12 +24,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ErrorCode
-from protocol.logdata.metadata import NoOpRecord, encode_record, metadata_batch
-from protocol.logdata.metadata_names import SnapshotId
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse
-from tools.observer.effects import (
+from broker.metadata.following.effects import (
     Append,
     Commit,
     DropPartial,
@@ -41,10 +37,15 @@ from tools.observer.effects import (
     StoredState,
     Truncate,
 )
-from tools.observer.machine import ObserverMachine
+from broker.metadata.following.machine import ObserverMachine
+from protocol.errors import ErrorCode
+from protocol.logdata.metadata import NoOpRecord, encode_record, metadata_batch
+from protocol.logdata.metadata_names import SnapshotId
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotResponse
 
 if TYPE_CHECKING:
-    from tools.observer.effects import Effect
+    from broker.metadata.following.effects import Effect
 
 SCRIPTS = Path(__file__).with_name("scripts")
 Fetched = FetchResponse.Topic.Partition

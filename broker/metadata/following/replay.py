@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from broker.metadata.following.effects import ObserverStopped
 from protocol.errors import Malformed
 from protocol.logdata.metadata import (
     AbortTransactionRecord,
@@ -25,7 +26,6 @@ from protocol.logdata.metadata import (
 from protocol.records.batch import Batch
 from protocol.records.walk import walk
 from storage.metadata.image import MetadataError, MetadataImage
-from tools.observer.effects import ObserverStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

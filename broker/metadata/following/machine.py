@@ -23,14 +23,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from protocol.errors import ErrorCode
-from protocol.logdata.metadata_names import SnapshotId
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.records.batch import Batch
-from protocol.records.errors import CorruptBatch
-from protocol.records.walk import walk
-from tools.observer.effects import (
+from broker.metadata.following.effects import (
     Append,
     Commit,
     DropPartial,
@@ -44,7 +37,14 @@ from tools.observer.effects import (
     StoredState,
     Truncate,
 )
-from tools.observer.requests import Asker, fetch_request, snapshot_request
+from broker.metadata.following.requests import Asker, fetch_request, snapshot_request
+from protocol.errors import ErrorCode
+from protocol.logdata.metadata_names import SnapshotId
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from protocol.records.batch import Batch
+from protocol.records.errors import CorruptBatch
+from protocol.records.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
