@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from protocol.logdata.metadata import MetadataRecord
+    from storage.metadata.image import MetadataImage
 
 _OF_TOPICS = (TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord)
 
@@ -43,3 +44,16 @@ class Delta:
                     self.configs[record.resource_type, record.resource_name] = None
                 elif isinstance(record, ClientQuotaRecord):
                     self.client_quotas = True
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> Delta:
+    """What is to be looked at where another state takes the place of one as a whole."""
+    delta = Delta()
+    for topic_id in {**before.topics_by_id, **after.topics_by_id}:
+        if before.topics_by_id.get(topic_id) != after.topics_by_id.get(topic_id):
+            delta.topics[topic_id] = None
+    for resource in {**before.configs, **after.configs}:
+        if before.configs.get(resource) != after.configs.get(resource):
+            delta.configs[resource] = None
+    delta.client_quotas = before.client_quotas != after.client_quotas
+    return delta

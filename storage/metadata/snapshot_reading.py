@@ -86,6 +86,11 @@ def read_snapshot(files: Filesystem, path: str) -> Generator[SnapshotBatch, None
         file.close()
 
 
+def read_snapshot_bytes(data: bytes, name: str) -> Iterator[SnapshotBatch]:
+    """The same of a snapshot that is in memory, with the name that its file would have."""
+    return _Reading(_Bytes(data), name).batches()
+
+
 def last_contained_ms(files: Filesystem, path: str) -> int:
     """The append time of the last batch of the log that a snapshot has, by its header.
 
@@ -100,10 +105,23 @@ def last_contained_ms(files: Filesystem, path: str) -> int:
     return header.last_contained_log_timestamp
 
 
+class _Bytes:
+    """As much of a file as the reader uses."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return self._data[position : position + size]
+
+
 class _Reading:
     """The way through one file."""
 
-    def __init__(self, file: File, path: str) -> None:
+    def __init__(self, file: File | _Bytes, path: str) -> None:
         self._file = file
         self._path = path
         self._size = file.size()

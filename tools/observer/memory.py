@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from broker.metadata.following.effects import StoredState
 from storage.metadata.snapshot_names import SnapshotId
-from storage.metadata.snapshots import read_snapshot
+from storage.metadata.snapshot_reading import read_snapshot_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.metadata.following.replay import State
-    from storage.filesystem import Filesystem
     from storage.metadata.snapshots import SnapshotBatch
 
 
@@ -44,8 +43,7 @@ class InMemory:
         self._part = bytearray()
 
     def read_partial(self, snapshot_id: SnapshotId) -> Iterator[SnapshotBatch]:
-        path = f"memory/{snapshot_id.file_name}"
-        return read_snapshot(cast("Filesystem", _OneFile(self._part)), path)
+        return read_snapshot_bytes(bytes(self._part), f"memory/{snapshot_id.file_name}")
 
     def publish(self, snapshot_id: SnapshotId) -> None:
         self._part = bytearray()
@@ -60,23 +58,5 @@ class InMemory:
 
     def reset(self) -> None:
         self._part = bytearray()
-
-    def close(self) -> None: ...
-
-
-class _OneFile:
-    """As much of a file system, and of a file, as the reader of snapshots uses."""
-
-    def __init__(self, data: bytearray) -> None:
-        self._data = data
-
-    def open_to_read(self, path: str) -> _OneFile:
-        return self
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def pread(self, size: int, position: int) -> bytes:
-        return bytes(self._data[position : position + size])
 
     def close(self) -> None: ...

@@ -78,11 +78,13 @@ def state_of_snapshot(
 class Replay:
     """The state, and the batches that wait to become part of it."""
 
-    def __init__(self, changed: Changed | None = None) -> None:
+    def __init__(self, changed: Changed | None = None, *, keeps_removed: bool = False) -> None:
         """`changed` is called with the offset of each record that counts from now on, the record,
-        and the image as it was before: before the whole transaction if it is part of one."""
+        and the image as it was before: before the whole transaction if it is part of one.
+        `keeps_removed` is for who has folders of topics that were removed."""
         self.state = State()
         self.changed = changed
+        self._keeps_removed = keeps_removed
         self._waiting: deque[bytes] = deque()
         self._in_transaction: list[tuple[int, MetadataRecord]] = []
 
@@ -133,8 +135,8 @@ class Replay:
                 offset += 1
         except (Malformed, MetadataError) as error:
             raise _not_understood(f"offset {offset} of the log", error) from error
-        for topic_id in list(state.image.removed):
-            state.image.forget_removed(topic_id)  # there are no folders here that would wait
+        if not self._keeps_removed:
+            state.image.removed.clear()
         state.end_offset = batch.last_offset + 1
         state.epoch, state.last_timestamp_ms = batch.epoch, batch.timestamp_ms
 
