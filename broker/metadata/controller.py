@@ -26,6 +26,7 @@ from protocol.logdata.metadata import (
 )
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
 from storage.metadata.image import METADATA_VERSION_FEATURE
+from storage.metadata.image_topics import nobody_follows
 from storage.metadata.snapshot_rules import (
     HeldSegment,
     RetentionRules,
@@ -34,7 +35,6 @@ from storage.metadata.snapshot_rules import (
     snapshot_due,
 )
 from storage.metadata.snapshots import DamagedSnapshot
-from storage.metadata.store import nobody_follows
 from storage.steps import run_here
 
 if TYPE_CHECKING:

@@ -23,15 +23,15 @@ from protocol.logdata.metadata import (
 from storage.identity import ZERO_UUID, uuid_of, uuid_text
 from storage.metadata.delta import Delta
 from storage.metadata.image import TOPIC_RESOURCE, PartitionState, partition_record
+from storage.metadata.image_topics import ImageTopics
 from storage.metadata.spread import Spread
 from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from protocol.logdata.metadata import MetadataRecord, PartitionRecord
-    from storage.metadata.image import MetadataImage, TopicState
     from storage.metadata.metadata_log import MetadataLog
     from storage.steps import Steps
 
@@ -44,7 +44,7 @@ RECORDS_OF_A_BATCH = 1024
 """Partitions whose new epoch is told in one operation."""
 
 
-class MetadataStore:
+class MetadataStore(ImageTopics):
     """A `TopicStore` whose changes are records. `node_id` leads the partitions that it makes, and
     keeps them in the directory `directory_id` (as printed)."""
 
@@ -59,21 +59,14 @@ class MetadataStore:
     ) -> None:
         """`processes` of the node, among which the partitions are spread, have the ids from
         `node_id` on."""
+        super().__init__(lambda: log.image, node_id)
         self.log = log
         self._processes = processes
-        self._node_id = node_id
         self._directory = uuid_of(directory_id)
         self._now_ms = now_ms
         self._next_producer_id = self._reserved = log.image.next_producer_id
         self.broker_epoch = -1
         """Epoch of this node's registration; -1 before it has registered."""
-        self.committed: Callable[[Delta], Steps[None]] = nobody_follows
-        """Has those follow who keep something that is made of what was touched, before whoever
-        makes the change goes on."""
-
-    @property
-    def image(self) -> MetadataImage:
-        return self.log.image
 
     def append(self, *operations: Sequence[MetadataRecord]) -> Steps[None]:
         """Write operations, none in part, and replay them.
@@ -85,24 +78,6 @@ class MetadataStore:
         yield from self.committed(Delta(*operations))
 
     # Topics
-
-    def topics(self) -> Iterator[Topic]:
-        return map(self._topic, list(self.image.topics.values()))
-
-    def names(self) -> Container[str]:
-        return self.image.topics
-
-    def get(self, name: str) -> Topic | None:
-        found = self.image.topics.get(name)
-        return None if found is None else self._topic(found)
-
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        found = self.image.topics_by_id.get(topic_id)
-        return None if found is None else self._topic(found)
-
-    def _topic(self, state: TopicState) -> Topic:
-        configs = self.image.configs.get((TOPIC_RESOURCE, state.name), {})
-        return Topic(state.name, state.topic_id, len(state.partitions), configs)
 
     def create(
         self, name: str, topic_id: bytes, partition_count: int, configs: Mapping[str, str]
@@ -170,15 +145,6 @@ class MetadataStore:
         yield from self.append(*operations)
         return topics
 
-    def deleted(self) -> list[Topic]:
-        return [
-            Topic(state.name, state.topic_id, len(state.partitions), {})
-            for state in self.image.removed.values()
-        ]
-
-    def forget_deleted(self, topic_id: bytes) -> None:
-        self.image.forget_removed(topic_id)
-
     def set_partition_count(self, name: str, partition_count: int) -> Topic:
         return run_here(self.growth(name, partition_count))
 
@@ -212,17 +178,6 @@ class MetadataStore:
     def led_since(self) -> int:
         """The epoch of the metadata log since which no other broker has led this directory."""
         return self.log.led_since
-
-    def leader_epoch(self, name: str, partition: int) -> int:
-        """The epoch in which the partition is led."""
-        return self.image.topics[name].partitions[partition].leader_epoch
-
-    def leader_id(self, name: str, partition: int) -> int:
-        """The id of the broker that leads the partition: that of a process of this node."""
-        return self._node_id + self.process(name, partition)
-
-    def process(self, name: str, partition: int) -> int:
-        return self.image.topics[name].partitions[partition].process
 
     def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
@@ -321,14 +276,6 @@ class MetadataStore:
             ]
         )
         self._next_producer_id, self._reserved = start, start + PRODUCER_ID_BLOCK
-
-    def __repr__(self) -> str:
-        return f"MetadataStore({uuid_text(self._directory)}, {self.image.topics.values()})"
-
-
-def nobody_follows(_: Delta) -> Steps[None]:
-    """Before the parts are there, and after they have gone."""
-    yield from ()
 
 
 def _config(topic: str, key: str, value: str | None) -> ConfigRecord:
