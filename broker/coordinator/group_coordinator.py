@@ -94,6 +94,7 @@ class GroupCoordinator:
         self.now_ms = runtime.now_ms
         self.shard = runtime.shard
         self.existing_shard = runtime.existing_shard
+        self.leader_id = runtime.leader_id
         self.loaded_shards = runtime.loaded_shards
 
     @property

@@ -19,6 +19,7 @@ from broker.coordinator.needs import StateTopic
 from broker.coordinator.offsets.committed import TopicNumbers
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_state import ShardState
+from broker.coordinator.state_log import not_loaded
 from broker.coordinator.topics_view import LiveTopics
 from broker.partitions.internal_topics import OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError
@@ -109,8 +110,9 @@ class GroupRuntime:
     def shard(self, group_id: str) -> Shard:
         """The shard of a group, which must be loaded.
 
-        Raises NeededFirst; KafkaError: COORDINATOR_LOAD_IN_PROGRESS, and COORDINATOR_NOT_AVAILABLE
-        where the topic could not be made.
+        Raises NeededFirst; KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR where another
+        process leads its partition, and COORDINATOR_NOT_AVAILABLE where the topic could not be
+        made.
         """
         if not self.shards:
             self.require_topic()
@@ -125,9 +127,13 @@ class GroupRuntime:
         if not self.take_topic():
             return None
         shard = self.shards[shard_number(group_id, len(self.shards))]
-        if shard.partition.log.unavailable is not None:
+        if shard.partition.log.unavailable is not None and not shard.partition.led_elsewhere:
             return None
         return self._loaded_shard(group_id)
+
+    def leader_id(self, group_id: str) -> int:
+        """The id of the broker that coordinates a group. The topic has to be there."""
+        return self.shards[shard_number(group_id, len(self.shards))].partition.leader_id
 
     def require_topic(self) -> None:
         """See that `__consumer_offsets` is there. Raises NeededFirst; KafkaError:
@@ -165,13 +171,13 @@ class GroupRuntime:
             return None
         shard = self.shards[index]
         if not shard.loaded:
-            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            raise not_loaded(shard.partition)
         return shard
 
     def _loaded_shard(self, group_id: str) -> Shard:
         shard = self.shards[shard_number(group_id, len(self.shards))]
         if not shard.loaded:
-            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            raise not_loaded(shard.partition)
         return shard
 
     def take_up(self, shard: Shard) -> None:
@@ -191,7 +197,9 @@ class GroupRuntime:
     @property
     def is_loading(self) -> bool:
         """Whether there are groups that are not known yet."""
-        return self.take_topic() and not all(shard.loaded for shard in self.shards)
+        return self.take_topic() and not all(
+            shard.loaded or shard.partition.led_elsewhere for shard in self.shards
+        )
 
     # Effects
 

@@ -84,3 +84,12 @@ class StateLog:
         appends.bytes_written += size
         if partition.waits:
             partition.wake(size)
+
+
+def not_loaded(partition: Partition) -> KafkaError:
+    """The error for who asks what a partition of a state topic says, and it is not known here."""
+    return KafkaError(
+        code=ErrorCode.NOT_COORDINATOR
+        if partition.led_elsewhere
+        else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from protocol.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,6 +25,16 @@ def this_node(ctx: Context) -> Node:
     """This broker."""
     host, port = ctx.advertised()
     return Node(ctx.node_id, host, port, ctx.settings.current.broker_rack)
+
+
+def node(node_id: int, ctx: Context) -> Node:
+    """The broker of this id. Raises KafkaError, COORDINATOR_NOT_AVAILABLE, if there is none."""
+    if node_id == ctx.node_id:
+        return this_node(ctx)
+    for one in nodes(ctx):
+        if one.node_id == node_id:
+            return one
+    raise KafkaError(f"there is no broker {node_id}", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def nodes(ctx: Context) -> list[Node]:

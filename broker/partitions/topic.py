@@ -8,6 +8,7 @@ from broker.partitions.internal_topics import INTERNAL
 from config import TopicSettings
 from protocol.records.compression import NAMES as CODEC_NAMES
 from protocol.records.validate import DEFAULT_VALIDATION, ProduceRules, Validation
+from storage.errors import LedElsewhere
 
 if TYPE_CHECKING:
     from config import BrokerSettings
@@ -57,6 +58,11 @@ class Partition:
         """Bytes of batches, markers included, that were written since the start."""
         self.bytes_out = 0
         """Bytes of records that answers to fetches have had since the start."""
+
+    @property
+    def led_elsewhere(self) -> bool:
+        """Whether another process leads it; its log stands in for one that is not here."""
+        return self.log.refusal is LedElsewhere
 
     @property
     def high_watermark(self) -> int:

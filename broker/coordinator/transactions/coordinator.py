@@ -54,6 +54,10 @@ class TransactionCoordinator:
         COORDINATOR_NOT_AVAILABLE where the topic could not be made."""
         self.runtime.require_topic()
 
+    def leader_id(self, transactional_id: str) -> int:
+        """The id of the broker that coordinates an id. The topic has to be there."""
+        return self.runtime.leader_id(transactional_id)
+
     def includes(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
     ) -> bool:

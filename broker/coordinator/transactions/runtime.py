@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from broker import logs
 from broker.coordinator.needs import StateTopic
+from broker.coordinator.state_log import not_loaded
 from broker.coordinator.transactions import transaction as machine
 from broker.coordinator.transactions.ends import Ends
 from broker.coordinator.transactions.loading import TransactionLoads
@@ -137,7 +138,9 @@ class TransactionRuntime:
     @property
     def is_loading(self) -> bool:
         """Whether there are ids that are not known yet."""
-        return self.take_topic() and not all(shard.loaded for shard in self.shards)
+        return self.take_topic() and not all(
+            shard.loaded or shard.partition.led_elsewhere for shard in self.shards
+        )
 
     def shard(self, transactional_id: str) -> TransactionShard:
         """The shard of an id. Raises KafkaError: NOT_COORDINATOR where there is no topic, so that
@@ -146,8 +149,12 @@ class TransactionRuntime:
             raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
         shard = self.shards[shard_number(transactional_id, len(self.shards))]
         if not shard.loaded:
-            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            raise not_loaded(shard.partition)
         return shard
+
+    def leader_id(self, transactional_id: str) -> int:
+        """The id of the broker that coordinates an id. The topic has to be there."""
+        return self.shards[shard_number(transactional_id, len(self.shards))].partition.leader_id
 
     def known(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
         """An id with its shard. Raises KafkaError as `shard`, INVALID_REQUEST for an empty id,

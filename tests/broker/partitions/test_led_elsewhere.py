@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.partitions.internal_topics import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.logdata.offsets import shard_of
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.describe_producers import DescribeProducersRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.messages.offset_commit import OffsetCommitRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from storage.layout import partition_directory
 from storage.unavailable import log_elsewhere
@@ -150,3 +158,71 @@ def test_who_stops_writes_nothing_of_it_and_leaves_a_clean_directory(tmp_path: P
 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert (data / ".kafka_cleanshutdown").exists()
+
+
+GROUPS = 4
+"""Partitions of the topic of groups, which all are led elsewhere but the first."""
+
+
+def groups_of(count: int) -> list[str]:
+    """A group of each partition, in their order."""
+    found: dict[int, str] = {}
+    for number in range(100):
+        found.setdefault(shard_of(f"g{number}", count), f"g{number}")
+    return [found[index] for index in range(count)]
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[Asker]:
+    settings = {"offsets.topic.num.partitions": str(GROUPS)}
+    with InProcessBroker(tmp_path / "data", **settings) as broker:
+        asker = Asker(broker)
+        asker.call(FindCoordinatorRequest(key="g", key_type=0), 1)
+    with InProcessBroker(tmp_path / "data", **settings) as broker:
+        parts = broker.running.broker
+        topic = parts.topics.by_name[OFFSETS_TOPIC]
+        parts.groups.runtime.shards.clear()
+        for partition in topic.partitions[1:]:
+            parts.directory.logs.pop((topic.name, partition.index)).close(clean=False)
+            folder = f"{parts.directory.path}/{partition_directory(topic.name, partition.index)}"
+            partition.log = log_elsewhere(parts.files, folder, topic.settings, leader_epoch=EPOCH)
+        yield Asker(broker)
+
+
+def test_a_group_is_coordinated_by_whoever_leads_its_partition(groups: Asker) -> None:
+    here, *elsewhere = groups_of(GROUPS)
+    told = []
+    for group in (here, *elsewhere):
+        beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+        leave = LeaveGroupRequest(group_id=group, member_id="m")
+        commit = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                OffsetCommitRequest.Topic(
+                    name=OFFSETS_TOPIC,
+                    partitions=[
+                        OffsetCommitRequest.Topic.Partition(
+                            partition_index=0, committed_offset=0, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        fetch = OffsetFetchRequest(group_id=group, topics=None)
+        told.append(
+            (
+                groups.call(beat, 2).error_code,
+                groups.call(leave, 1).error_code,
+                groups.call(commit, 2).topics[0].partitions[0].error_code,
+                groups.call(fetch, 2).error_code,
+            )
+        )
+
+    assert told[0] == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID, 0, 0)
+    assert told[1:] == [(ErrorCode.NOT_COORDINATOR,) * 4] * (GROUPS - 1)
+
+
+def test_groups_led_elsewhere_are_not_waited_for(groups: Asker) -> None:
+    answer = groups.call(ListGroupsRequest(), 1)
+
+    assert answer.error_code == ErrorCode.NONE
