@@ -19,7 +19,7 @@ from broker.background.scrubber import Scrubber
 from broker.census import Census
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.needs import ProducerIds
+from broker.coordinator.needs import NoProducerIds, ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
@@ -55,14 +55,18 @@ from storage.data_dir import DataDirectory
 from storage.filesystem import SPARES
 from storage.identity import uuid_of
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
+from storage.metadata.store import MetadataStore
 from storage.segment import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.background.retention_wait import RetentionWait
+    from broker.coordinator.needs import ProducerIdStore
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
+    from broker.metadata.controller_view import ControllerView
+    from broker.metadata.followed_controller import FollowedController
     from broker.metrics import families
     from broker.partitions.topic import Topic
     from broker.security.authorizer import Authorizer
@@ -70,7 +74,7 @@ if TYPE_CHECKING:
     from broker.security.delegation_tokens import DelegationTokens
     from broker.surroundings import Surroundings
     from config import BrokerSettings
-    from storage.metadata.store import MetadataStore
+    from storage.metadata.image_topics import FollowedTopics
     from storage.reports import RecoveryReport
     from storage.trusted_time import ClockState
 
@@ -87,10 +91,13 @@ class Broker:
         settings: BrokerSettings,
         loop: asyncio.AbstractEventLoop,
         directory: DataDirectory,
-        store: MetadataStore,
+        store: MetadataStore | FollowedTopics,
         clock_state: ClockState | None,
         surroundings: Surroundings,
+        followed: FollowedController | None = None,
     ) -> None:
+        """`followed` is the controller, where that is another process; else it is made here, and
+        leads the metadata log that is `store`."""
         self.settings = CurrentSettings(settings)
         self.loop = loop
         self.directory = directory
@@ -123,12 +130,12 @@ class Broker:
         """What knows how far the groups are that retention waits for."""
         self._make_threads()
         self._make_storing(clock_state, surroundings)
-        self._make_topics(store)
+        self._make_topics(store, followed)
         self._make_groups()
         self._make_transactions()
         self._make_background()
         self.application = Application(
-            lambda: self.controller.image,
+            lambda: self.metadata.image,
             self.topics,
             self.groups,
             client_metrics=self.client_metrics,
@@ -202,7 +209,10 @@ class Broker:
             _expansion_limits(settings), cache_max_bytes=settings.conversion_cache_max_bytes
         )
 
-    def _make_topics(self, store: MetadataStore) -> None:
+    def _make_topics(
+        self, store: MetadataStore | FollowedTopics, followed: FollowedController | None
+    ) -> None:
+        self.store = store
         self.topics = Topics(
             store,
             self.directory,
@@ -212,8 +222,30 @@ class Broker:
             now_ms=self.now_ms,
             removed=self._topic_removed,
         )
-        self.controller = Controller(
-            store,
+        self._leader = None if followed is not None else self._made_controller()
+        self.metadata: ControllerView = followed or self.controller
+        self.secure_listeners = SecureListeners(
+            self.loop,
+            self.settings,
+            self.files,
+            self.readers,
+            logins=self.logins,
+            routes_of=self.listener_routes.of,
+            credentials=lambda: self.metadata.image.scram_credentials,
+            delegation_tokens=self.delegation_tokens,
+        )
+        self.dynamic_settings = DynamicSettings(
+            self.settings,
+            self.metadata,
+            self.topics,
+            self.listening,
+            check_security=self.secure_listeners.check,
+        )
+
+    def _made_controller(self) -> Controller:
+        assert isinstance(self.store, MetadataStore)
+        return Controller(
+            self.store,
             self.settings,
             directory_id=uuid_of(self.directory.identity.directory_id),
             disk=self.disk,
@@ -222,23 +254,15 @@ class Broker:
             new_uuid=self.new_uuid,
             now_ms=self.now_ms,
         )
-        self.secure_listeners = SecureListeners(
-            self.loop,
-            self.settings,
-            self.files,
-            self.readers,
-            logins=self.logins,
-            routes_of=self.listener_routes.of,
-            credentials=lambda: self.controller.image.scram_credentials,
-            delegation_tokens=self.delegation_tokens,
-        )
-        self.dynamic_settings = DynamicSettings(
-            self.settings,
-            self.controller,
-            self.topics,
-            self.listening,
-            check_security=self.secure_listeners.check,
-        )
+
+    @property
+    def controller(self) -> Controller:
+        """The leader of the metadata log. Not to be asked for in a process that follows it."""
+        assert self._leader is not None
+        return self._leader
+
+    def _producer_id_store(self) -> ProducerIdStore:
+        return self.store if isinstance(self.store, MetadataStore) else NoProducerIds()
 
     def _make_groups(self) -> None:
         self.groups = GroupCoordinator(
@@ -270,7 +294,7 @@ class Broker:
         )
 
     def _make_transactions(self) -> None:
-        self.producer_ids = ProducerIds(self.controller.store, self.disk)
+        self.producer_ids = ProducerIds(self._producer_id_store(), self.disk)
         self.transactions = TransactionCoordinator(self.topics, self._transaction_runtime)
 
     def _transaction_runtime(self) -> TransactionRuntime:
@@ -286,9 +310,7 @@ class Broker:
             group_commit=self.group_commit,
             participants=self.markers,
             producer_ids=self.producer_ids,
-            transaction_version=lambda: features.transaction_version(
-                self.controller.image.features
-            ),
+            transaction_version=lambda: features.transaction_version(self.metadata.image.features),
             wall_ms=self.now_ms,
         )
 
@@ -343,11 +365,12 @@ class Broker:
         """Lead what the metadata log says, open the logs and begin to load groups and transactions.
         `credentials` are for users that have none of their kind. Raises OSError."""
         self.dynamic_settings.apply()
-        self.controller.register()
-        self.controller.add_credentials(credentials, os.urandom)
+        if self._leader is not None:
+            self._leader.register()
+            self._leader.add_credentials(credentials, os.urandom)
         reports = self.topics.load(now_ms=self.now_ms())
-        self.controller.store.committed = self.application.follow
-        self.groups.start(self.controller.image.configs)
+        self.store.committed = self.application.follow
+        self.groups.start(self.metadata.image.configs)
         self.transactions.start()
         return reports
 
@@ -364,7 +387,8 @@ class Broker:
         parts.client_metrics = self.client_metrics
         parts.clock_ms = self.now_ms
         parts.cluster_id = self.directory.identity.cluster_id
-        parts.controller = self.controller
+        parts.controller = self.metadata
+        parts.metadata_leader = self._leader
         parts.conversions = self.conversions
         parts.delegation_tokens = self.delegation_tokens
         parts.directory = self.directory
@@ -400,7 +424,7 @@ class Broker:
         from broker.security.authorizer import Authorizer  # most brokers are open
 
         return Authorizer(
-            self.controller.image.acls,
+            self.metadata.image.acls,
             super_users=settings.super_users,
             open_without_rules=settings.allow_everyone_if_no_acl_found,
         )
@@ -438,7 +462,7 @@ class Broker:
         from broker.security.delegation_tokens import DelegationTokens  # few brokers have any
 
         return DelegationTokens(
-            lambda: self.controller.image.delegation_tokens, secret_key, self.now_ms
+            lambda: self.metadata.image.delegation_tokens, secret_key, self.now_ms
         )
 
     def _make_client_metrics(self) -> ClientMetrics:
@@ -446,7 +470,7 @@ class Broker:
         from broker.metadata.client_metrics import ClientMetrics
 
         return ClientMetrics(
-            lambda: self.controller.image.configs,
+            lambda: self.metadata.image.configs,
             CLIENT_METRICS_RESOURCE,
             self.new_uuid,
             max_bytes=self.settings.current.telemetry_max_bytes,

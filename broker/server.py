@@ -266,7 +266,7 @@ async def _open_control_port(testing: FaultInjection | None, broker: Broker) -> 
         broker.loop,
         broker.groups,
         broker.topics,
-        controller=broker.controller,
+        controller=broker.metadata,
         changes=broker.changes,
         directory=broker.directory,
         is_being_cleaned=broker.cleaner.is_at_work_on,
@@ -308,7 +308,7 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
     if tokens is not None:
         from broker.background.token_expiry import TokenExpiry  # few brokers have any
 
-        expiry = [(tokens_s, TokenExpiry(tokens, broker.controller, broker.changes).look)]
+        expiry = [(tokens_s, TokenExpiry(tokens, broker.metadata, broker.changes).look)]
     watchdog_s = watchdog_period_s()
     return [
         *expiry,

@@ -9,7 +9,7 @@ from protocol.logdata.metadata import RemoveDelegationTokenRecord
 
 if TYPE_CHECKING:
     from broker.metadata.changes import Changes
-    from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
     from broker.security.delegation_tokens import DelegationTokens
     from storage.steps import Steps
 
@@ -20,7 +20,9 @@ AT_ONCE = 1000
 class TokenExpiry:
     """`look` is a periodic task."""
 
-    def __init__(self, tokens: DelegationTokens, controller: Controller, changes: Changes) -> None:
+    def __init__(
+        self, tokens: DelegationTokens, controller: ControllerView, changes: Changes
+    ) -> None:
         self._tokens = tokens
         self._controller = controller
         self._changes = changes

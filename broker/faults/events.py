@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.shard import Shard
     from broker.metadata.changes import Changes
-    from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
     from broker.partitions.topic import Partition, Topic
     from broker.partitions.topics import Topics
     from storage.data_dir import DataDirectory
@@ -45,7 +45,7 @@ class Events:
         groups: GroupCoordinator,
         topics: Topics,
         *,
-        controller: Controller,
+        controller: ControllerView,
         changes: Changes,
         directory: DataDirectory,
         is_being_cleaned: Callable[[Log], bool],

@@ -24,7 +24,7 @@ from protocol.quirks import LAST_FETCH_READ_RIGHT, OldEntries, old_entries_read_
 
 if TYPE_CHECKING:
     from broker.handlers.context import Context
-    from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
     from protocol.connection import Request, Routes
     from protocol.releases import Release
 
@@ -76,11 +76,11 @@ def _wrong_destination(message: ApiVersionsRequest, ctx: Context) -> ErrorCode |
 
 
 def _add_features(
-    response: ApiVersionsResponse, version: int, controller: Controller, release: Release | None
+    response: ApiVersionsResponse, version: int, controller: ControllerView, release: Release | None
 ) -> None:
     advertised = features.advertised(controller.image.metadata_version)
     finalized = controller.finalized_features
-    epoch = controller.partition.high_watermark - 1
+    epoch = controller.committed_offset - 1
     if release is not None:
         advertised, finalized = features.in_release(release, advertised, finalized)
         if not release.has_features:

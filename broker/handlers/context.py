@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metadata.client_quotas import ClientQuotas
     from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
     from broker.metadata.dynamic_settings import DynamicSettings
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition, Topic
@@ -74,7 +75,7 @@ class Parts:
     """Made at first use: most starts are followed by no push."""
     clock_ms: Callable[[], int]
     cluster_id: str
-    controller: Controller
+    controller: ControllerView
     conversions: Conversions
     delegation_tokens: Callable[[], DelegationTokens | None]
     """None where they are not used."""
@@ -87,6 +88,8 @@ class Parts:
     groups: GroupCoordinator
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
+    metadata_leader: Controller | None
+    """The same where it leads the metadata log, for those who follow that; None elsewhere."""
     markers: Markers
     new_uuid: Callable[[], bytes]
     """A version 4 uuid, 16 bytes."""

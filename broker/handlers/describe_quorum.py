@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.quorum import controller_listeners
+from broker.handlers.quorum import controller_listeners, metadata_leader
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -53,7 +53,7 @@ def describe_quorum(request: Request, ctx: Context) -> DescribeQuorumResponse:
 
 
 def _described(ctx: Context) -> PartitionResult:
-    controller, now_ms = ctx.controller, ctx.now_ms
+    controller, now_ms = metadata_leader(ctx), ctx.now_ms
     end_offset = controller.partition.high_watermark
     return PartitionResult(
         partition_index=METADATA_PARTITION,
@@ -64,7 +64,7 @@ def _described(ctx: Context) -> PartitionResult:
         current_voters=[
             PartitionResult.ReplicaState(
                 replica_id=ctx.node_id,
-                replica_directory_id=ctx.controller.voting_directory or ZERO_UUID,
+                replica_directory_id=controller.voting_directory or ZERO_UUID,
                 log_end_offset=end_offset,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.fetching.waiting import FetchProgress, FetchWait
-from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
+from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault, metadata_leader
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC_ID
@@ -87,7 +87,7 @@ class _Look:
             if request.version < REPLICA_STATE_SINCE
             else message.replica_state.replica_id
         )
-        controller = ctx.controller
+        controller = metadata_leader(ctx)
         self._partition: Partition = controller.partition
         self.found_bytes = 0
         self._answers_at_once = True
@@ -178,7 +178,7 @@ class _Look:
 
     def _snapshot(self) -> SnapshotId | None:
         """The snapshot that a follower has to load before it can follow the log, if it has to."""
-        snapshots, log = self._ctx.controller.snapshots, self._partition.log
+        snapshots, log = metadata_leader(self._ctx).snapshots, self._partition.log
         offset, epoch = self._asked.fetch_offset, self._asked.last_fetched_epoch
         latest = snapshots.latest
         if latest is None or latest.end_offset == 0:
@@ -196,7 +196,7 @@ class _Look:
     def _diverging(self) -> tuple[int, int] | None:
         """The largest epoch at or below the follower's and its end, if the follower's log is not
         a part of ours."""
-        log, snapshots = self._partition.log, self._ctx.controller.snapshots
+        log, snapshots = self._partition.log, metadata_leader(self._ctx).snapshots
         offset, asked_epoch = self._asked.fetch_offset, self._asked.last_fetched_epoch
         if offset == 0 and asked_epoch == 0:
             return None  # it has nothing, and all of the log is there
@@ -223,7 +223,7 @@ class _Look:
 
     def _note(self) -> None:
         if self._replica_id >= 0:
-            self._ctx.controller.observers.fetched(
+            metadata_leader(self._ctx).observers.fetched(
                 self._replica_id,
                 self._asked.replica_directory_id,
                 offset=self._asked.fetch_offset,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault
+from broker.handlers.quorum import is_other_cluster, leader_endpoint, leader_fault, metadata_leader
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC
@@ -48,7 +48,7 @@ def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
     if topic.name != METADATA_TOPIC or asked.partition != METADATA_PARTITION:
         return _answer(topic.name, _refused(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer = _piece(asked, message, ctx)
-    controller = ctx.controller
+    controller = metadata_leader(ctx)
     answer.current_leader = Answer.LeaderIdAndEpoch(
         leader_id=controller.leader_id, leader_epoch=controller.epoch
     )
@@ -61,7 +61,7 @@ def fetch_snapshot(request: Request, ctx: Context) -> FetchSnapshotResponse:
 
 def _piece(asked: Asked, message: FetchSnapshotRequest, ctx: Context) -> Answer:
     """The answer with the snapshot's bytes from the position on, or with the error."""
-    controller = ctx.controller
+    controller = metadata_leader(ctx)
     fault = leader_fault(controller, ctx.node_id, asked.current_leader_epoch)
     if fault is not None:
         return _refused(asked, fault)

@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
 
 
 class Endpoint(NamedTuple):
@@ -24,7 +25,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-def leader_fault(controller: Controller, node_id: int, epoch: int) -> ErrorCode | None:
+def leader_fault(controller: ControllerView, node_id: int, epoch: int) -> ErrorCode | None:
     """Why a request made for the leader of this epoch is not answered by node `node_id`.
 
     There is no "any epoch" in these requests: who follows the metadata log learns the epoch from a
@@ -37,6 +38,12 @@ def leader_fault(controller: Controller, node_id: int, epoch: int) -> ErrorCode 
     if controller.leader_id != node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return None
+
+
+def metadata_leader(ctx: Context) -> Controller:
+    """The controller, where these requests are served: in the process that leads the log."""
+    assert ctx.metadata_leader is not None
+    return ctx.metadata_leader
 
 
 def is_other_cluster(ctx: Context, cluster_id: str | None) -> bool:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import clock, logs
-from broker.metadata.features import KRAFT_VERSION_FEATURE, supported
+from broker.metadata.controller_view import ControllerView
+from broker.metadata.features import supported
 from broker.metadata.observers import Observers
 from broker.partitions.topic import Partition, Topic
 from protocol.logdata.metadata import (
@@ -25,7 +26,6 @@ from protocol.logdata.metadata import (
     fits,
 )
 from protocol.logdata.metadata_names import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID
-from storage.metadata.image import METADATA_VERSION_FEATURE
 from storage.metadata.image_topics import nobody_follows
 from storage.metadata.snapshot_rules import (
     HeldSegment,
@@ -77,7 +77,7 @@ class MetadataPartition(Partition):
         return self._metadata.committed_offset
 
 
-class Controller:
+class Controller(ControllerView):
     """Belongs to the loop."""
 
     def __init__(
@@ -121,6 +121,14 @@ class Controller:
         return self.store.log.epoch
 
     @property
+    def committed_offset(self) -> int:
+        return self.store.log.committed_offset
+
+    @property
+    def kraft_version(self) -> int:
+        return self.store.log.kraft_version
+
+    @property
     def snapshots(self) -> Snapshots:
         return self.store.log.snapshots
 
@@ -128,21 +136,6 @@ class Controller:
     def voters(self) -> list[int]:
         """The voters of the metadata log: this node alone."""
         return [self._node_id]
-
-    @property
-    def finalized_features(self) -> dict[str, int]:
-        """The levels that hold, as far as there are any: of all features that the log names, those
-        too that mean nothing to this node."""
-        found = dict(self.image.features)
-        kraft_version = self.store.log.kraft_version
-        if kraft_version:
-            found[KRAFT_VERSION_FEATURE] = kraft_version
-        return found
-
-    @property
-    def feature_levels(self) -> dict[str, int]:
-        """The same, with the level of metadata.version where the log names none."""
-        return {**self.finalized_features, METADATA_VERSION_FEATURE: self.image.metadata_version}
 
     @property
     def voting_directory(self) -> bytes | None:
@@ -156,11 +149,6 @@ class Controller:
         return None
 
     def append(self, *operations: Sequence[MetadataRecord]) -> Steps[None]:
-        """Make changes, each operation whole or not at all; durable and in `image` at the end.
-
-        Raises OSError, and then nothing has changed; ValueError for a record that the
-        metadata.version of the log does not have.
-        """
         return self.store.append(*operations)
 
     # This node

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from broker.current_settings import CurrentSettings
-    from broker.metadata.controller import Controller
+    from broker.metadata.controller_view import ControllerView
     from broker.partitions.topic import Topic
     from config import BrokerSettings
     from config.dynamic import Sound
@@ -53,7 +53,7 @@ class DynamicSettings:
     def __init__(
         self,
         settings: CurrentSettings,
-        controller: Controller,
+        controller: ControllerView,
         topics: Iterable[Topic],
         listeners: Listeners,
         *,

@@ -29,6 +29,7 @@ from broker.metadata.following.effects import (
     Truncate,
 )
 from broker.metadata.following.replay import Replay, State, state_of_snapshot
+from protocol.logdata.metadata import KRaftVersionRecord
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from protocol.schema import Message
@@ -99,6 +100,12 @@ class MetadataFollower:
     def epoch(self) -> int:
         """That of the controller, as far as it is known."""
         return self._machine.leader_epoch
+
+    @property
+    def kraft_version(self) -> int:
+        """That of the log; 0 where it names none."""
+        found = self._replay.state.controls.get(KRaftVersionRecord)
+        return found.k_raft_version if isinstance(found, KRaftVersionRecord) else 0
 
     async def run(self) -> None:
         """Follow until cancelled. Raises ObserverStopped for a log that is not understood."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
     from storage.log import Log
+    from storage.metadata.image_topics import FollowedTopics
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
@@ -73,7 +74,7 @@ class Topics:
 
     def __init__(
         self,
-        store: MetadataStore,
+        store: MetadataStore | FollowedTopics,
         directory: DataDirectory,
         settings: CurrentSettings,
         new_id: Callable[[], bytes],

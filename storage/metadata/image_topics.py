@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.errors import ErrorCode, KafkaError
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.topics import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from storage.metadata.delta import Delta
     from storage.metadata.image import MetadataImage, TopicState
@@ -89,3 +90,20 @@ class FollowedTopics(ImageTopics):
     @property
     def led_since(self) -> int:
         return self._led_since
+
+    def creation(self, topics: Sequence[Topic]) -> Steps[None]:
+        """Raises KafkaError, NOT_CONTROLLER, as all changes here."""
+        raise _not_controller()
+
+    def removal(self, names: Sequence[str]) -> Steps[list[Topic]]:
+        raise _not_controller()
+
+    def growth(self, name: str, partition_count: int) -> Steps[Topic]:
+        raise _not_controller()
+
+    def configuration(self, name: str, configs: Mapping[str, str]) -> Steps[Topic]:
+        raise _not_controller()
+
+
+def _not_controller() -> KafkaError:
+    return KafkaError("topics are changed by the controller", code=ErrorCode.NOT_CONTROLLER)
