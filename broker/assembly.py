@@ -54,6 +54,7 @@ from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.filesystem import SPARES
 from storage.identity import uuid_of
+from storage.layout import CLIENTS, CLOCK, RESERVE
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.store import MetadataStore
 from storage.segment import OPEN
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from broker.metadata.controller_view import ControllerView
     from broker.metadata.followed_controller import FollowedController
     from broker.metrics import families
+    from broker.neighbours import Neighbours
     from broker.partitions.topic import Topic
     from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
@@ -95,10 +97,13 @@ class Broker:
         clock_state: ClockState | None,
         surroundings: Surroundings,
         followed: FollowedController | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         """`followed` is the controller, where that is another process; else it is made here, and
         leads the metadata log that is `store`."""
         self.settings = CurrentSettings(settings)
+        self.neighbours = neighbours
+        self.broker_epoch = -1
         self.loop = loop
         self.directory = directory
         self.files = surroundings.files
@@ -166,7 +171,7 @@ class Broker:
         self.deletion_clock = DeletionClock(
             clock_state,
             self.files,
-            directory.path,
+            f"{directory.path}/{directory.own(CLOCK)}",
             self.checkpointer,
             lambda: self.settings.current.clock_jump_wait_ms,
             wall_ms=self.now_ms,
@@ -179,7 +184,12 @@ class Broker:
             cache_max_bytes=settings.conversion_cache_max_bytes,
         )
         self.disk = DiskState(
-            loop, self.readers, self.files, directory.path, settings.disk_reserve_bytes
+            loop,
+            self.readers,
+            self.files,
+            directory.path,
+            settings.disk_reserve_bytes,
+            name=directory.own(RESERVE),
         )
         self.appends = Appends(self.disk)
         self.turn = Turn(loop, self.appends)
@@ -193,7 +203,8 @@ class Broker:
             covers_acks=settings.log_flush_policy == "ack",
         )
         self.settings.subscribe(self._configure_storing)
-        self.census = Census(loop, self.files, directory.path, self.checkpointer, self.now_ms)
+        clients = f"{directory.path}/{directory.own(CLIENTS)}"
+        self.census = Census(loop, self.files, clients, self.checkpointer, self.now_ms)
         self.flushing = Flushing(
             self.settings,
             directory,
@@ -361,18 +372,27 @@ class Broker:
         """Have the census note who is connected."""
         self.census.look(connection.context for connection in self.connections)
 
-    def load(self, credentials: Sequence[NewCredential] = ()) -> list[RecoveryReport]:
+    def load(
+        self, credentials: Sequence[NewCredential] = (), *, comes_back: bool = False
+    ) -> list[RecoveryReport]:
         """Lead what the metadata log says, open the logs and begin to load groups and transactions.
-        `credentials` are for users that have none of their kind. Raises OSError."""
+        `credentials` are for users that have none of their kind. `comes_back` is for a process of
+        several that died. Raises OSError."""
         self.dynamic_settings.apply()
         if self._leader is not None:
-            self._leader.register()
+            self._leader.register(comes_back=comes_back)
             self._leader.add_credentials(credentials, os.urandom)
         reports = self.topics.load(now_ms=self.now_ms())
         self.store.committed = self.application.follow
         self.groups.start(self.metadata.image.configs)
         self.transactions.start()
         return reports
+
+    def close_metadata(self) -> int:
+        """Write what a stop has to, where the log is led; the epoch of the registration, or -1."""
+        if self._leader is not None:
+            self.broker_epoch = self._leader.close()
+        return self.broker_epoch
 
     def _topic_removed(self, topic: Topic, folders: list[str]) -> None:
         self.folder_removal.remove_later(folders, topic.settings.file_delete_delay_ms)
@@ -402,6 +422,7 @@ class Broker:
         parts.loop = self.loop
         parts.markers = self.markers
         parts.new_uuid = self.new_uuid
+        parts.neighbours = self.neighbours
         parts.node_id = self.settings.current.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]

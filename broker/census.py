@@ -67,9 +67,9 @@ class Census:
         worker: Worker,
         now_ms: Callable[[], int],
     ) -> None:
-        """`path` is that of the data directory."""
+        """`path` is that of the file in which clients are remembered."""
         self._files = files
-        self._path = f"{path}/{CLIENTS}"
+        self._path = path
         self._worker = worker
         self._now_ms = now_ms
         self._clients: dict[ClientIdentity, ClientUsage] = {}  # whoever was seen last is last

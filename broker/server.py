@@ -163,7 +163,7 @@ async def start(
     for report in reports:
         logs.warning("found in the data directory", finding=str(report))
     broker.groups.report_torn_commits(reports)
-    housekeeping = _begin_background(broker)
+    housekeeping = begin_background(broker)
     return Running(broker, housekeeping, scrapes, testing, served)
 
 
@@ -282,9 +282,9 @@ async def _open_control_port(testing: FaultInjection | None, broker: Broker) -> 
         raise StartRefused(f"can't open the control port (--testing): {reason}") from error
 
 
-def _begin_background(broker: Broker) -> Housekeeping:
-    """Begin with what nobody waits for."""
-    housekeeping = Housekeeping(broker.loop, _periodic_tasks(broker))
+def begin_background(broker: Broker, more: Sequence[Task] = ()) -> Housekeeping:
+    """Begin with what nobody waits for, and with `more` periodic tasks."""
+    housekeeping = Housekeeping(broker.loop, [*more, *_periodic_tasks(broker)])
     broker.flushing.period_changed = partial(housekeeping.set_period, broker.flushing.look)
     broker.flushing.start()
     housekeeping.start()
@@ -310,6 +310,7 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
 
         expiry = [(tokens_s, TokenExpiry(tokens, broker.metadata, broker.changes).look)]
     watchdog_s = watchdog_period_s()
+    leader = broker.parts.metadata_leader
     return [
         *expiry,
         *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),
@@ -325,7 +326,7 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
         (deletion_clock.LOOK_EVERY_S, broker.deletion_clock.look),
         (scrubber.LOOK_EVERY_S, broker.scrubber.look),
         (secured.LOOK_EVERY_S, broker.secure_listeners.look),
-        (controller.LOOK_EVERY_S, broker.controller.look),
+        *([] if leader is None else [(controller.LOOK_EVERY_S, leader.look)]),
         (client_quotas.EXPIRE_EVERY_S, broker.quotas.expire),
         (settings.offsets_retention_check_interval_ms / 1000, broker.offsets.look_for_expired),
         (aborts_s, broker.transactions.look_for_timed_out),
@@ -385,8 +386,9 @@ class Running:
         print(line, file=sys.stdout, flush=True)
         notify(READY="1", STATUS=f"listening on {self.host}:{self.port}, data in {data}")
 
-    async def stop(self) -> None:
-        """Finish what is in flight, then close every log and mark the directory clean."""
+    async def stop(self) -> bool:
+        """Finish what is in flight, then close every log and mark the directory clean. Whether it
+        is."""
         broker = self.broker
         await asyncio.sleep(0)  # what a start leaves to be done soon is begun, if it was just now
         notify(STOPPING="1")
@@ -419,7 +421,8 @@ class Running:
         broker.deletion_clock.stop()
         broker.census.stop()
         broker.groups.snapshotting.write_all()
-        broker_epoch = broker.controller.close()
+        broker_epoch = broker.close_metadata()
         clean = broker.directory.close(broker_epoch=broker_epoch, run_all=broker.side_by_side)
         broker.side_by_side.stop()
         logs.info("stopped", clean=clean)
+        return clean

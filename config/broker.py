@@ -102,6 +102,13 @@ class BrokerSettings(
     def layers(self) -> Layers:
         return self._layers
 
+    def of_process(self, number: int) -> BrokerSettings:
+        """The same for one of the processes that serve a data directory: a broker with an id of its
+        own, counted from that of the first."""
+        node_id = Given(str(self.node_id + number), "--processes")
+        static = {**self._layers.static, "node.id": node_id}
+        return BrokerSettings(self._layers._replace(static=static))
+
     @property
     def data_directory(self) -> str:
         """The one folder in which everything is kept: log.dirs, else log.dir."""

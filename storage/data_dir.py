@@ -98,10 +98,12 @@ class DataDirectory:
         node_id: int,
         new_uuid: Callable[[], bytes],
         cluster_id: str | None = None,
+        for_processes: bool = False,
     ) -> DataDirectory:
         """Make the folder if needed, lock it, and check or write who it is.
 
-        `cluster_id` None takes the directory's own, or a new one. Raises LockHeld, or
+        `cluster_id` None takes the directory's own, or a new one. What is taken `for_processes` is
+        locked until the last of those that this one forks has gone. Raises LockHeld, or
         DataDirectoryError for a directory of another node or cluster.
         """
         made, folder = [], path
@@ -114,7 +116,7 @@ class DataDirectory:
             files.sync_dir(parent_of(folder))
         lock_path = f"{path}/{LOCK}"
         try:
-            lock = files.lock(lock_path)
+            lock = files.lock(lock_path, inherited=for_processes)
         except BlockingIOError as error:
             raise LockHeld(f"{lock_path} is locked: another broker serves {path}") from error
         try:
@@ -123,6 +125,10 @@ class DataDirectory:
             lock.release()
             raise
         return cls(files, path, lock, identity, new_uuid)
+
+    def own(self, name: str) -> str:
+        """The name of a file that each process has for itself: the first under this name."""
+        return name if self.share is None else self.share.own(name)
 
     # Opening
 
@@ -435,6 +441,10 @@ class DataDirectory:
         self._names_deleted = False
 
     # Closing
+
+    def release(self) -> None:
+        """Unlock a directory of which nothing was opened."""
+        self._lock.release()
 
     def close(self, *, broker_epoch: int = -1, run_all: RunAll = one_by_one) -> bool:
         """Close every log, note that the stop was clean if it was, and unlock.

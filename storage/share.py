@@ -69,6 +69,10 @@ class Share:
         """Whether what is done once at a start of all is to be done here."""
         return self.last_stop is None
 
+    def own(self, name: str) -> str:
+        """The name of a file that each process has for itself: the first under this name."""
+        return name if self.number == CONTROLLER else f"{name}.{self.number}"
+
     def is_mine(self, partition: Partition) -> bool:
         """Whether this process answers for the entry of a checkpoint. Of topics that are no more
         the controller does."""

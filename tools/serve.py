@@ -88,6 +88,14 @@ def add_commands(commands: Commands) -> None:
         metavar="FILE",
         help="faults to begin with: a JSON list of them, with a control port or without",
     )
+    serve.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="processes that share the partitions, each a broker with an id and a port of its own, "
+        "counted up from the first",
+    )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
@@ -142,6 +150,13 @@ def run_serve(arguments: argparse.Namespace) -> int:
             return refuse(missing, code=1)
     _name_exposed_secrets(settings, arguments)
     try:
+        if arguments.processes > 1:
+            from broker.processes import serve_processes
+
+            serve_processes(
+                settings, arguments.processes, as_json=arguments.json, credentials=credentials
+            )
+            return 0
         serve(
             settings,
             as_json=arguments.json,

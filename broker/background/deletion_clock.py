@@ -37,8 +37,9 @@ class DeletionClock:
         wall_ms: Callable[[], int],
         elapsed_ms: Callable[[], int],
     ) -> None:
+        """`path` is that of the file in which is noted what is believed."""
         self._files = files
-        self._path = f"{path}/{CLOCK}"
+        self._path = path
         self._worker = worker
         self._wait_ms = wait_ms
         self._wall_ms = wall_ms

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker.metadata.controller import Controller
     from broker.metadata.controller_view import ControllerView
     from broker.metadata.dynamic_settings import DynamicSettings
+    from broker.neighbours import Neighbours
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition, Topic
     from broker.partitions.topics import Topics
@@ -93,6 +94,8 @@ class Parts:
     markers: Markers
     new_uuid: Callable[[], bytes]
     """A version 4 uuid, 16 bytes."""
+    neighbours: Neighbours | None
+    """None where one process serves the directory."""
     node_id: int
     offsets: OffsetCoordinator
     port_of: Callable[[str], int]

@@ -1,4 +1,4 @@
-"""The brokers of the cluster, as clients are told of them: this one."""
+"""The brokers of the cluster, as clients are told of them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,33 @@ def node(node_id: int, ctx: Context) -> Node:
 
 
 def nodes(ctx: Context) -> list[Node]:
-    """All brokers."""
-    return [this_node(ctx)]
+    """All brokers: one, or the processes that serve the directory. These listen on ports of their
+    own; where an address is advertised, their ports are counted up from that."""
+    neighbours, this = ctx.neighbours, this_node(ctx)
+    if neighbours is None:
+        return [this]
+    own = ctx.node_id - neighbours.first_id
+    if ctx.settings.current.advertised_listener(ctx.listener) is not None:
+        return [
+            this._replace(node_id=node_id, port=this.port + number - own)
+            for number, node_id in enumerate(neighbours.ids)
+        ]
+    ports = neighbours.ports[ctx.listener]
+    return [
+        this._replace(node_id=node_id, port=port)
+        for node_id, port in zip(neighbours.ids, ports, strict=True)
+    ]
 
 
 def can_lead(replicas: Sequence[int], ctx: Context) -> bool:
     """Whether a partition can be kept by these brokers: by one of those there are."""
-    return list(replicas) == [ctx.node_id]
+    return ctx.neighbours is None and list(replicas) == [ctx.node_id]
 
 
 def there_is(ctx: Context) -> str:
     """Which brokers there are, for the message to whoever assigns partitions to others."""
-    return f"there is only broker {ctx.node_id}"
+    neighbours = ctx.neighbours
+    if neighbours is None:
+        return f"there is only broker {ctx.node_id}"
+    ids = neighbours.ids
+    return f"partitions are spread over the brokers {ids[0]} to {ids[-1]}, and cannot be assigned"

@@ -153,8 +153,9 @@ class Controller(ControllerView):
 
     # This node
 
-    def register(self) -> None:
-        """Say who this node is, and lead all partitions in a new epoch. Raises OSError."""
+    def register(self, *, comes_back: bool = False) -> None:
+        """Say who this node is, and lead all partitions in a new epoch; of several processes the
+        first, where that `comes_back` to others, those that it has led. Raises OSError."""
         node_id, level = self._node_id, self.image.metadata_version
         self.store.broker_epoch = self.store.log.end_offset
         records: list[MetadataRecord] = []
@@ -186,7 +187,7 @@ class Controller(ControllerView):
                 log_dirs=[self._directory_id],
             )
         )
-        self.store.begin_epoch(records)
+        self.store.begin_epoch(records, process=0 if comes_back else None)
 
     def add_credentials(
         self, credentials: Sequence[NewCredential], random_bytes: Callable[[int], bytes]

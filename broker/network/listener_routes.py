@@ -33,6 +33,13 @@ class ListenerRoutes:
         self.of_clients = _routes(HANDLERS, now, faulted)
         self.of_controller = _routes_of_controller(now)
 
+    @cached_property
+    def internal(self) -> Routes:
+        """What is served to the other processes of this directory."""
+        from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most are alone
+
+        return Routes(served(CONTROLLER_HANDLERS))
+
     def of(self, listener: str) -> Routes:
         """What is served on the listener of this name to connections that begin now."""
         settings = self._settings.current

@@ -61,11 +61,14 @@ class DiskState:
         files: Filesystem,
         folder: str,
         reserve_bytes: int,
+        *,
+        name: str = RESERVE,
     ) -> None:
+        """`folder` is the data directory, `name` that of the reserve in it."""
         self._loop = loop
         self._files = files
         self._folder = folder
-        self._path = f"{folder}/{RESERVE}"
+        self._path = f"{folder}/{name}"
         self._reserve_bytes = reserve_bytes
         self._worker = worker
         self._has_reserve = self._looking = self._is_trouble_logged = False

@@ -6,7 +6,8 @@
     refused {"why": ...}      it can't start; the text is for the person who started it
     stopped {"clean": ...}    it has stopped, and whether all of it is on the disk
 
-The other way there is one word, `stop`. The end of a pipe is the other's death.
+The other way go `all`, to the controller, when all of them serve for the first time, and `stop`.
+The end of a pipe is the other's death.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
-STOP = b"stop\n"
+ALL, STOP = b"all\n", b"stop\n"
 WORD_BYTES_MAX = 4096
 """A line is a few hundred bytes; up to here a pipe takes one whole or not at all (PIPE_BUF)."""
 
@@ -48,12 +49,23 @@ class Line:
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._words, line.encode()[:WORD_BYTES_MAX])
 
-    def on_stop(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        """Have `stop` called when the supervisor asks for it, or has died."""
+    def listen(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        stop: Callable[[], None],
+        all_serve: Callable[[], None],
+    ) -> None:
+        """Have `stop` called when the supervisor asks for it, or has died, and `all_serve` when it
+        says so."""
 
         def heard() -> None:
-            loop.remove_reader(self._orders)
-            stop()
+            orders = os.read(self._orders, WORD_BYTES_MAX)
+            if ALL in orders:
+                all_serve()
+            if not orders or STOP in orders:
+                loop.remove_reader(self._orders)
+                stop()
 
         loop.add_reader(self._orders, heard)
 

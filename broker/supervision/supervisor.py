@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
-from broker.supervision.line import LED, READY, REFUSED, STOP, STOPPED, Line, Word, Words
+from broker.supervision.line import ALL, LED, READY, REFUSED, STOP, STOPPED, Line, Word, Words
 from broker.supervision.machine import (
     Abort,
     Announce,
@@ -81,6 +81,8 @@ class Supervisor:
         self._finish: Finish | None = None
         self.led: dict[str, Any] = {}
         """What the controller has told last of the metadata log."""
+        self.broker_epoch = -1
+        """That of the registration, as the controller has told at its stop."""
         self.refusal: str | None = None
         """Why a process could not start."""
 
@@ -138,6 +140,7 @@ class Supervisor:
             self.refusal = self.refusal or str(word.facts.get("why", ""))
         elif word.name == STOPPED:
             machine.stopped(number, clean=word.facts.get("clean") is True)
+            self.broker_epoch = max(self.broker_epoch, int(word.facts.get("broker_epoch", -1)))
 
     def _ended(self, number: int, child: _Child) -> None:
         del self._children[number]
@@ -157,18 +160,22 @@ class Supervisor:
                 case Spawn(number):
                     self._spawn(number)
                 case AskToStop(number):
-                    with suppress(BrokenPipeError):
-                        os.write(self._children[number].orders, STOP)
+                    self._tell(number, STOP)
                 case Abort(number):
                     os.kill(self._children[number].pid, signal.SIGABRT)
                 case Kill(number):
                     os.kill(self._children[number].pid, signal.SIGKILL)
                 case Announce():
                     self._announce()
+                    self._tell(0, ALL)
                 case Say(level, event, facts):
                     getattr(logs, level)(event, **facts)
                 case Finish():
                     self._finish = effect
+
+    def _tell(self, number: int, order: bytes) -> None:
+        with suppress(BrokenPipeError):
+            os.write(self._children[number].orders, order)
 
     def _spawn(self, number: int) -> None:
         words, says = os.pipe()

@@ -179,15 +179,26 @@ class MetadataStore(ImageTopics):
         """The epoch of the metadata log since which no other broker has led this directory."""
         return self.log.led_since
 
-    def begin_epoch(self, registration: Sequence[MetadataRecord] = ()) -> None:
+    def begin_epoch(
+        self, registration: Sequence[MetadataRecord] = (), *, process: int | None = None
+    ) -> None:
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
-        that, say who this node is, in an operation of its own. They are spread anew."""
+        that, say who this node is, in an operation of its own. They are spread anew.
+
+        Where a `process` comes back, and others have gone on, it is about what that one leads.
+        """
         spread = Spread(self._processes)
 
         def led(topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
             return self._led(topic_id, number, state, spread.next())
 
-        self._append_any(registration, *self._changes(led))
+        def led_again(topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
+            return self._led(topic_id, number, state, state.process)
+
+        if process is None:
+            self._append_any(registration, *self._changes(led))
+        else:
+            self._append_any(registration, *self._changes(led_again, of=process))
 
     def _spread(self) -> Spread:
         """The processes as they lead now."""
@@ -208,13 +219,17 @@ class MetadataStore(ImageTopics):
             run_here(self.append(*told))
 
     def _changes(
-        self, change: Callable[[bytes, int, PartitionState], PartitionChangeRecord]
+        self,
+        change: Callable[[bytes, int, PartitionState], PartitionChangeRecord],
+        *,
+        of: int | None = None,
     ) -> list[list[PartitionChangeRecord]]:
-        """A change of each partition, in operations of bounded size."""
+        """A change of each partition, or of each `of` a process, in operations of bounded size."""
         changes = [
             change(topic.topic_id, number, topic.partitions[number])
             for topic in self.image.topics.values()
             for number in sorted(topic.partitions)
+            if of is None or topic.partitions[number].process == of
         ]
         starts = range(0, len(changes), RECORDS_OF_A_BATCH)
         return [changes[start : start + RECORDS_OF_A_BATCH] for start in starts]

@@ -185,7 +185,7 @@ class Seen:
         self.census = self.started()
 
     def started(self) -> Census:
-        return Census(self.loop, self.files, "/data", self.worker, lambda: self.now_ms)  # type: ignore[arg-type]
+        return Census(self.loop, self.files, "/data/clients.json", self.worker, lambda: self.now_ms)  # type: ignore[arg-type]
 
     def come(self, client_id: str) -> Caller:
         caller = Caller(client_id)

@@ -1,0 +1,206 @@
+"""Several processes that serve one data directory, as clients and the next start see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.support.caller import Caller, batch, records_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.linux
+
+HOST, TOPIC, PARTITIONS = "127.0.0.1", "t", 4
+WITHIN_S = 60.0
+
+
+class Directory:
+    """A data directory, and the command that serves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self._log = folder / "log"
+        self.process: subprocess.Popen[bytes]
+        self.ports: list[int]
+
+    def start(self, processes: int) -> None:
+        words = ["serve", "--json", "--data", str(self.data), "--listen", f"{HOST}:0"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tools", *words, "--processes", str(processes)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.log()
+        ready: dict[str, Any] = json.loads(line)
+        self.ports = ready.get("ports", [ready["port"]])
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=WITHIN_S)
+        assert self.process.returncode == 0, self.log()
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def said(self, event: str, count: int = 1) -> list[dict[str, Any]]:
+        """Lines of the log about this, when there are so many."""
+
+        def found() -> list[dict[str, Any]]:
+            lines = [json.loads(line) for line in self.log().splitlines() if line[:1] == "{"]
+            return [one for one in lines if one["event"] == event]
+
+        until(lambda: len(found()) >= count)
+        return found()
+
+    def children(self) -> list[int]:
+        """The processes, in their order at the first start."""
+        folder = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(folder) as children:  # noqa: PTH123 - not a file of ours
+            return sorted(map(int, children.read().split()))
+
+    def connect(self, process: int) -> Caller:
+        return Caller(HOST, self.ports[process])
+
+
+def until(question: Callable[[], Any]) -> Any:
+    end_s = time.monotonic() + WITHIN_S
+    while not (found := question()):
+        assert time.monotonic() < end_s, "it does not come"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    one = Directory(tmp_path)
+    yield one
+    if one.process.poll() is None:
+        one.process.kill()
+    one.process.communicate(timeout=WITHIN_S)
+
+
+def metadata(caller: Caller) -> MetadataResponse:
+    topics = [MetadataRequest.Topic(name=TOPIC)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    found: MetadataResponse = caller.call(request, 9)
+    return found
+
+
+def leaders(caller: Caller) -> list[int]:
+    (found,) = metadata(caller).topics
+    return [one.leader_id for one in sorted(found.partitions, key=lambda one: one.partition_index)]
+
+
+def make_topic(directory: Directory) -> None:
+    with directory.connect(0) as controller:
+        controller.create_topic(TOPIC, PARTITIONS)
+    for number in range(len(directory.ports)):
+        with directory.connect(number) as caller:
+            until(lambda: len(leaders(caller)) == PARTITIONS)
+
+
+def produce_everywhere(directory: Directory, value: bytes) -> None:
+    """A record to each partition, at its leader."""
+    for number in range(len(directory.ports)):
+        with directory.connect(number) as caller:
+            for partition, leader in enumerate(leaders(caller)):
+                if leader == 1 + number:
+                    appended = caller.produce(TOPIC, batch(value), partition=partition)
+                    assert appended.error_code == ErrorCode.NONE
+
+
+def values(directory: Directory) -> list[list[bytes | None]]:
+    """What each partition has, from its leader."""
+    found: dict[int, list[bytes | None]] = {}
+    for number in range(len(directory.ports)):
+        with directory.connect(number) as caller:
+            for partition, leader in enumerate(leaders(caller)):
+                if leader == 1 + number:
+                    fetched = caller.fetch(TOPIC, partition=partition)
+                    found[partition] = [value for _, value in records_in(fetched.records)]
+    return [found[partition] for partition in range(PARTITIONS)]
+
+
+def test_each_process_is_a_broker_that_leads_its_share(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+
+    for number in (0, 1):
+        with directory.connect(number) as caller:
+            answer = metadata(caller)
+            assert [(one.node_id, one.port) for one in answer.brokers] == [
+                (1, directory.ports[0]),
+                (2, directory.ports[1]),
+            ]
+            assert answer.controller_id == 1
+            assert leaders(caller) == [1, 2, 1, 2]
+            codes = [
+                caller.produce(TOPIC, batch(b"v"), partition=partition).error_code
+                for partition in range(PARTITIONS)
+            ]
+            wrong = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert codes == [0 if leader == 1 + number else wrong for leader in (1, 2, 1, 2)]
+
+
+def test_what_some_processes_wrote_is_there_for_any_number_of_them(directory: Directory) -> None:
+    written = []
+    for processes in (2, 4, 1, 3):
+        directory.start(processes)
+        if not written:
+            make_topic(directory)
+        written.append(b"%d" % processes)
+        produce_everywhere(directory, written[-1])
+        directory.stop()
+        assert (directory.data / ".kafka_cleanshutdown").exists()
+    directory.start(2)
+
+    assert values(directory) == [written] * PARTITIONS
+    assert "found in the data directory" not in directory.log()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_is_killed_comes_back_with_all_that_was_acknowledged(
+    directory: Directory, victim: int
+) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"before")
+
+    os.kill(directory.children()[victim], signal.SIGKILL)
+
+    with directory.connect(1 - victim) as other:
+        assert leaders(other) == [1, 2, 1, 2], "the other goes on"
+    with directory.connect(victim) as caller:  # whoever connects waits for it
+        assert leaders(caller) == [1, 2, 1, 2]
+    (told,) = directory.said("a process died")
+    assert (told["process"], told["how"]) == (victim, "SIGKILL")
+    produce_everywhere(directory, b"after")
+    assert values(directory) == [[b"before", b"after"]] * PARTITIONS
+    directory.stop()
+
+
+def test_the_death_of_the_supervisor_is_a_stop_of_all(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"v")
+    directory.process.kill()
+
+    assert all(one["clean"] for one in directory.said("stopped", 2))
+    directory.process.communicate(timeout=WITHIN_S)
+    directory.start(1)
+    assert values(directory) == [[b"v"]] * PARTITIONS
