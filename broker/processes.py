@@ -22,6 +22,7 @@ from broker.assembly import Broker
 from broker.event_loop import new_event_loop
 from broker.metadata.followed_controller import FollowedController
 from broker.metadata.follower import MetadataFollower
+from broker.metadata.followers import Followers
 from broker.metadata.following.machine import ObserverMachine
 from broker.neighbours import Neighbours
 from broker.network import descriptors
@@ -29,7 +30,7 @@ from broker.network.connection import Connection
 from broker.network.listening import CannotListen, listening_sockets
 from broker.network.peer import Peer
 from broker.server import SWITCH_INTERVAL_S, Running, StartRefused, begin_background
-from broker.supervision.line import BEAT, LED, READY, REFUSED, STOPPED
+from broker.supervision.line import ALL, BEAT, GONE, HERE, LED, READY, REFUSED, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
 from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
@@ -221,12 +222,13 @@ class _Process:
         self._settings = shared.settings.of_process(number)
         self._broker: Broker
         self._following: asyncio.Task[None] | None = None
+        self._followers = Followers(shared.neighbours.ids[1:])
         self._internal: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
         gc.disable()
         stop = asyncio.Event()
-        self._line.listen(self._loop, stop=stop.set, all_serve=self._all_serve)
+        self._line.listen(self._loop, stop=stop.set, told=self._told)
         self._beat()
         try:
             reports = await (self._follow() if self._number else self._lead())
@@ -252,8 +254,20 @@ class _Process:
         self._line.say(STOPPED, clean=await running.stop(), broker_epoch=broker.broker_epoch)
         return 0
 
-    def _all_serve(self) -> None:
-        self._broker.directory.checkpoints.all_opened()
+    def _told(self, word: str, number: int) -> None:
+        """The supervisor tells the controller of the others."""
+        node_id = self._shared.settings.node_id + number
+        if word == ALL:
+            self._broker.directory.checkpoints.all_opened()
+        elif word == HERE and number:
+            self._followers.came(node_id)
+        elif word == GONE:
+            self._followers.gone(node_id)
+
+    def _answer_when_followed(self, broker: Broker) -> None:
+        leader, followers = broker.controller, self._followers
+        leader.observers.heard = followers.followed
+        broker.changes.followed = lambda then: followers.wait(leader.committed_offset, then)
 
     def _beat(self) -> None:
         """Say that the loop turns, now and from now on."""
@@ -297,6 +311,7 @@ class _Process:
             neighbours=self._shared.neighbours,
         )
         reports += broker.load(self._shared.credentials, comes_back=bool(self._led))
+        self._answer_when_followed(broker)
         self._internal = await self._loop.create_unix_server(
             partial(_internal_connection, broker), sock=self._shared.internal[0].dup()
         )

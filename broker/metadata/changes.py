@@ -67,6 +67,9 @@ class Changes:
         self._monotonic_s = monotonic_s
         self._waiting: deque[_Change] = deque()
         self._current: _Change | None = None
+        self.followed: Callable[[Callable[[], None]], None] | None = None
+        """Calls what it is given when all who follow have what was changed so far; None where
+        nobody is waited for."""
 
     def __len__(self) -> int:
         """Changes that have not ended."""
@@ -185,6 +188,13 @@ class ChangeWait(Waiting):
         self._gone = True
 
     def _done(self, result: Any) -> None:
+        followed = self._changes.followed
+        if followed is None:
+            self._answer(result)
+        else:
+            followed(partial(self._answer, result))
+
+    def _answer(self, result: Any) -> None:
         if not self._gone:
             self.connection.finish_waiting(self.request, result)
 

@@ -7,6 +7,11 @@ with these, so the table may be wrong; all that hangs on it is how long old reco
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 NOBODY = -1
 """A time (ms) at which nothing happened, as DescribeQuorum says it."""
 
@@ -58,6 +63,8 @@ class Observers:
     """By replica id and directory id (16 bytes): a node may have lost its disk and come back."""
 
     def __init__(self) -> None:
+        self.heard: Callable[[int, int], None] = _nobody_listens
+        """Called with the replica and the offset of each that asks for the log."""
         # The one that was heard of last stands last.
         self._found: dict[tuple[int, bytes], Observer] = {}
 
@@ -84,6 +91,7 @@ class Observers:
         one.log_end_offset = offset
         one.loads_offset = -1
         one.last_fetch_ms = max(now_ms, one.last_fetch_ms)
+        self.heard(replica_id, offset)
 
     def loads(self, replica_id: int, directory_id: bytes, *, end_offset: int, now_ms: int) -> None:
         """A replica loads the snapshot with this end offset. Its log begins there afterwards."""
@@ -109,3 +117,7 @@ class Observers:
                 del self._found[next(iter(self._found))]
         self._found[key] = one
         return one
+
+
+def _nobody_listens(replica_id: int, offset: int) -> None:
+    """Only where several processes serve a directory does it matter who has what."""

@@ -6,8 +6,9 @@
     refused {"why": ...}      it can't start; the text is for the person who started it
     stopped {"clean": ...}    it has stopped, and whether all of it is on the disk
 
-The other way go `all`, to the controller, when all of them serve for the first time, and `stop`.
-The end of a pipe is the other's death.
+The other way goes `stop`, and to the controller `all`, when all of them serve for the first time,
+`here N` when another begins to serve, and `gone N` when it has ended. The end of a pipe is the
+other's death.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
-ALL, STOP = b"all\n", b"stop\n"
+STOP, ALL, HERE, GONE = "stop", "all", "here", "gone"
 WORD_BYTES_MAX = 4096
 """A line is a few hundred bytes; up to here a pipe takes one whole or not at all (PIPE_BUF)."""
 
@@ -54,16 +55,22 @@ class Line:
         loop: asyncio.AbstractEventLoop,
         *,
         stop: Callable[[], None],
-        all_serve: Callable[[], None],
+        told: Callable[[str, int], None],
     ) -> None:
-        """Have `stop` called when the supervisor asks for it, or has died, and `all_serve` when it
-        says so."""
+        """Have `stop` called when the supervisor asks for it, or has died, and `told` with its
+        other words: ALL, and HERE or GONE with the number of a process."""
+        received = bytearray()
 
         def heard() -> None:
-            orders = os.read(self._orders, WORD_BYTES_MAX)
-            if ALL in orders:
-                all_serve()
-            if not orders or STOP in orders:
+            data = os.read(self._orders, WORD_BYTES_MAX)
+            received.extend(data)
+            *lines, rest = received.split(b"\n")
+            received[:] = rest
+            for line in lines:
+                word, _, number = line.decode().partition(" ")
+                if word != STOP:
+                    told(word, int(number or -1))
+            if not data or STOP.encode() in lines:
                 loop.remove_reader(self._orders)
                 stop()
 

@@ -18,7 +18,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
-from broker.supervision.line import ALL, LED, READY, REFUSED, STOP, STOPPED, Line, Word, Words
+from broker.supervision.line import (
+    ALL,
+    GONE,
+    HERE,
+    LED,
+    READY,
+    REFUSED,
+    STOP,
+    STOPPED,
+    Line,
+    Word,
+    Words,
+)
 from broker.supervision.machine import (
     Abort,
     Announce,
@@ -76,6 +88,7 @@ class Supervisor:
         self._machine = Supervision(count)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
+        self._serving: set[int] = set()
         self._waking: tuple[int, int] = (-1, -1)
         """The pipe by which a signal wakes the loop."""
         self._finish: Finish | None = None
@@ -135,6 +148,9 @@ class Supervisor:
             self.led = word.facts
             self._do(machine.led(now_s))
         elif word.name == READY:
+            self._serving.add(number)
+            for one in self._serving if number == 0 else (number,):
+                self._tell(0, f"{HERE} {one}")
             self._do(machine.ready(number, now_s))
         elif word.name == REFUSED:
             self.refusal = self.refusal or str(word.facts.get("why", ""))
@@ -150,6 +166,8 @@ class Supervisor:
         self._selector.unregister(child.ended)
         for one in child.descriptors():
             os.close(one)
+        self._serving.discard(number)
+        self._tell(0, f"{GONE} {number}")
         self._do(self._machine.ended(number, _how(status), self._now_s()))
 
     # What is done
@@ -173,9 +191,11 @@ class Supervisor:
                 case Finish():
                     self._finish = effect
 
-    def _tell(self, number: int, order: bytes) -> None:
-        with suppress(BrokenPipeError):
-            os.write(self._children[number].orders, order)
+    def _tell(self, number: int, order: str) -> None:
+        child = self._children.get(number)
+        if child is not None:
+            with suppress(BrokenPipeError):
+                os.write(child.orders, f"{order}\n".encode())
 
     def _spawn(self, number: int) -> None:
         words, says = os.pipe()

@@ -111,7 +111,7 @@ def make_topic(directory: Directory) -> None:
         controller.create_topic(TOPIC, PARTITIONS)
     for number in range(len(directory.ports)):
         with directory.connect(number) as caller:
-            until(lambda: len(leaders(caller)) == PARTITIONS)
+            assert len(leaders(caller)) == PARTITIONS, "it is answered when all know of it"
 
 
 def produce_everywhere(directory: Directory, value: bytes) -> None:

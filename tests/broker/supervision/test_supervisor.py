@@ -29,7 +29,7 @@ def tell(**facts):
 async def life(number, line):
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    line.listen(loop, stop=asked.set, all_serve=lambda: tell(all_serve=number))
+    line.listen(loop, stop=asked.set, told=lambda *told: tell(told=told, number=number))
     if number == 0:
         line.say("led", since=7)
     line.say("ready")
@@ -114,7 +114,7 @@ def test_processes_begin_after_the_controller_and_know_what_it_has_told(
 
     begun = {one["begun"]: one["led"] for one in supervised.told if "begun" in one}
     assert begun == {0: {}, 1: {"since": 7}, 2: {"since": 7}}
-    supervised.until(all_serve=0)
+    supervised.until(told=["all", -1], number=0)
 
 
 def test_a_stop_ends_the_others_and_then_the_controller(supervised: Supervised) -> None:
