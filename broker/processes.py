@@ -20,6 +20,7 @@ from broker import clock, logs
 from broker._version import VERSION
 from broker.assembly import Broker
 from broker.event_loop import new_event_loop
+from broker.metadata.changes import Changes
 from broker.metadata.followed_controller import FollowedController
 from broker.metadata.follower import MetadataFollower
 from broker.metadata.followers import Followers
@@ -27,6 +28,7 @@ from broker.metadata.following.machine import ObserverMachine
 from broker.neighbours import Neighbours
 from broker.network import descriptors
 from broker.network.connection import Connection
+from broker.network.forwarding import Forwarding
 from broker.network.listening import CannotListen, listening_sockets
 from broker.network.peer import Peer
 from broker.server import SWITCH_INTERVAL_S, Running, StartRefused, begin_background
@@ -34,7 +36,10 @@ from broker.supervision.line import ALL, BEAT, GONE, HERE, LED, READY, REFUSED, 
 from broker.supervision.machine import BEAT_EVERY_S
 from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
+from broker.workers import Worker
 from config import ConfigError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.identity import uuid_of
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
 INTERNAL = "INTERNAL"
 """The listener of processes for each other."""
 EXIT_REFUSED = 1
+CREATE_WITHIN_MS = 30_000
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
 
@@ -222,6 +228,7 @@ class _Process:
         self._settings = shared.settings.of_process(number)
         self._broker: Broker
         self._following: asyncio.Task[None] | None = None
+        self._follows = Changes(loop, Worker(loop, "follow"))
         self._followers = Followers(shared.neighbours.ids[1:])
         self._internal: asyncio.AbstractServer | None = None
 
@@ -353,9 +360,14 @@ class _Process:
             settings,
             self._loop,
             self._directory(share),
-            FollowedTopics(lambda: follower.image, first_id, led_since=self._led["since"]),
+            FollowedTopics(
+                lambda: follower.image,
+                first_id,
+                led_since=led["since"],
+                make_elsewhere=self._make_topic,
+            ),
             None,
-            SURROUNDINGS,
+            SURROUNDINGS._replace(faulted=Forwarding(self._connect).handlers),
             followed=FollowedController(follower, first_id),
             neighbours=self._shared.neighbours,
         )
@@ -376,6 +388,28 @@ class _Process:
 
         return await Peer.connected(connect, f"process-{self._number}".encode())
 
+    def _make_topic(self, name: str, partitions: int) -> None:
+        """Have the controller make a topic; on a thread of its own. Raises KafkaError."""
+        topic = CreateTopicsRequest.Topic(
+            name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_WITHIN_MS)
+
+        async def ask() -> CreateTopicsResponse:
+            peer = await self._connect()
+            try:
+                return await peer.ask(request, CreateTopicsResponse)
+            finally:
+                peer.close()
+
+        try:
+            answer = asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
+        except ConnectionError as error:
+            raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        code = answer.topics[0].error_code
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code=ErrorCode(code))
+
     async def _parts_follow(self, delta: Delta) -> None:
         followed: asyncio.Future[None] = self._loop.create_future()
 
@@ -383,8 +417,9 @@ class _Process:
             logs.error("a change of the metadata was not followed", exc_info=error)
             followed.set_result(None)
 
-        broker = self._broker
-        broker.changes.make(broker.application.follow(delta), followed.set_result, failed)
+        # Not by the queue of the changes that clients ask for: one of them may wait for this.
+        steps = self._broker.application.follow(delta)
+        self._follows.make(steps, followed.set_result, failed)
         await followed
 
 

@@ -131,6 +131,7 @@ APIS: dict[int, Api] = {
         Api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
         Api(55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
         Api(57, "UpdateFeatures", "update_features", 0, 2, 0),
+        Api(58, "Envelope", "envelope", 0, 0, 0),
         Api(59, "FetchSnapshot", "fetch_snapshot", 0, 1, 0),
         Api(60, "DescribeCluster", "describe_cluster", 0, 2, 0),
         Api(61, "DescribeProducers", "describe_producers", 0, 0, 0),

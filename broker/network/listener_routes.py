@@ -37,8 +37,14 @@ class ListenerRoutes:
     def internal(self) -> Routes:
         """What is served to the other processes of this directory."""
         from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most are alone
+        from broker.network.forwarding import CREATE_TOPICS_KEY, ENVELOPE_KEY, Envelopes
 
-        return Routes(served(CONTROLLER_HANDLERS))
+        handlers = {
+            **CONTROLLER_HANDLERS,
+            CREATE_TOPICS_KEY: HANDLERS[CREATE_TOPICS_KEY],
+            ENVELOPE_KEY: Envelopes(self.of_clients).handler,
+        }
+        return Routes(served(handlers))
 
     def of(self, listener: str) -> Routes:
         """What is served on the listener of this name to connections that begin now."""

@@ -65,6 +65,10 @@ class Peer(asyncio.Protocol):
         self._transport.write(frame)
         return answer
 
+    @property
+    def is_lost(self) -> bool:
+        return self._lost is not None
+
     def close(self) -> None:
         """Who waits for an answer gets PeerLost."""
         self._lose("closed")

@@ -26,6 +26,7 @@ from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
+from storage.metadata.image_topics import FollowedTopics
 from storage.new_partitions import make_all
 from storage.topics import Topic as StoredTopic
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
     from storage.log import Log
-    from storage.metadata.image_topics import FollowedTopics
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
@@ -411,6 +411,9 @@ class Topics:
             count = settings.offsets_topic_num_partitions
         elif name == TRANSACTION_TOPIC:
             count = settings.transaction_state_log_num_partitions
+        if isinstance(self._store, FollowedTopics):
+            yield partial(self._store.make_elsewhere, name, count)
+            return self.by_name[name]
         return (yield from self.create(name, count, {}))
 
     def _open(self, topic: Topic, stored: StoredTopic, folders: NewFolders) -> Steps[None]:

@@ -82,10 +82,20 @@ class ImageTopics:
 class FollowedTopics(ImageTopics):
     """Topics as a process has them that follows the controller."""
 
-    def __init__(self, image: Callable[[], MetadataImage], node_id: int, *, led_since: int) -> None:
-        """`led_since` is what the controller has told."""
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        node_id: int,
+        *,
+        led_since: int,
+        make_elsewhere: Callable[[str, int], None],
+    ) -> None:
+        """`led_since` is what the controller has told. `make_elsewhere` has it make a topic, with
+        so many partitions, and returns when it is followed here; on any thread but the loop's. It
+        raises KafkaError."""
         super().__init__(image, node_id)
         self._led_since = led_since
+        self.make_elsewhere = make_elsewhere
 
     @property
     def led_since(self) -> int:

@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.caller import Caller, batch, records_in
 
@@ -204,3 +209,71 @@ def test_the_death_of_the_supervisor_is_a_stop_of_all(directory: Directory) -> N
     directory.process.communicate(timeout=WITHIN_S)
     directory.start(1)
     assert values(directory) == [[b"v"]] * PARTITIONS
+
+
+@pytest.mark.parametrize("version", [0, 7])
+def test_a_change_may_be_asked_of_any_process(directory: Directory, version: int) -> None:
+    directory.start(2)
+    asked = CreateTopicsRequest.Topic(
+        name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[asked], timeout_ms=1000)
+    with directory.connect(1) as caller:
+        answers = [caller.call(request, version).topics[0].error_code for _ in range(2)]
+        assert answers == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+        assert leaders(caller) == [1, 2, 1, 2]
+        deletion = DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1000)
+        assert caller.call(deletion, 1).responses[0].error_code == ErrorCode.NONE
+    with directory.connect(0) as controller:
+        (found,) = metadata(controller).topics
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    directory.stop()
+    assert not list(directory.data.glob(f"{TOPIC}-?"))
+
+
+def test_a_topic_that_is_made_by_its_first_use_is_made_wherever_it_is_used(
+    directory: Directory,
+) -> None:
+    directory.start(2)
+    request = MetadataRequest(
+        topics=[MetadataRequest.Topic(name="auto")], allow_auto_topic_creation=True
+    )
+    with directory.connect(1) as caller:
+        (made,) = caller.call(request, 9).topics
+        assert made.error_code == ErrorCode.NONE
+    with directory.connect(0) as controller:
+        (found,) = controller.call(request, 9).topics
+        assert found.partitions == made.partitions
+
+
+def test_a_group_is_found_by_any_process_and_served_by_one(directory: Directory) -> None:
+    directory.start(2)
+    found = []
+    for number in (1, 0):
+        with directory.connect(number) as caller:
+            answers = [
+                caller.call(FindCoordinatorRequest(key=f"g{at}", key_type=0), 1) for at in range(8)
+            ]
+            found.append([(one.node_id, one.port) for one in answers])
+    assert found[0] == found[1]
+    assert {node_id for node_id, _ in found[0]} == {1, 2}
+    for at, (node_id, _) in enumerate(found[0]):
+        codes = []
+        for number in (node_id - 1, 2 - node_id):
+            with directory.connect(number) as caller:
+                beat = HeartbeatRequest(group_id=f"g{at}", generation_id=1, member_id="m")
+                codes.append(caller.call(beat, 2).error_code)
+        assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NOT_COORDINATOR]
+
+
+def test_no_producer_id_is_given_twice(directory: Directory) -> None:
+    directory.start(2)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    given = []
+    for number in (0, 1, 1, 0):
+        with directory.connect(number) as caller:
+            answer = caller.call(request, 1)
+            assert answer.error_code == ErrorCode.NONE
+            given.append(answer.producer_id)
+
+    assert len(set(given)) == len(given)

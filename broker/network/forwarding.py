@@ -1,0 +1,169 @@
+"""Requests that are the controller's to answer, passed on to it (KIP-590).
+
+A client may ask any process: old clients know of no controller, and a client that does may ask one
+that has just come back. So what changes the metadata goes on in an envelope, with the name and the
+address of the client, and its answer comes back the same way:
+
+    client -> process -> Envelope -> controller: access, quotas, the change -> all follow -> back
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.handlers.context import Context
+from broker.network.dispatch import answer
+from broker.network.peer import Peer, PeerLost
+from broker.pending import Durable, Later, Waiting
+from broker.security.principal import ANONYMOUS, parse_principal
+from protocol.client import Conversation, WrongAnswer
+from protocol.connection import Request
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.header import REQUEST_START
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse, refused
+from protocol.primitives import skip_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.network.dispatch import Handler
+    from protocol.connection import Routes
+
+CREATE_TOPICS_KEY, ENVELOPE_KEY = 19, 58
+OF_THE_CONTROLLER = (19, 20, 22, 30, 31, 33, 37, 38, 39, 40, 44, 45, 49, 51, 55, 57, 64)
+"""Keys of the requests that are passed on: those that change the metadata, and what only the leader
+of their log knows."""
+OF_LOGGERS = (33, 44)
+BROKER_LOGGER = 8
+INIT_PRODUCER_ID = 22
+ENVELOPE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Forwarding:
+    """Belongs to the loop. One connection, whose requests the controller handles in their order."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Peer]]) -> None:
+        """`connect` raises PeerLost."""
+        self._connect = connect
+        self._peer: Peer | None = None
+        self._embedded = Conversation(b"", max_answer_bytes=ENVELOPE_BYTES_MAX)
+
+    def handlers(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
+        """A table of handlers in which those of the controller pass on."""
+        return {
+            key: self._passing_on(handler) if key in OF_THE_CONTROLLER else handler
+            for key, handler in handlers.items()
+        }
+
+    def _passing_on(self, handler: Handler) -> Handler:
+        def pass_on(request: Request, ctx: Context) -> Any:
+            if _is_for_this_process(request):
+                return handler(request, ctx)
+            return Later(partial(self._begin, ctx))
+
+        return pass_on
+
+    def _begin(self, ctx: Context, later: Later) -> None:
+        task = asyncio.get_running_loop().create_task(self._asked(later.request, ctx))
+        task.add_done_callback(lambda done: later.answer(done.result()))
+
+    async def _asked(self, request: Request, ctx: Context) -> Any:
+        """The answer of the controller; a refusal where there is none now, after which a client
+        looks for the controller and asks again."""
+        api = request.route.api
+        sent, frame = self._embedded.request(request.general_message(), request.version)
+        envelope = EnvelopeRequest(
+            request_data=bytes(frame[4:]),
+            request_principal=str(ctx.principal).encode(),
+            client_host_address=ctx.peer_host.encode(),
+        )
+        try:
+            if self._peer is None or self._peer.is_lost:
+                self._peer = await self._connect()
+            found = await self._peer.ask(envelope, EnvelopeResponse)
+            if found.error_code or found.response_data is None:
+                return api.refused(request.message, ErrorCode(found.error_code))
+            return self._embedded.answer(sent, api.response, found.response_data)
+        except (PeerLost, WrongAnswer):
+            return api.refused(request.message, ErrorCode.NOT_CONTROLLER)
+
+
+class Envelopes:
+    """The controller's side."""
+
+    def __init__(self, routes: Routes) -> None:
+        """`routes` are those of clients."""
+        self._routes = routes
+
+    def handler(self, request: Request, ctx: Context) -> Any:
+        """Handle the request in an envelope in the name of its client."""
+        try:
+            inner = self._opened(request.message.request_data)
+        except (Malformed, KafkaError):
+            return refused(request.message, ErrorCode.INVALID_REQUEST)
+        address = _text(request.message.client_host_address)
+        context = Context(ctx, ctx.listener, self._routes, peer=(address, 0), local=None)
+        principal = request.message.request_principal
+        context.principal = parse_principal(_text(principal)) if principal else ANONYMOUS
+        context.client_id, context.now_ms = inner.client_id, ctx.now_ms
+        opened = _Opened(inner, answer(inner, context))
+        return Later(opened.begin)
+
+    def _opened(self, data: bytes) -> Request:
+        """The request. Raises Malformed; KafkaError for an API that is not served."""
+        if len(data) < REQUEST_START.size:
+            raise Malformed("an envelope without a request")
+        start, correlation_id, id_size = REQUEST_START.unpack_from(data)
+        route = self._routes.get(start) or self._routes.find(start >> 16, start & 0xFFFF)
+        position, end = REQUEST_START.size, len(data)
+        client_id = None
+        if id_size >= 0:
+            client_id = _text(data[position : position + id_size])
+            position += id_size
+        if route.flexible:
+            position = skip_tags(data, position, end)
+        message, _ = route.decode(bytearray(data), position, end)
+        return Request(route, correlation_id, client_id, message)
+
+
+class _Opened:
+    """A request that came in an envelope, and is answered into one: its connection, as far as it
+    waits."""
+
+    def __init__(self, inner: Request, result: Any) -> None:
+        """`result` is what its handler has returned."""
+        self._inner = inner
+        self._result = result
+        self._later: Later
+
+    def begin(self, later: Later) -> None:
+        """The envelope waits from now on."""
+        self._later = later
+        self.finish_waiting(self._inner, self._result)
+
+    def finish_waiting(self, request: Request, result: Any) -> None:
+        if isinstance(result, Waiting):
+            result.start(self, request)
+            return
+        if isinstance(result, Durable):
+            raise TypeError(f"{request.route.api.name} is not the controller's")
+        out = bytearray(request.correlation_id.to_bytes(4, "big"))
+        if request.route.flexible:
+            out.append(0)
+        request.route.encode(result, out, [])
+        self._later.answer(EnvelopeResponse(response_data=bytes(out), error_code=ErrorCode.NONE))
+
+
+def _is_for_this_process(request: Request) -> bool:
+    """Whether a request that has a key of the controller's is none for it: the level of the log is
+    that of each process, and a transactional id its coordinator's."""
+    key, message = request.route.api.key, request.message
+    if key in OF_LOGGERS:
+        return all(one.resource_type == BROKER_LOGGER for one in message.resources)
+    return key == INIT_PRODUCER_ID and message.transactional_id is not None
+
+
+def _text(data: bytes | memoryview | bytearray) -> str:
+    return bytes(data).decode("utf-8", "replace")
