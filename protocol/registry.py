@@ -5,9 +5,9 @@ imported when its first request, or its first answer, is met.
 
 The ranges are what may be offered to a client once the API has a handler (ApiVersions leaves out
 those without). They are the union of what Kafka's releases from 0.8 to 4.4 served, less versions
-that were never stable. Two entries need a word: InitProducerId is declared up to version 6, but 6
-is off by default in Kafka and not offered; FetchSnapshot is a broker's request, declared for the
-metadata log and never offered to clients.
+that were never stable. Three entries need a word: InitProducerId is declared up to version 6, but 6
+is off by default in Kafka and not offered; FetchSnapshot and Envelope are requests of brokers,
+declared for the metadata log and the processes of one directory, and never offered to clients.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).parent / "schemas" / "api-versions.csv"
 
 # Of what only brokers ask of each other: declared for the metadata log, never offered.
-FETCH_SNAPSHOT = 59
-DECLARED_UNOFFERED = {FETCH_SNAPSHOT: "0-1"}
+ENVELOPE, FETCH_SNAPSHOT = 58, 59
+DECLARED_UNOFFERED = {ENVELOPE: "0-0", FETCH_SNAPSHOT: "0-1"}
 WITHOUT_A_SWITCH = {22: "0-6"}
 """Kafka offers InitProducerId 6 where versions that are not stable yet are switched on."""
 
