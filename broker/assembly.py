@@ -49,6 +49,7 @@ from broker.producing.group_commit import GroupCommit
 from broker.producing.markers import Markers
 from broker.producing.preparing import Preparation
 from broker.request_times import RequestTimes
+from broker.security.principal import PROCESS
 from broker.workers import SideBySide, Worker
 from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
@@ -251,6 +252,7 @@ class Broker:
             self.topics,
             self.listening,
             check_security=self.secure_listeners.check,
+            alone=self.neighbours is None,
         )
 
     def _made_controller(self) -> Controller:
@@ -306,7 +308,9 @@ class Broker:
 
     def _make_transactions(self) -> None:
         self.producer_ids = ProducerIds(self._producer_id_store(), self.disk)
-        self.transactions = TransactionCoordinator(self.topics, self._transaction_runtime)
+        self.transactions = TransactionCoordinator(
+            self.topics, self._transaction_runtime, alone=self.neighbours is None
+        )
 
     def _transaction_runtime(self) -> TransactionRuntime:
         # Most brokers never see a transaction.
@@ -446,7 +450,7 @@ class Broker:
 
         return Authorizer(
             self.metadata.image.acls,
-            super_users=settings.super_users,
+            super_users=(*settings.super_users, str(PROCESS)),
             open_without_rules=settings.allow_everyone_if_no_acl_found,
         )
 

@@ -31,6 +31,8 @@ from broker.network.connection import Connection
 from broker.network.forwarding import Forwarding
 from broker.network.listening import CannotListen, listening_sockets
 from broker.network.peer import Peer
+from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from broker.security.principal import PROCESS
 from broker.server import SWITCH_INTERVAL_S, Running, StartRefused, begin_background
 from broker.supervision.line import ALL, BEAT, GONE, HERE, LED, READY, REFUSED, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
@@ -38,6 +40,7 @@ from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
 from broker.workers import Worker
 from config import ConfigError
+from config.platforms import PORTABLE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from storage.data_dir import DataDirectory
@@ -94,16 +97,27 @@ class Shared(NamedTuple):
         return Neighbours(self.settings.node_id, ports)
 
 
+def why_alone(*, testing: bool) -> str | None:
+    """Why one process is all that can serve, whatever broker.processes says; None if that is not
+    so. `testing`: a test may break the broker."""
+    if testing:
+        return "--testing and --faults are for one process (broker.processes)"
+    if PORTABLE:
+        return "several processes (broker.processes) are served by Linux alone"
+    return None
+
+
 def serve_processes(
     settings: BrokerSettings,
-    count: int,
     *,
     as_json: bool = False,
     credentials: Sequence[NewCredential] = (),
 ) -> None:
-    """Run `count` processes until SIGTERM or SIGINT. Raises StartRefused."""
+    """Run as many processes as `settings` say until SIGTERM or SIGINT. Raises StartRefused."""
+    count = settings.broker_processes or len(os.sched_getaffinity(0))
     files, path = SURROUNDINGS.files, settings.data_directory
     descriptors.raise_limit()
+    directory = None
     try:
         directory = DataDirectory.take(
             files,
@@ -121,6 +135,8 @@ def serve_processes(
             [_internal_socket() for _ in range(count)],
         )
     except (DataDirectoryError, OSError) as error:
+        if directory is not None:
+            directory.release()
         raise StartRefused(str(error)) from error
 
     def announce() -> None:
@@ -317,6 +333,7 @@ class _Process:
             SURROUNDINGS,
             neighbours=self._shared.neighbours,
         )
+        self._require_what_is_served(broker)
         reports += broker.load(self._shared.credentials, comes_back=bool(self._led))
         self._answer_when_followed(broker)
         self._internal = await self._loop.create_unix_server(
@@ -330,6 +347,20 @@ class _Process:
             led_alone=share.last_stop.led_alone,
         )
         return reports
+
+    def _require_what_is_served(self, broker: Broker) -> None:
+        """Raises DataDirectoryError for a directory of which several processes can't serve all."""
+        if TRANSACTION_TOPIC in broker.store.image.topics:
+            raise DataDirectoryError(
+                f"the directory has transactions ({TRANSACTION_TOPIC}), which are for one process: "
+                "start it without --processes"
+            )
+        broker.dynamic_settings.apply()
+        if "listeners" in broker.settings.current.layers.this_broker:
+            raise DataDirectoryError(
+                "listeners were set while the broker ran, which is for one process: start it "
+                "without --processes and delete them (kafka-configs --delete-config listeners)"
+            )
 
     def _last_stop(self) -> LastStop | None:
         """What the controller found when all began; for one that comes back, a crash."""
@@ -417,6 +448,9 @@ class _Process:
             logs.error("a change of the metadata was not followed", exc_info=error)
             followed.set_result(None)
 
+        authorizer, image = self._broker.parts.authorizer, self._broker.metadata.image
+        if authorizer is not None and authorizer.acls is not image.acls:
+            authorizer.take(image.acls)  # a snapshot has taken the place of all
         # Not by the queue of the changes that clients ask for: one of them may wait for this.
         steps = self._broker.application.follow(delta)
         self._follows.make(steps, followed.set_result, failed)
@@ -428,6 +462,7 @@ class _InternalConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.context.principal = PROCESS
         one = transport.get_extra_info("socket")
         found = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, user, _ = _CREDENTIALS.unpack(found)
@@ -443,6 +478,6 @@ def _internal_connection(broker: Broker) -> _InternalConnection:
         broker.listener_routes.internal,
         backlog=broker.backlog,
         turn=broker.turn,
-        admit=broker.connections.admit,
-        lost=broker.connections.lost,
+        admit=lambda _: True,
+        lost=lambda _: None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from config.declare import NOT_EMPTY, Settings, at_least, each_of, key
-from config.formats import kafka_version
+from config.formats import kafka_version, process_count
 from config.kinds import boolean, int32, int64, names, string
 
 
@@ -36,6 +36,15 @@ class NodeSettings(Settings):
         "The cluster id the data directory must have (meta.properties); with another one the "
         "broker does not start. Unset, any will do, and a new directory gets a random one.",
         check=NOT_EMPTY,
+        since="triglot",
+    )
+    broker_processes: int = key(
+        "broker.processes",
+        process_count,
+        1,
+        "Processes that share the partitions of the data directory, each a broker with an id and "
+        "ports of its own, counted up from node.id and the ports of listeners. auto is one for "
+        "each core. Linux alone; docs/processes.md says what is refused above 1.",
         since="triglot",
     )
     broker_rack: str | None = key(

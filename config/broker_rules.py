@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from config.broker import OF_ONE_LISTENER, as_version_of
@@ -12,7 +13,7 @@ from config.listeners import LISTENER_PREFIX, UNROUTABLE_HOSTS
 WITHOUT_SECURITY = "0.8.2"
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from config.broker import BrokerSettings
     from config.listeners import Listener
@@ -26,6 +27,35 @@ def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tu
     yield from _as_version(settings)
     yield from _logs(settings, given)
     yield from _groups(settings)
+    yield from _processes(settings)
+
+
+def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    """What one process can that several can't yet."""
+    count = settings.broker_processes
+    if count == 1:
+        return
+    for name, given in (
+        ("metrics.port", settings.metrics_port is not None),
+        ("console.port", settings.console_port is not None),
+        ("controller.listener.names", bool(settings.controller_listeners)),
+    ):
+        if given:
+            yield name, "it is for one process (broker.processes)"
+    yield from _overlaps("listeners", settings.client_listeners, count)
+    yield from _overlaps("advertised.listeners", settings.advertised_listeners or (), count)
+
+
+def _overlaps(name: str, listeners: Iterable[Listener], count: int) -> Iterator[tuple[str, str]]:
+    """Each listener takes as many ports as there are processes. For `auto` that is known later."""
+    ordered = sorted((one for one in listeners if one.port), key=lambda one: one.port)
+    for one, other in pairwise(ordered):
+        if one.port + count > other.port:
+            yield (
+                name,
+                f"with {count} processes {one.name} takes the ports {one.port} to "
+                f"{one.port + count - 1}, and {other.name} begins at {other.port}",
+            )
 
 
 def _node(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -131,3 +131,22 @@ def _releases_by_client(text: str) -> tuple[tuple[str, str], ...]:
 releases_by_client: Kind[tuple[tuple[str, str], ...]] = Kind(
     "string", 2, _releases_by_client, format_pairs
 )
+
+
+PROCESSES_MAX = 64
+ALL_CORES = 0
+"""`broker.processes=auto`: as many as the system lets this program use."""
+
+
+def _process_count(text: str) -> int:
+    if text.lower() == "auto":
+        return ALL_CORES
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PROCESSES_MAX):
+        raise ValueError(f"a number from 1 to {PROCESSES_MAX}, or auto")
+    return int(text)
+
+
+process_count = Kind(
+    "string", 2, _process_count, lambda count: "auto" if count == ALL_CORES else str(count)
+)
+"""How many processes serve a data directory; ALL_CORES for `auto`."""

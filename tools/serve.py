@@ -91,10 +91,8 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument(
         "--processes",
         metavar="N",
-        type=int,
-        default=1,
-        help="processes that share the partitions, each a broker with an id and a port of its own, "
-        "counted up from the first",
+        help="processes that share the partitions, each a broker with an id and ports of its own, "
+        "counted up from the first; auto is one for each core (broker.processes)",
     )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
@@ -150,12 +148,13 @@ def run_serve(arguments: argparse.Namespace) -> int:
             return refuse(missing, code=1)
     _name_exposed_secrets(settings, arguments)
     try:
-        if arguments.processes > 1:
-            from broker.processes import serve_processes
+        if settings.broker_processes != 1:
+            from broker.processes import serve_processes, why_alone
 
-            serve_processes(
-                settings, arguments.processes, as_json=arguments.json, credentials=credentials
-            )
+            why = why_alone(testing=testing is not None)
+            if why is not None:
+                return refuse(why, code=2)
+            serve_processes(settings, as_json=arguments.json, credentials=credentials)
             return 0
         serve(
             settings,
@@ -191,6 +190,8 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
         overrides |= {"console.host": host.strip("[]"), "console.port": port}
     if arguments.console_writable:
         overrides["console.writable"] = "true"
+    if arguments.processes is not None:
+        overrides["broker.processes"] = arguments.processes
     if arguments.as_version is not None:
         overrides["as.version"] = arguments.as_version
     return overrides

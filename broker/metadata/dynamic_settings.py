@@ -58,13 +58,17 @@ class DynamicSettings:
         listeners: Listeners,
         *,
         check_security: Callable[[BrokerSettings], None],
+        alone: bool = True,
     ) -> None:
-        """`check_security` raises ConfigError for settings whose TLS or SASL can't be served."""
+        """`check_security` raises ConfigError for settings whose TLS or SASL can't be served. A
+        broker that is `alone` can open other listeners; those of several processes are opened by
+        their supervisor at the start."""
         self._settings = settings
         self._controller = controller
         self._topics = topics
         self._listeners = listeners
         self._check_security = check_security
+        self._alone = alone
         self._this_broker = str(settings.current.node_id)
 
     def stored(self, name: str) -> dict[str, str]:
@@ -106,7 +110,7 @@ class DynamicSettings:
         self._check_security(settings)
         bound = self._bind(settings)
         if validate_only:
-            self._listeners.release(bound)
+            self._release(bound)
             return
         records = [
             ConfigRecord(
@@ -119,9 +123,10 @@ class DynamicSettings:
         try:
             yield from self._controller.append(records)
         except OSError:
-            self._listeners.release(bound)
+            self._release(bound)
             raise
-        self._listeners.take(self._settings.current.served_listeners, bound)
+        if bound is not None:
+            self._listeners.take(self._settings.current.served_listeners, bound)
         _log_without_effect(changed)
 
     def _sound_part(self) -> Sound:
@@ -135,6 +140,11 @@ class DynamicSettings:
         """Take the addresses of the listeners that these settings have and the broker has not.
         ConfigError when that cannot be."""
         current = self._settings.current
+        if not self._alone:
+            if settings.served_listeners != current.served_listeners:
+                reason = "those of several processes (broker.processes) are opened at the start"
+                raise ConfigError([Problem(ALTERED, "listeners", None, reason)])
+            return None
         if (
             settings.served_listeners != current.served_listeners
             and settings.controller_listeners != current.controller_listeners
@@ -145,6 +155,10 @@ class DynamicSettings:
             return self._listeners.bind(settings.served_listeners)
         except OSError as error:
             raise ConfigError([Problem(ALTERED, "listeners", None, str(error))]) from None
+
+    def _release(self, bound: Any) -> None:
+        if bound is not None:
+            self._listeners.release(bound)
 
     def _checked_together(
         self, name: str, wanted: Mapping[str, str], changed: Mapping[str, str]

@@ -20,6 +20,9 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """Whoever connects to a listener that asks for no authentication, as Kafka names it."""
 
+PROCESS = Principal("Process", "of the same data directory")
+"""Of several that serve one. No client is of this kind, and nothing is denied to it."""
+
 
 def parse_principal(text: str) -> Principal:
     """`Type:name` as a Principal. Raises ValueError."""

@@ -40,11 +40,14 @@ class Directory:
         self.process: subprocess.Popen[bytes]
         self.ports: list[int]
 
-    def start(self, processes: int) -> None:
+    def words(self, *more: str) -> list[str]:
         words = ["serve", "--json", "--data", str(self.data), "--listen", f"{HOST}:0"]
+        return [sys.executable, "-m", "tools", *words, *more]
+
+    def start(self, processes: int) -> None:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tools", *words, "--processes", str(processes)],
+                self.words("--processes", str(processes)),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
@@ -277,3 +280,78 @@ def test_no_producer_id_is_given_twice(directory: Directory) -> None:
             given.append(answer.producer_id)
 
     assert len(set(given)) == len(given)
+
+
+TWO = ("--processes", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*TWO, "--set", "metrics.port=0"), "metrics.port"),
+        ((*TWO, "--testing", "127.0.0.1:0"), "--testing"),
+        (("--processes", "0"), "a number from 1 to 64, or auto"),
+        (("--processes", "65"), "a number from 1 to 64, or auto"),
+        (
+            (
+                *(
+                    "--processes",
+                    "4",
+                    "--set",
+                    "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+                ),
+                *("--set", "advertised.listeners=A://h:9092,B://h:9094"),
+            ),
+            "A takes the ports 9092 to 9095, and B begins at 9094",
+        ),
+    ],
+)
+def test_what_is_for_one_process_is_refused_in_a_line(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    run = subprocess.run(
+        Directory(tmp_path).words(*words), capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_transactions_are_refused_with_the_reason(directory: Directory) -> None:
+    directory.start(2)
+    for number in (0, 1):
+        with directory.connect(number) as caller:
+            found = caller.call(FindCoordinatorRequest(key="tx", key_type=1), 1)
+            assert found.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_directory_with_transactions_is_for_one_process(directory: Directory) -> None:
+    directory.start(1)
+    with directory.connect(0) as caller:
+        found = caller.call(FindCoordinatorRequest(key="tx", key_type=1), 1)
+        assert found.error_code == ErrorCode.NONE
+    directory.stop()
+    before = (directory.data / "meta.properties").read_text()
+
+    run = subprocess.run(
+        directory.words(*TWO), capture_output=True, text=True, check=False, timeout=WITHIN_S
+    )
+
+    assert run.returncode == 1
+    assert "__transaction_state" in run.stderr
+    assert (directory.data / "meta.properties").read_text() == before
+    directory.start(1)
+
+
+def test_a_directory_that_is_served_is_refused_to_others(directory: Directory) -> None:
+    directory.start(2)
+    for more in (TWO, ()):
+        run = subprocess.run(
+            directory.words(*more), capture_output=True, text=True, check=False, timeout=WITHIN_S
+        )
+        assert run.returncode == 1
+        assert "is locked" in run.stderr
+    with directory.connect(1) as caller:
+        assert caller.call(MetadataRequest(topics=[]), 9).controller_id == 1

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 class TransactionCoordinator:
     """All transactional ids of this broker. Belongs to the loop."""
 
-    def __init__(self, topics: Topics, make_runtime: Callable[[], TransactionRuntime]) -> None:
-        """`make_runtime` is called once, when the part that does the work is first needed."""
+    def __init__(
+        self, topics: Topics, make_runtime: Callable[[], TransactionRuntime], *, alone: bool = True
+    ) -> None:
+        """`make_runtime` is called once, when the part that does the work is first needed. Where
+        the broker is not `alone`, it is refused: markers do not go to other processes yet."""
+        self._alone = alone
         self._topics = topics
         self._make_runtime = make_runtime
         self._runtime: TransactionRuntime | None = None
@@ -30,6 +34,11 @@ class TransactionCoordinator:
     @property
     def runtime(self) -> TransactionRuntime:
         """The part that does the work, made at first use."""
+        if not self._alone:
+            raise KafkaError(
+                "transactions are for one process (broker.processes)",
+                code=ErrorCode.INVALID_REQUEST,
+            )
         if self._runtime is None:
             self._runtime = self._make_runtime()
         return self._runtime
