@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from broker.background.checkpoints import Checkpoints
@@ -19,7 +19,7 @@ from broker.background.scrubber import Scrubber
 from broker.census import Census
 from broker.coordinator.classic.arrivals import Arrivals
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.needs import NoProducerIds, ProducerIds
+from broker.coordinator.needs import ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
@@ -49,7 +49,7 @@ from broker.producing.group_commit import GroupCommit
 from broker.producing.markers import Markers
 from broker.producing.preparing import Preparation
 from broker.request_times import RequestTimes
-from broker.security.principal import PROCESS
+from broker.surroundings import member_id
 from broker.workers import SideBySide, Worker
 from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.background.retention_wait import RetentionWait
-    from broker.coordinator.needs import ProducerIdStore
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metadata.controller_view import ControllerView
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
     from broker.metrics import families
     from broker.neighbours import Neighbours
     from broker.partitions.topic import Topic
-    from broker.security.authorizer import Authorizer
     from broker.security.credentials import NewCredential
     from broker.security.delegation_tokens import DelegationTokens
     from broker.surroundings import Surroundings
@@ -274,9 +272,6 @@ class Broker:
         assert self._leader is not None
         return self._leader
 
-    def _producer_id_store(self) -> ProducerIdStore:
-        return self.store if isinstance(self.store, MetadataStore) else NoProducerIds()
-
     def _make_groups(self) -> None:
         self.groups = GroupCoordinator(
             settings=self.settings,
@@ -287,7 +282,7 @@ class Broker:
             group_commit=self.group_commit,
             side_by_side=self.side_by_side,
             arrivals=Arrivals(self.connection_counts.opened),
-            new_member_id=self.new_member_id,
+            new_member_id=partial(member_id, self.new_uuid),
             wall_ms=self.now_ms,
             loaded=lambda: self.offsets.look_for_deleted(),
         )
@@ -307,7 +302,7 @@ class Broker:
         )
 
     def _make_transactions(self) -> None:
-        self.producer_ids = ProducerIds(self._producer_id_store(), self.disk)
+        self.producer_ids = ProducerIds(self.store, self.disk)
         self.transactions = TransactionCoordinator(
             self.topics, self._transaction_runtime, alone=self.neighbours is None
         )
@@ -372,10 +367,6 @@ class Broker:
         )
         self.folder_removal = FolderRemoval(directory.remove_deleted, disk, self.readers)
 
-    def count_clients(self) -> None:
-        """Have the census note who is connected."""
-        self.census.look(connection.context for connection in self.connections)
-
     def load(
         self, credentials: Sequence[NewCredential] = (), *, comes_back: bool = False
     ) -> list[RecoveryReport]:
@@ -392,20 +383,23 @@ class Broker:
         self.transactions.start()
         return reports
 
-    def close_metadata(self) -> int:
-        """Write what a stop has to, where the log is led; the epoch of the registration, or -1."""
+    def close_metadata(self) -> None:
+        """Write what a stop has to, where the log is led."""
         if self._leader is not None:
             self.broker_epoch = self._leader.close()
-        return self.broker_epoch
 
     def _topic_removed(self, topic: Topic, folders: list[str]) -> None:
         self.folder_removal.remove_later(folders, topic.settings.file_delete_delay_ms)
         self.offsets.topic_deleted(topic.name)
 
     def _parts(self) -> Parts:
-        parts = Parts()
+        settings, parts = self.settings.current, Parts()
         parts.appends = self.appends
-        parts.authorizer = self._authorizer()
+        parts.authorizer = None
+        if settings.authorizer_class_name:
+            from broker.security.authorizer import authorizer_of  # most brokers are open
+
+            parts.authorizer = authorizer_of(settings, self.metadata.image.acls)
         parts.census = self.census
         parts.changes = self.changes
         parts.client_metrics = self.client_metrics
@@ -427,7 +421,7 @@ class Broker:
         parts.markers = self.markers
         parts.new_uuid = self.new_uuid
         parts.neighbours = self.neighbours
-        parts.node_id = self.settings.current.node_id
+        parts.node_id = settings.node_id
         parts.offsets = self.offsets
         parts.port_of = lambda listener: self.listening.ports[listener]
         parts.preparation = Preparation(self.converter, self.expander, self.appends, self.disk)
@@ -440,19 +434,6 @@ class Broker:
         parts.topics = self.topics
         parts.transactions = self.transactions
         return parts
-
-    def _authorizer(self) -> Authorizer | None:
-        """None unless one is configured."""
-        settings = self.settings.current
-        if not settings.authorizer_class_name:
-            return None
-        from broker.security.authorizer import Authorizer  # most brokers are open
-
-        return Authorizer(
-            self.metadata.image.acls,
-            super_users=(*settings.super_users, str(PROCESS)),
-            open_without_rules=settings.allow_everyone_if_no_acl_found,
-        )
 
     def new_connection(self, listener: str) -> Connection:
         """The protocol of a connection to the listener of this name."""
@@ -505,12 +486,6 @@ class Broker:
         from broker.background.retention_wait import RetentionWait  # few topics wait for groups
 
         return RetentionWait(self.offsets.stored_offset, self.now_ms)
-
-    def new_member_id(self, prefix: str) -> str:
-        """A new id of a member: the prefix and a uuid in its text form."""
-        digits = self.new_uuid().hex()
-        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-        return "-".join((prefix, *parts))
 
     def metric_sources(self) -> families.Sources:
         """The parts whose counters are shown."""

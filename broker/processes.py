@@ -243,6 +243,7 @@ class _Process:
         self._loop = loop
         self._settings = shared.settings.of_process(number)
         self._broker: Broker
+        self._beat_s = 0.0
         self._following: asyncio.Task[None] | None = None
         self._follows = Changes(loop, Worker(loop, "follow"))
         self._followers = Followers(shared.neighbours.ids[1:])
@@ -277,6 +278,13 @@ class _Process:
         self._line.say(STOPPED, clean=await running.stop(), broker_epoch=broker.broker_epoch)
         return 0
 
+    def _beat_between(self) -> None:
+        """The loop does not turn while logs are opened, and nothing hangs."""
+        now_s = SURROUNDINGS.monotonic_s()
+        if now_s - self._beat_s >= BEAT_EVERY_S:
+            self._beat_s = now_s
+            self._line.say(BEAT)
+
     def _told(self, word: str, number: int) -> None:
         """The supervisor tells the controller of the others."""
         node_id = self._shared.settings.node_id + number
@@ -298,7 +306,7 @@ class _Process:
         self._loop.call_later(BEAT_EVERY_S, self._beat)
 
     def _directory(self, share: Share) -> DataDirectory:
-        return DataDirectory(
+        directory = DataDirectory(
             SURROUNDINGS.files,
             self._settings.data_directory,
             LockOfAll(),
@@ -306,6 +314,8 @@ class _Process:
             SURROUNDINGS.new_uuid,
             share,
         )
+        directory.opened_one = self._beat_between
+        return directory
 
     async def _lead(self) -> list[RecoveryReport]:
         files, settings = SURROUNDINGS.files, self._settings

@@ -322,7 +322,7 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
         (AT_MOST_EVERY_S, checkpoints.write_if_due),
         (SYNCED_EVERY_S, checkpoints.note_synced),
         (IDLE_CHECK_EVERY_S, broker.connections.close_idle),
-        (CENSUS_EVERY_S, broker.count_clients),
+        (CENSUS_EVERY_S, partial(_count_clients, broker)),
         (deletion_clock.LOOK_EVERY_S, broker.deletion_clock.look),
         (scrubber.LOOK_EVERY_S, broker.scrubber.look),
         (secured.LOOK_EVERY_S, broker.secure_listeners.look),
@@ -334,6 +334,11 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
         (settings.producer_id_expiration_check_interval_ms / 1000, broker.producer_expiry.run),
         (snapshotting.LOOK_EVERY_S, broker.groups.snapshotting.look),
     ]
+
+
+def _count_clients(broker: Broker) -> None:
+    """Have the census note who is connected."""
+    broker.census.look(connection.context for connection in broker.connections)
 
 
 class Running:
@@ -421,8 +426,10 @@ class Running:
         broker.deletion_clock.stop()
         broker.census.stop()
         broker.groups.snapshotting.write_all()
-        broker_epoch = broker.close_metadata()
-        clean = broker.directory.close(broker_epoch=broker_epoch, run_all=broker.side_by_side)
+        broker.close_metadata()
+        clean = broker.directory.close(
+            broker_epoch=broker.broker_epoch, run_all=broker.side_by_side
+        )
         broker.side_by_side.stop()
         logs.info("stopped", clean=clean)
         return clean

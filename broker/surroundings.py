@@ -26,6 +26,13 @@ def random_uuid() -> bytes:
             return bytes(raw)
 
 
+def member_id(new_uuid: Callable[[], bytes], prefix: str) -> str:
+    """A new id of a member of a group: the prefix and a uuid in its text form."""
+    digits = new_uuid().hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "-".join((prefix, *parts))
+
+
 class Surroundings(NamedTuple):
     """The defaults are those of a real broker. Tests give other things."""
 

@@ -84,6 +84,8 @@ class DataDirectory:
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
+        self.opened_one: Callable[[], None] = lambda: None
+        """Called after each log that a start has opened: many of them take their time."""
         self._topics: TopicStore | None = None
         self._reports: list[RecoveryReport] = []
         # The checkpoints on disk may name a deleted topic; a new one must not take these offsets.
@@ -170,6 +172,7 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
+                self.opened_one()
         self._names_deleted = not noted.is_all_of(self._all_partitions(topics))
         self.checkpoints.take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.

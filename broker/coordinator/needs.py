@@ -108,21 +108,6 @@ class ProducerIdStore(Protocol):
     def reservation(self) -> Steps[None]: ...
 
 
-class NoProducerIds:
-    """Of a process that can't reserve any."""
-
-    has_producer_ids = False
-
-    def next_producer_id(self) -> int:
-        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def reservation(self) -> Steps[None]:
-        """Raises KafkaError, COORDINATOR_NOT_AVAILABLE."""
-        raise KafkaError(
-            "producer ids are given by the controller", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
-        )
-
-
 class ProducerIds:
     """The ids that this node may give out."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.security.audit import Audit
+from broker.security.principal import PROCESS
 from protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from broker.security.principal import Principal
+    from config import BrokerSettings
     from protocol.logdata.metadata import AccessControlEntryRecord
     from storage.metadata.acl_table import AclTable
 
@@ -164,3 +166,13 @@ def _leaves_something(rule: AccessControlEntryRecord, denied: dict[int, set[str]
             return False
     prefixes = denied[PatternType.PREFIXED]
     return not any(name[:length] in prefixes for length in range(1, len(name) + 1))
+
+
+def authorizer_of(settings: BrokerSettings, acls: AclTable) -> Authorizer:
+    """What decides by these rules, as the settings want it; processes of the same data directory
+    may do all."""
+    return Authorizer(
+        acls,
+        super_users=(*settings.super_users, str(PROCESS)),
+        open_without_rules=settings.allow_everyone_if_no_acl_found,
+    )

@@ -101,8 +101,17 @@ class FollowedTopics(ImageTopics):
     def led_since(self) -> int:
         return self._led_since
 
+    has_producer_ids = False
+
+    def next_producer_id(self) -> int:
+        raise _not_controller()
+
+    def reservation(self) -> Steps[None]:
+        """Producer ids are given by the controller. Raises KafkaError, NOT_CONTROLLER."""
+        raise _not_controller()
+
     def creation(self, topics: Sequence[Topic]) -> Steps[None]:
-        """Raises KafkaError, NOT_CONTROLLER, as all changes here."""
+        """Raises KafkaError, NOT_CONTROLLER, as all changes of topics here."""
         raise _not_controller()
 
     def removal(self, names: Sequence[str]) -> Steps[list[Topic]]:

@@ -166,7 +166,7 @@ def test_each_process_is_a_broker_that_leads_its_share(directory: Directory) -> 
 
 
 def test_what_some_processes_wrote_is_there_for_any_number_of_them(directory: Directory) -> None:
-    written = []
+    written: list[bytes] = []
     for processes in (2, 4, 1, 3):
         directory.start(processes)
         if not written:
@@ -199,6 +199,24 @@ def test_a_process_that_is_killed_comes_back_with_all_that_was_acknowledged(
     assert (told["process"], told["how"]) == (victim, "SIGKILL")
     produce_everywhere(directory, b"after")
     assert values(directory) == [[b"before", b"after"]] * PARTITIONS
+    directory.stop()
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_named_ended_and_begun_anew(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"before")
+    os.kill(directory.children()[1], signal.SIGSTOP)
+
+    (named,) = directory.said("a process has said nothing for a while")
+    assert named["process"] == 1
+    with directory.connect(0) as other:
+        assert other.produce(TOPIC, batch(b"meanwhile")).error_code == ErrorCode.NONE
+    (died,) = directory.said("a process died")
+    assert "it hung" in died["how"]
+    with directory.connect(1) as caller:
+        assert leaders(caller) == [1, 2, 1, 2]
     directory.stop()
 
 

@@ -105,6 +105,7 @@ def test_the_keys_of_our_own_are_these() -> None:
     assert ours == {
         "as.version",
         "as.version.client.ids",
+        "broker.processes",
         "cluster.id",
         "connections.backlog.max.bytes",
         "console.host",
