@@ -37,7 +37,6 @@ from storage.owners import Owner, has_records, owner_of, topic_id_of
 from storage.recovery import LastKnown, open_log
 from storage.reports import RecoveryReport
 from storage.segment import OPEN
-from storage.share import LastStop, clean_state_of, remove_clean_states
 from storage.start_offsets import StartOffsets
 from storage.steps import AT_ONCE, run_here
 from storage.syncing import SyncFile, SyncFolder, one_by_one
@@ -180,6 +179,8 @@ class DataDirectory:
         return reports
 
     def _begin_sharing(self, share: Share, noted: Noted, topics: TopicStore) -> None:
+        from storage.share import LastStop, remove_clean_states  # most serve alone
+
         share.topics = topics.names()
         if share.begins:
             remove_clean_states(self._files, self.path)
@@ -467,7 +468,7 @@ class DataDirectory:
                 topic_ids = {topic.name: uuid_text(topic.topic_id) for topic in topics}
                 state = CleanStop(whole, topic_ids).encode()
                 share = self.share
-                name = CLEAN_STATE if share is None else clean_state_of(share.number)
+                name = CLEAN_STATE if share is None else share.clean_state
                 self._files.write_atomic(f"{self.path}/{name}", state)
             if clean and self.share is None:
                 marker = encode_clean_shutdown(broker_epoch)

@@ -69,6 +69,11 @@ class Share:
         """Whether what is done once at a start of all is to be done here."""
         return self.last_stop is None
 
+    @property
+    def clean_state(self) -> str:
+        """The name of the file in which this process notes what it closed."""
+        return clean_state_of(self.number)
+
     def own(self, name: str) -> str:
         """The name of a file that each process has for itself: the first under this name."""
         return name if self.number == CONTROLLER else f"{name}.{self.number}"

@@ -57,6 +57,7 @@ def add_commands(commands: Commands) -> None:
         help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
     )
     _add_console(serve)
+    _add_processes(serve)
     serve.add_argument(
         "--as-version",
         metavar="RELEASE",
@@ -88,12 +89,6 @@ def add_commands(commands: Commands) -> None:
         metavar="FILE",
         help="faults to begin with: a JSON list of them, with a control port or without",
     )
-    serve.add_argument(
-        "--processes",
-        metavar="N",
-        help="processes that share the partitions, each a broker with an id and ports of its own, "
-        "counted up from the first; auto is one for each core (broker.processes)",
-    )
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     serve.add_argument(
         "--json", action="store_true", help="log lines and the ready line as JSON, for machines"
@@ -111,6 +106,15 @@ def _add_console(serve: argparse.ArgumentParser) -> None:
         "--console-writable",
         action="store_true",
         help="let the console change things too (console.writable)",
+    )
+
+
+def _add_processes(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--processes",
+        metavar="N",
+        help="processes that share the partitions, each a broker with an id and ports of its own, "
+        "counted up from the first; auto is one for each core (broker.processes)",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a serving process and its supervisor tell each other: two pipes, and a word a line.
+"""What a serving process and its supervisor tell each other: a word a line, over a pair of sockets.
 
     beat                      the loop turns
     led {...}                 the controller leads the metadata log: what the others have to know
@@ -7,25 +7,25 @@
     stopped {"clean": ...}    it has stopped, and whether all of it is on the disk
 
 The other way goes `stop`, and to the controller `all`, when all of them serve for the first time,
-`here N` when another begins to serve, and `gone N` when it has ended. The end of a pipe is the
+`here N` when another begins to serve, and `gone N` when it has ended. The end of the line is the
 other's death.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from socket import socket
 
 BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
 STOP, ALL, HERE, GONE = "stop", "all", "here", "gone"
 WORD_BYTES_MAX = 4096
-"""A line is a few hundred bytes; up to here a pipe takes one whole or not at all (PIPE_BUF)."""
+"""A line is a few hundred bytes."""
 
 
 class Word(NamedTuple):
@@ -38,17 +38,15 @@ class Word(NamedTuple):
 class Line:
     """The end of a serving process."""
 
-    def __init__(self, words: int, orders: int) -> None:
-        """Descriptors: of the pipe that it writes to, and of the one that it reads."""
-        self._words = words
-        self._orders = orders
-        os.set_blocking(words, False)
+    def __init__(self, one: socket) -> None:
+        self._socket = one
+        one.setblocking(False)
 
     def say(self, name: str, **facts: Any) -> None:
         """Tell the supervisor. If that is dead, or does not read, nobody hears it."""
         line = f"{name} {json.dumps(facts)}\n" if facts else f"{name}\n"
         with suppress(BlockingIOError, BrokenPipeError):
-            os.write(self._words, line.encode()[:WORD_BYTES_MAX])
+            self._socket.send(line.encode()[:WORD_BYTES_MAX])
 
     def listen(
         self,
@@ -62,7 +60,7 @@ class Line:
         received = bytearray()
 
         def heard() -> None:
-            data = os.read(self._orders, WORD_BYTES_MAX)
+            data = self._heard()
             received.extend(data)
             *lines, rest = received.split(b"\n")
             received[:] = rest
@@ -71,10 +69,16 @@ class Line:
                 if word != STOP:
                     told(word, int(number or -1))
             if not data or STOP.encode() in lines:
-                loop.remove_reader(self._orders)
+                loop.remove_reader(self._socket)
                 stop()
 
-        loop.add_reader(self._orders, heard)
+        loop.add_reader(self._socket, heard)
+
+    def _heard(self) -> bytes:
+        try:
+            return self._socket.recv(WORD_BYTES_MAX)
+        except ConnectionResetError:  # it died with words unread
+            return b""
 
 
 class Words:

@@ -11,6 +11,7 @@ import faulthandler
 import os
 import selectors
 import signal
+import socket
 import sys
 import traceback
 from contextlib import suppress
@@ -54,19 +55,19 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Child:
-    """A process that was forked, and the descriptors by which it is heard, told, and ends."""
+    """A process that was forked: the line to it, and the descriptor by which its end is known."""
 
-    __slots__ = ("ended", "orders", "pid", "received", "words")
+    __slots__ = ("ended", "line", "pid", "received")
 
-    def __init__(self, pid: int, words: int, orders: int) -> None:
+    def __init__(self, pid: int, line: socket.socket) -> None:
         self.pid = pid
-        self.words = words
-        self.orders = orders
+        self.line = line
         self.ended = os.pidfd_open(pid)
         self.received = Words()
 
-    def descriptors(self) -> tuple[int, int, int]:
-        return self.words, self.orders, self.ended
+    def close(self) -> None:
+        self.line.close()
+        os.close(self.ended)
 
 
 class Supervisor:
@@ -89,8 +90,8 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._serving: set[int] = set()
-        self._waking: tuple[int, int] = (-1, -1)
-        """The pipe by which a signal wakes the loop."""
+        self._wakes = socket.socketpair()
+        """By which a signal wakes the loop."""
         self._finish: Finish | None = None
         self.led: dict[str, Any] = {}
         """What the controller has told last of the metadata log."""
@@ -101,11 +102,11 @@ class Supervisor:
 
     def run(self) -> Finish:
         """Supervise until all have gone, after SIGTERM or SIGINT, or a start that fails."""
-        self._waking = waking, woken = os.pipe()
-        for one in (waking, woken):
-            os.set_blocking(one, False)
+        waking, woken = self._wakes
+        for end in self._wakes:
+            end.setblocking(False)
         before = {one: signal.signal(one, lambda *_: None) for one in SIGNALS}
-        wakes_before = signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        wakes_before = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         self._selector.register(waking, selectors.EVENT_READ, partial(self._signalled, waking))
         try:
             self._do(self._machine.start(self._now_s()))
@@ -117,8 +118,8 @@ class Supervisor:
             for one, handler in before.items():
                 signal.signal(one, handler)
             self._selector.close()
-            os.close(waking)
-            os.close(woken)
+            waking.close()
+            woken.close()
 
     def _turn(self) -> None:
         deadline_s = self._machine.deadline_s()
@@ -127,17 +128,20 @@ class Supervisor:
             key.data()
         self._do(self._machine.look(self._now_s()))
 
-    def _signalled(self, waking: int) -> None:
-        numbers = os.read(waking, READ_BYTES)
+    def _signalled(self, waking: socket.socket) -> None:
+        numbers = waking.recv(READ_BYTES)
         if any(one in SIGNALS for one in numbers):
             self._do(self._machine.stop(self._now_s()))
 
     # What is heard
 
     def _heard(self, number: int, child: _Child) -> None:
-        data = os.read(child.words, READ_BYTES)
+        try:
+            data = child.line.recv(READ_BYTES)
+        except ConnectionResetError:  # it died with orders unread
+            data = b""
         if not data:
-            self._selector.unregister(child.words)
+            self._selector.unregister(child.line)
         for word in child.received.feed(data):
             self._take(number, word)
 
@@ -161,11 +165,10 @@ class Supervisor:
     def _ended(self, number: int, child: _Child) -> None:
         del self._children[number]
         _, status = os.waitpid(child.pid, 0)
-        while child.words in self._selector.get_map():  # what it said last
+        while child.line in self._selector.get_map():  # what it said last
             self._heard(number, child)
         self._selector.unregister(child.ended)
-        for one in child.descriptors():
-            os.close(one)
+        child.close()
         self._serving.discard(number)
         self._tell(0, f"{GONE} {number}")
         self._do(self._machine.ended(number, _how(status), self._now_s()))
@@ -194,25 +197,23 @@ class Supervisor:
     def _tell(self, number: int, order: str) -> None:
         child = self._children.get(number)
         if child is not None:
-            with suppress(BrokenPipeError):
-                os.write(child.orders, f"{order}\n".encode())
+            with suppress(BrokenPipeError, ConnectionResetError):
+                child.line.send(f"{order}\n".encode())
 
     def _spawn(self, number: int) -> None:
-        words, says = os.pipe()
-        hears, orders = os.pipe()
+        ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            self._be(number, Line(says, hears), unwanted=(words, orders))
-        os.close(says)
-        os.close(hears)
-        self._children[number] = child = _Child(pid, words, orders)
+            self._be(number, Line(theirs), unwanted=ours)
+        theirs.close()
+        self._children[number] = child = _Child(pid, ours)
         read = selectors.EVENT_READ
-        self._selector.register(words, read, partial(self._heard, number, child))
+        self._selector.register(ours, read, partial(self._heard, number, child))
         self._selector.register(child.ended, read, partial(self._ended, number, child))
 
-    def _be(self, number: int, line: Line, *, unwanted: tuple[int, int]) -> None:
+    def _be(self, number: int, line: Line, *, unwanted: socket.socket) -> None:
         """What a forked process does, from its beginning to its end."""
         status = FAULT
         try:
@@ -221,9 +222,11 @@ class Supervisor:
                 signal.signal(one, signal.SIG_IGN)
             faulthandler.enable()  # which says where it is, when it is aborted
             self._selector.close()
-            of_others = [one for child in self._children.values() for one in child.descriptors()]
-            for descriptor in (*unwanted, *of_others, *self._waking):
-                os.close(descriptor)  # or the death of the supervisor would not be heard of
+            unwanted.close()  # or the death of the supervisor would not be heard of
+            for child in self._children.values():
+                child.close()
+            for end in self._wakes:
+                end.close()
             status = self._serve(number, line, self.led)
         except BaseException:
             traceback.print_exc()
