@@ -56,8 +56,7 @@ def add_commands(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="address to listen on (listeners); default 127.0.0.1:9092; port 0 picks a free one",
     )
-    _add_console(serve)
-    _add_processes(serve)
+    _add_console_and_processes(serve)
     serve.add_argument(
         "--as-version",
         metavar="RELEASE",
@@ -95,7 +94,7 @@ def add_commands(commands: Commands) -> None:
     )
 
 
-def _add_console(serve: argparse.ArgumentParser) -> None:
+def _add_console_and_processes(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--console",
         metavar="HOST:PORT",
@@ -107,9 +106,6 @@ def _add_console(serve: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let the console change things too (console.writable)",
     )
-
-
-def _add_processes(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--processes",
         metavar="N",
