@@ -23,6 +23,8 @@ _level = LEVELS["info"]
 _level_at_start = "info"
 _json = False
 _logger: Any = None
+_always: dict[str, Any] = {}
+"""Facts of every line."""
 _said: dict[tuple[str, str], float] = {}
 
 
@@ -32,6 +34,11 @@ def configure(*, level: str = "info", as_json: bool = False) -> None:
     _json = as_json
     _level_at_start = level
     set_level(level)
+
+
+def say_always(**facts: Any) -> None:
+    """Have every line say these, before what it is about."""
+    _always.update(facts)
 
 
 def level() -> str:
@@ -86,6 +93,8 @@ def warm_up() -> None:
 def _write(level: str, event: str, facts: dict[str, Any]) -> None:
     """Write a line. Who has something to say never fails over it: where structlog cannot be loaded
     the line is a plain one, and where nothing takes it (a full disk) there is none."""
+    if _always:
+        facts = {**_always, **facts}
     try:
         getattr(_get(), level)(event, **facts)
     except (OSError, ImportError):

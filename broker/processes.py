@@ -31,6 +31,7 @@ from broker.network.connection import Connection
 from broker.network.forwarding import Forwarding
 from broker.network.listening import CannotListen, listening_sockets
 from broker.network.peer import Peer
+from broker.notify import notify
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.security.principal import PROCESS
 from broker.server import SWITCH_INTERVAL_S, Running, StartRefused, begin_background
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 INTERNAL = "INTERNAL"
 """The listener of processes for each other."""
 EXIT_REFUSED = 1
+OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""Variables by which the service manager watches the process that it has started."""
 CREATE_WITHIN_MS = 30_000
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
@@ -202,6 +205,7 @@ def _announce(shared: Shared, *, as_json: bool) -> None:
             f"data in {data}, started in {started_ms} ms"
         )
     print(line, file=sys.stdout, flush=True)
+    notify(READY="1", STATUS=f"{shared.processes} processes, data in {data}")
 
 
 # In a process
@@ -209,6 +213,9 @@ def _announce(shared: Shared, *, as_json: bool) -> None:
 
 def _serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
     """What a process does, from its fork to its exit status."""
+    logs.say_always(process=number)
+    for name in OF_THE_SUPERVISOR:
+        os.environ.pop(name, None)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     for other, bound in enumerate(shared.bound):
         if other != number:

@@ -226,7 +226,8 @@ def test_the_death_of_the_supervisor_is_a_stop_of_all(directory: Directory) -> N
     produce_everywhere(directory, b"v")
     directory.process.kill()
 
-    assert all(one["clean"] for one in directory.said("stopped", 2))
+    stops = directory.said("stopped", 2)
+    assert sorted((one["process"], one["clean"]) for one in stops) == [(0, True), (1, True)]
     directory.process.communicate(timeout=WITHIN_S)
     directory.start(1)
     assert values(directory) == [[b"v"]] * PARTITIONS
