@@ -53,8 +53,8 @@ told to ask the controller.
 NOT_YET_HEAD = """
 ## Declared, not offered
 
-Their messages are known in all versions, but a client is not offered them. An Envelope is what one of
-several processes of a directory ([processes.md](processes.md)) passes on to the controller.
+Their messages are known in all versions, but a client is not offered them. An Envelope is what one
+of several processes of a directory ([processes.md](processes.md)) passes on to the controller.
 
 | key | API | versions declared |
 | ---: | --- | --- |

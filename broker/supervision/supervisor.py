@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
+from broker.notify import tell_alive, watchdog_period_s
 from broker.supervision.line import (
     ALL,
     GONE,
@@ -92,6 +93,9 @@ class Supervisor:
         self._serving: set[int] = set()
         self._wakes = socket.socketpair()
         """By which a signal wakes the loop."""
+        self._alive_every_s = watchdog_period_s()
+        self._alive_s = None if self._alive_every_s is None else 0.0
+        """When the service manager is to be given a sign of life."""
         self._finish: Finish | None = None
         self.led: dict[str, Any] = {}
         """What the controller has told last of the metadata log."""
@@ -122,11 +126,16 @@ class Supervisor:
             woken.close()
 
     def _turn(self) -> None:
-        deadline_s = self._machine.deadline_s()
-        timeout_s = None if deadline_s is None else max(deadline_s - self._now_s(), 0.0)
+        due_s = [one for one in (self._machine.deadline_s(), self._alive_s) if one is not None]
+        timeout_s = max(min(due_s) - self._now_s(), 0.0) if due_s else None
         for key, _ in self._selector.select(timeout_s):
             key.data()
-        self._do(self._machine.look(self._now_s()))
+        now_s = self._now_s()
+        self._do(self._machine.look(now_s))
+        if self._alive_s is not None and now_s >= self._alive_s:
+            assert self._alive_every_s is not None
+            self._alive_s = now_s + self._alive_every_s
+            tell_alive()
 
     def _signalled(self, waking: socket.socket) -> None:
         numbers = waking.recv(READ_BYTES)
