@@ -301,6 +301,8 @@ class _Process:
             self._followers.came(node_id)
         elif word == GONE:
             self._followers.gone(node_id)
+            leader = self._broker.controller
+            self._broker.changes.make(leader.store.new_epoch(number), _nothing, _not_begun)
 
     def _answer_when_followed(self, broker: Broker) -> None:
         leader, followers = broker.controller, self._followers
@@ -498,3 +500,11 @@ def _internal_connection(broker: Broker) -> _InternalConnection:
         admit=lambda _: True,
         lost=lambda _: None,
     )
+
+
+def _nothing(_: None) -> None:
+    """A new epoch has begun, and all follow."""
+
+
+def _not_begun(error: Exception) -> None:
+    logs.error("a process that died is led in its old epoch", reason=str(error))

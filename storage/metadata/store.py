@@ -192,13 +192,19 @@ class MetadataStore(ImageTopics):
         def led(topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
             return self._led(topic_id, number, state, spread.next())
 
-        def led_again(topic_id: bytes, number: int, state: PartitionState) -> PartitionChangeRecord:
-            return self._led(topic_id, number, state, state.process)
-
         if process is None:
             self._append_any(registration, *self._changes(led))
         else:
-            self._append_any(registration, *self._changes(led_again, of=process))
+            self._append_any(registration, *self._changes(self._led_again, of=process))
+
+    def new_epoch(self, process: int) -> Steps[None]:
+        """Lead what a process leads in a new epoch, for it comes back after a crash."""
+        yield from self.append(*self._changes(self._led_again, of=process))
+
+    def _led_again(
+        self, topic_id: bytes, number: int, state: PartitionState
+    ) -> PartitionChangeRecord:
+        return self._led(topic_id, number, state, state.process)
 
     def _spread(self) -> Spread:
         """The processes as they lead now."""

@@ -114,6 +114,12 @@ def leaders(caller: Caller) -> list[int]:
     return [one.leader_id for one in sorted(found.partitions, key=lambda one: one.partition_index)]
 
 
+def leader_epochs(caller: Caller) -> list[int]:
+    (found,) = metadata(caller).topics
+    partitions = sorted(found.partitions, key=lambda one: one.partition_index)
+    return [one.leader_epoch for one in partitions]
+
+
 def make_topic(directory: Directory) -> None:
     with directory.connect(0) as controller:
         controller.create_topic(TOPIC, PARTITIONS)
@@ -191,8 +197,10 @@ def test_a_process_that_is_killed_comes_back_with_all_that_was_acknowledged(
 
     os.kill(directory.children()[victim], signal.SIGKILL)
 
+    raised = [1 if number % 2 == victim else 0 for number in range(PARTITIONS)]
     with directory.connect(1 - victim) as other:
         assert leaders(other) == [1, 2, 1, 2], "the other goes on"
+        until(lambda: leader_epochs(other) == raised)
     with directory.connect(victim) as caller:  # whoever connects waits for it
         assert leaders(caller) == [1, 2, 1, 2]
     (told,) = directory.said("a process died")
