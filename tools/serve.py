@@ -149,7 +149,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
     _name_exposed_secrets(settings, arguments)
     try:
         if settings.broker_processes != 1:
-            from broker.processes import serve_processes, why_alone
+            from broker.processes.starting import serve_processes, why_alone
 
             why = why_alone(testing=testing is not None)
             if why is not None:

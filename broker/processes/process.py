@@ -1,9 +1,4 @@
-"""Several processes that serve one data directory: `triglot serve --processes N`.
-
-The supervisor takes what they share, before there is any of them: the lock, the identity, the
-sockets that listen. Process 0 leads the metadata log. The others follow it over a Unix socket that
-has no name in the file system, and nobody but this user may connect to.
-"""
+"""One of the processes: process 0 leads the metadata log, the others follow it."""
 
 from __future__ import annotations
 
@@ -11,13 +6,11 @@ import asyncio
 import gc
 import os
 import socket
-import struct
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from broker import clock, logs
-from broker._version import VERSION
+from broker import logs
 from broker.assembly import Broker
 from broker.event_loop import new_event_loop
 from broker.metadata.changes import Changes
@@ -25,23 +18,17 @@ from broker.metadata.followed_controller import FollowedController
 from broker.metadata.follower import MetadataFollower
 from broker.metadata.followers import Followers
 from broker.metadata.following.machine import ObserverMachine
-from broker.neighbours import Neighbours
-from broker.network import descriptors
-from broker.network.connection import Connection
 from broker.network.forwarding import Forwarding
-from broker.network.listening import CannotListen, listening_sockets
+from broker.network.listening import CannotListen
 from broker.network.peer import Peer
-from broker.notify import notify
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
-from broker.security.principal import PROCESS
-from broker.server import SWITCH_INTERVAL_S, Running, StartRefused, begin_background
+from broker.processes.internal import internal_connection
+from broker.server import SWITCH_INTERVAL_S, Running, begin_background
 from broker.supervision.line import ALL, BEAT, GONE, HERE, LED, READY, REFUSED, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
-from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
 from broker.workers import Worker
 from config import ConfigError
-from config.platforms import PORTABLE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from storage.data_dir import DataDirectory
@@ -51,167 +38,24 @@ from storage.layout import RESERVE
 from storage.metadata.image_topics import FollowedTopics
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
-from storage.share import LastStop, LockOfAll, Share, join_clean_states
+from storage.share import LastStop, LockOfAll, Share
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from broker.network.listening import Bound
-    from broker.security.credentials import NewCredential
+    from broker.processes.shared import Shared
     from broker.supervision.line import Line
-    from config import BrokerSettings
-    from storage.identity import MetaProperties
     from storage.metadata.delta import Delta
     from storage.reports import RecoveryReport
 
-INTERNAL = "INTERNAL"
-"""The listener of processes for each other."""
 EXIT_REFUSED = 1
 OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables by which the service manager watches the process that it has started."""
 CREATE_WITHIN_MS = 30_000
-_CREDENTIALS = struct.Struct("3i")
-"""struct ucred: process, user, group."""
 
 
-class Shared(NamedTuple):
-    """What processes have from their supervisor."""
-
-    settings: BrokerSettings
-    identity: MetaProperties
-    credentials: Sequence[NewCredential]
-    bound: list[Bound]
-    """Sockets of clients' listeners, by process."""
-    internal: list[socket.socket]
-    """Those for each other, by process."""
-
-    @property
-    def processes(self) -> int:
-        return len(self.bound)
-
-    @property
-    def neighbours(self) -> Neighbours:
-        names = [one.name for one in self.bound[0]]
-        ports = {
-            name: [one.port for bound in self.bound for one in bound if one.name == name]
-            for name in names
-        }
-        return Neighbours(self.settings.node_id, ports)
-
-
-def why_alone(*, testing: bool) -> str | None:
-    """Why one process is all that can serve, whatever broker.processes says; None if that is not
-    so. `testing`: a test may break the broker."""
-    if testing:
-        return "--testing and --faults are for one process (broker.processes)"
-    if PORTABLE:
-        return "several processes (broker.processes) are served by Linux alone"
-    return None
-
-
-def serve_processes(
-    settings: BrokerSettings,
-    *,
-    as_json: bool = False,
-    credentials: Sequence[NewCredential] = (),
-) -> None:
-    """Run as many processes as `settings` say until SIGTERM or SIGINT. Raises StartRefused."""
-    count = settings.broker_processes or len(os.sched_getaffinity(0))
-    files, path = SURROUNDINGS.files, settings.data_directory
-    descriptors.raise_limit()
-    directory = None
-    try:
-        directory = DataDirectory.take(
-            files,
-            path,
-            node_id=settings.node_id,
-            new_uuid=SURROUNDINGS.new_uuid,
-            cluster_id=settings.cluster_id,
-            for_processes=True,
-        )
-        shared = Shared(
-            settings,
-            directory.identity,
-            credentials,
-            [_bind(settings, number) for number in range(count)],
-            [_internal_socket() for _ in range(count)],
-        )
-    except (DataDirectoryError, OSError) as error:
-        if directory is not None:
-            directory.release()
-        raise StartRefused(str(error)) from error
-
-    def announce() -> None:
-        # Whoever comes back from now on comes back from a crash, to a directory that is ours.
-        supervisor.led |= {"was_clean": False, "led_alone": True}
-        _announce(shared, as_json=as_json)
-
-    supervisor = Supervisor(count, partial(_serve, shared), announce)
-    finish = supervisor.run()
-    if finish.clean:
-        try:
-            join_clean_states(files, path, count, broker_epoch=supervisor.broker_epoch)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            logs.error("the stop is not noted as a clean one", reason=str(error))
-    directory.release()
-    if finish.failed:
-        raise StartRefused(supervisor.refusal or "a process could not start; its log says why")
-
-
-def _bind(settings: BrokerSettings, number: int) -> Bound:
-    """Listen for clients of a process: on the ports of the settings, counted up. Raises
-    CannotListen."""
-    bound: Bound = {}
-    for listener in settings.client_listeners:
-        wanted = listener._replace(port=listener.port and listener.port + number)
-        sockets = listening_sockets(wanted)
-        bound[wanted._replace(port=sockets[0].getsockname()[1])] = sockets
-    return bound
-
-
-def _internal_socket() -> socket.socket:
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    one.setblocking(False)
-    one.bind(b"\0triglot-" + os.urandom(16).hex().encode())
-    one.listen()
-    return one
-
-
-def _announce(shared: Shared, *, as_json: bool) -> None:
-    """Print the ready line."""
-    first = next(iter(shared.bound[0]))
-    ports = shared.neighbours.ports[first.name]
-    data = os.path.abspath(shared.settings.data_directory)  # noqa: PTH100 - start-up time
-    started_ms = clock.process_age_ms()
-    host = next(iter(shared.bound[0].values()))[0].getsockname()[0]
-    if as_json:
-        import json
-
-        facts = {
-            "event": "ready",
-            "version": VERSION,
-            "host": host,
-            "port": ports[0],
-            "ports": list(ports),
-            "data": data,
-            "started_ms": started_ms,
-        }
-        line = json.dumps(facts)
-    else:
-        told = ", ".join(map(str, ports))
-        line = (
-            f"triglot {VERSION} ready: {shared.processes} processes, listening on {host}:{told}, "
-            f"data in {data}, started in {started_ms} ms"
-        )
-    print(line, file=sys.stdout, flush=True)
-    notify(READY="1", STATUS=f"{shared.processes} processes, data in {data}")
-
-
-# In a process
-
-
-def _serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
+def serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
     """What a process does, from its fork to its exit status."""
     logs.say_always(process=number)
     for name in OF_THE_SUPERVISOR:
@@ -225,14 +69,14 @@ def _serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
                     one.close()
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
-    process = _Process(shared, number, line, led, loop)
+    process = Process(shared, number, line, led, loop)
     try:
         return loop.run_until_complete(process.run())
     finally:
         loop.close()
 
 
-class _Process:
+class Process:
     """One of the processes, in itself."""
 
     def __init__(
@@ -356,7 +200,7 @@ class _Process:
         reports += broker.load(self._shared.credentials, comes_back=bool(self._led))
         self._answer_when_followed(broker)
         self._internal = await self._loop.create_unix_server(
-            partial(_internal_connection, broker), sock=self._shared.internal[0].dup()
+            partial(internal_connection, broker), sock=self._shared.internal[0].dup()
         )
         assert share.last_stop is not None
         self._line.say(
@@ -474,32 +318,6 @@ class _Process:
         steps = self._broker.application.follow(delta)
         self._follows.make(steps, followed.set_result, failed)
         await followed
-
-
-class _InternalConnection(Connection):
-    """Of another process; anybody else is turned away."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.context.principal = PROCESS
-        one = transport.get_extra_info("socket")
-        found = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, user, _ = _CREDENTIALS.unpack(found)
-        if user != os.getuid():
-            logs.warning("a stranger at the internal socket", user=user)
-            transport.close()
-
-
-def _internal_connection(broker: Broker) -> _InternalConnection:
-    return _InternalConnection(
-        broker.parts,
-        INTERNAL,
-        broker.listener_routes.internal,
-        backlog=broker.backlog,
-        turn=broker.turn,
-        admit=lambda _: True,
-        lost=lambda _: None,
-    )
 
 
 def _nothing(_: None) -> None:

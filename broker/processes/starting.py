@@ -1,0 +1,141 @@
+"""The supervisor's side: the lock, the identity and the sockets that listen are taken before there
+is any process. So they outlive each of them: clients of one that has died wait for the next.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import clock, logs
+from broker._version import VERSION
+from broker.network import descriptors
+from broker.network.listening import listening_sockets
+from broker.notify import notify
+from broker.processes.process import serve
+from broker.processes.shared import Shared
+from broker.server import StartRefused
+from broker.supervision.supervisor import Supervisor
+from broker.surroundings import SURROUNDINGS
+from config.platforms import PORTABLE
+from storage.data_dir import DataDirectory
+from storage.errors import DataDirectoryError
+from storage.share import join_clean_states
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.network.listening import Bound
+    from broker.security.credentials import NewCredential
+    from config import BrokerSettings
+
+
+def why_alone(*, testing: bool) -> str | None:
+    """Why one process is all that can serve, whatever broker.processes says; None if that is not
+    so. `testing`: a test may break the broker."""
+    if testing:
+        return "--testing and --faults are for one process (broker.processes)"
+    if PORTABLE:
+        return "several processes (broker.processes) are served by Linux alone"
+    return None
+
+
+def serve_processes(
+    settings: BrokerSettings,
+    *,
+    as_json: bool = False,
+    credentials: Sequence[NewCredential] = (),
+) -> None:
+    """Run as many processes as `settings` say until SIGTERM or SIGINT. Raises StartRefused."""
+    count = settings.broker_processes or len(os.sched_getaffinity(0))
+    files, path = SURROUNDINGS.files, settings.data_directory
+    descriptors.raise_limit()
+    directory = None
+    try:
+        directory = DataDirectory.take(
+            files,
+            path,
+            node_id=settings.node_id,
+            new_uuid=SURROUNDINGS.new_uuid,
+            cluster_id=settings.cluster_id,
+            for_processes=True,
+        )
+        shared = Shared(
+            settings,
+            directory.identity,
+            credentials,
+            [_bind(settings, number) for number in range(count)],
+            [_internal_socket() for _ in range(count)],
+        )
+    except (DataDirectoryError, OSError) as error:
+        if directory is not None:
+            directory.release()
+        raise StartRefused(str(error)) from error
+
+    def announce() -> None:
+        # Whoever comes back from now on comes back from a crash, to a directory that is ours.
+        supervisor.led |= {"was_clean": False, "led_alone": True}
+        _announce(shared, as_json=as_json)
+
+    supervisor = Supervisor(count, partial(serve, shared), announce)
+    finish = supervisor.run()
+    if finish.clean:
+        try:
+            join_clean_states(files, path, count, broker_epoch=supervisor.broker_epoch)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logs.error("the stop is not noted as a clean one", reason=str(error))
+    directory.release()
+    if finish.failed:
+        raise StartRefused(supervisor.refusal or "a process could not start; its log says why")
+
+
+def _bind(settings: BrokerSettings, number: int) -> Bound:
+    """Listen for clients of a process: on the ports of the settings, counted up. Raises
+    CannotListen."""
+    bound: Bound = {}
+    for listener in settings.client_listeners:
+        wanted = listener._replace(port=listener.port and listener.port + number)
+        sockets = listening_sockets(wanted)
+        bound[wanted._replace(port=sockets[0].getsockname()[1])] = sockets
+    return bound
+
+
+def _internal_socket() -> socket.socket:
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    one.setblocking(False)
+    one.bind(b"\0triglot-" + os.urandom(16).hex().encode())
+    one.listen()
+    return one
+
+
+def _announce(shared: Shared, *, as_json: bool) -> None:
+    """Print the ready line."""
+    first = next(iter(shared.bound[0]))
+    ports = shared.neighbours.ports[first.name]
+    data = os.path.abspath(shared.settings.data_directory)  # noqa: PTH100 - start-up time
+    started_ms = clock.process_age_ms()
+    host = next(iter(shared.bound[0].values()))[0].getsockname()[0]
+    if as_json:
+        import json
+
+        facts = {
+            "event": "ready",
+            "version": VERSION,
+            "host": host,
+            "port": ports[0],
+            "ports": list(ports),
+            "data": data,
+            "started_ms": started_ms,
+        }
+        line = json.dumps(facts)
+    else:
+        told = ", ".join(map(str, ports))
+        line = (
+            f"triglot {VERSION} ready: {shared.processes} processes, listening on {host}:{told}, "
+            f"data in {data}, started in {started_ms} ms"
+        )
+    print(line, file=sys.stdout, flush=True)
+    notify(READY="1", STATUS=f"{shared.processes} processes, data in {data}")
