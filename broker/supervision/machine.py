@@ -33,7 +33,7 @@ LIVED_S = 10.0
 """A process that dies younger than this is not begun at once again, but after a wait."""
 WAIT_S = 0.2
 WAIT_MAX_S = 5.0
-"""The waits: the first, doubled each time, and the longest."""
+"""The waits: the first, doubled each time that a process dies before it serves, and the longest."""
 
 
 class State(Enum):
@@ -190,7 +190,7 @@ class Supervision:
         if not self._announced:
             self._failed = True
             return self.stop(now_s)
-        one.wait_s = self._wait(one, now_s)
+        one.wait_s = self._wait(one, was, now_s)
         one.due_s = now_s + one.wait_s
         how = f"it hung, and was ended ({how})" if hung else how
         return [_death(number, how, wait_s=one.wait_s), *self.look(now_s)]
@@ -269,9 +269,11 @@ class Supervision:
         one.is_named = one.killed = one.clean = False
         return Spawn(number)
 
-    def _wait(self, one: Process, now_s: float) -> float:
-        if now_s - one.began_s >= LIVED_S:
-            return 0.0
+    def _wait(self, one: Process, was: State, now_s: float) -> float:
+        """The time before a process is begun anew: none for one that has lived, little for one that
+        has served, and more each time for one that does not get that far."""
+        if was is State.READY:
+            return 0.0 if now_s - one.began_s >= LIVED_S else WAIT_S
         return min(max(one.wait_s * 2, WAIT_S), WAIT_MAX_S)
 
     def _next_to_stop(self, now_s: float) -> list[Effect]:

@@ -103,7 +103,16 @@ def test_a_controller_that_dies_is_begun_anew_and_nobody_with_it() -> None:
     assert supervision.led(LIVED_S + 0.1) == []
 
 
-def test_a_process_that_dies_again_and_again_is_begun_after_longer_and_longer_waits() -> None:
+def test_a_process_that_serves_and_dies_young_is_begun_after_a_short_wait_each_time() -> None:
+    supervision = running()
+    for now_s in (1.0, 2.0, 3.0):
+        all_beat(supervision, now_s)
+        assert without_lines(supervision.ended(1, "SIGKILL", now_s)) == []
+        assert supervision.look(now_s + WAIT_S) == [Spawn(1)]
+        supervision.ready(1, now_s + WAIT_S)
+
+
+def test_a_process_that_does_not_get_to_serve_is_begun_after_longer_and_longer_waits() -> None:
     supervision = running()
     now_s, waits = 0.0, []
     for _ in range(8):
@@ -117,6 +126,7 @@ def test_a_process_that_dies_again_and_again_is_begun_after_longer_and_longer_wa
 
     assert waits == [WAIT_S, 0.4, 0.8, 1.6, 3.2, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]
 
+    supervision.ready(1, now_s)
     all_beat(supervision, now_s + LIVED_S)
     assert supervision.ended(1, "exit 1", now_s + LIVED_S)[1:] == [Spawn(1)], "it has lived"
     supervision.ended(1, "exit 1", now_s + LIVED_S)
