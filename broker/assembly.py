@@ -59,9 +59,10 @@ from storage.layout import CLIENTS, CLOCK, RESERVE
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.store import MetadataStore
 from storage.segment import OPEN
+from storage.steps import run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from broker.background.retention_wait import RetentionWait
     from broker.coordinator.transactions.runtime import TransactionRuntime
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from config import BrokerSettings
     from storage.metadata.image_topics import FollowedTopics
     from storage.reports import RecoveryReport
+    from storage.steps import Steps
     from storage.trusted_time import ClockState
 
 COLD_READERS = 2
@@ -367,17 +369,24 @@ class Broker:
         )
         self.folder_removal = FolderRemoval(directory.remove_deleted, disk, self.readers)
 
-    def load(
-        self, credentials: Sequence[NewCredential] = (), *, comes_back: bool = False
-    ) -> list[RecoveryReport]:
+    def load(self, credentials: Sequence[NewCredential] = ()) -> list[RecoveryReport]:
         """Lead what the metadata log says, open the logs and begin to load groups and transactions.
-        `credentials` are for users that have none of their kind. `comes_back` is for a process of
-        several that died. Raises OSError."""
+        `credentials` are for users that have none of their kind. Raises OSError."""
+        self.lead(credentials)
+        return run_here(self.open())
+
+    def lead(self, credentials: Sequence[NewCredential] = (), *, comes_back: bool = False) -> None:
+        """Lead what the metadata log says, and put the directory in order. `comes_back` is for a
+        process of several that died. Raises OSError."""
         self.dynamic_settings.apply()
         if self._leader is not None:
             self._leader.register(comes_back=comes_back)
             self._leader.add_credentials(credentials, os.urandom)
-        reports = self.topics.load(now_ms=self.now_ms())
+        self.directory.begin(self.store)
+
+    def open(self) -> Steps[list[RecoveryReport]]:
+        """Open the logs, and begin to load groups and transactions. Raises OSError."""
+        reports = yield from self.topics.load(now_ms=self.now_ms())
         self.store.committed = self.application.follow
         self.groups.start(self.metadata.image.configs)
         self.transactions.start()
@@ -439,21 +448,12 @@ class Broker:
         """The protocol of a connection to the listener of this name."""
         routes = self.listener_routes.of(listener)
         secure = self.secure_listeners.get(listener)
+        made: Callable[..., Connection] = partial(Connection, self.parts, listener)
         if secure is not None:
             from broker.network.secure_connection import SecureConnection  # few listeners are
 
-            return SecureConnection(
-                self.parts,
-                secure,
-                routes,
-                backlog=self.backlog,
-                turn=self.turn,
-                admit=self.connections.admit,
-                lost=self.connections.lost,
-            )
-        return Connection(
-            self.parts,
-            listener,
+            made = partial(SecureConnection, self.parts, secure)
+        return made(
             routes,
             backlog=self.backlog,
             turn=self.turn,

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from config.broker_log import (
-    COMPRESSION_TYPES,
-    NEVER_PREALLOCATED,
-    POLICIES,
-    TIMESTAMP_TYPES,
-)
+from config.broker_log import COMPRESSION_TYPES, NEVER_PREALLOCATED, POLICIES, TIMESTAMP_TYPES
 from config.declare import Settings, at_least, between, key, minus_one_or, one_of
 from config.errors import ConfigError, Problem, nearest_of
 from config.formats import kafka_version, record_format
@@ -418,7 +413,7 @@ class TopicSettings(Settings):
             except ConfigError as error:
                 problems += error.problems
         if not problems:
-            problems = list(_broken_rules(values, overrides))
+            problems = list(_broken_rules(values, overrides, broker))
         if problems:
             raise ConfigError(problems)
         return cls(_settled(values))
@@ -476,7 +471,13 @@ def _inherited(broker: BrokerSettings) -> Mapping[str, Any]:
     return kept
 
 
-def _broken_rules(values: Mapping[str, Any], overrides: Mapping[str, str]) -> Iterator[Problem]:
+def _broken_rules(
+    values: Mapping[str, Any], overrides: Mapping[str, str], broker: BrokerSettings
+) -> Iterator[Problem]:
+    if values["retention_wait_groups"] and broker.broker_processes != 1:
+        name = "retention.wait.groups"
+        reason = "it is for one process (broker.processes)"
+        yield Problem(SOURCE, name, overrides.get(name), reason)
     if values["compression_type"] == "zstd" and record_format(values["message_format_version"]) < 2:
         name = "compression.type" if "compression.type" in overrides else "message.format.version"
         version = values["message_format_version"]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from protocol.client_usage import ClientUsage
+from protocol.client_usage import ClientIdentity, ClientUsage
 from storage.errors import MalformedFile
+from storage.layout import CLIENTS, shared_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +54,22 @@ def decode_clients(data: bytes, path: str) -> SeenClients:
     except (ValueError, RecursionError) as error:  # of what is no JSON, and no UTF-8, too
         raise MalformedFile(path, str(error)) from error
     return SeenClients(kept, forgotten + len(clients) - len(kept))
+
+
+def read_all_clients(files: Filesystem, directory: str) -> SeenClients:
+    """Those of a data directory, of all processes that have served it. Raises MalformedFile,
+    OSError; FileNotFoundError where no client was seen yet."""
+    names = sorted(one for one in files.list_dir(directory) if shared_name(one) == CLIENTS)
+    first, *others = [read_clients(files, f"{directory}/{name}") for name in names or [CLIENTS]]
+    if not others:
+        return first
+    found: dict[ClientIdentity, ClientUsage] = {}
+    for usage in [*first.clients, *(usage for one in others for usage in one.clients)]:
+        known = found.setdefault(usage.identity, usage)
+        if known is not usage:
+            known.add(usage)
+    clients = sorted(found.values(), key=lambda usage: usage.last_ms)
+    return SeenClients(clients, sum(one.forgotten for one in (first, *others)))
 
 
 def read_clients(files: Filesystem, path: str) -> SeenClients:

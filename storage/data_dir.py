@@ -83,9 +83,9 @@ class DataDirectory:
         self._files = files
         self._lock = lock
         self._new_uuid = new_uuid
-        self.opened_one: Callable[[], None] = lambda: None
-        """Called after each log that a start has opened: many of them take their time."""
         self._topics: TopicStore | None = None
+        self._found: tuple[Noted, set[str]]
+        """What was noted at the last stop, and the names in the folder."""
         self._reports: list[RecoveryReport] = []
         # The checkpoints on disk may name a deleted topic; a new one must not take these offsets.
         self._names_deleted = False
@@ -142,19 +142,32 @@ class DataDirectory:
         self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
     ) -> list[RecoveryReport]:
         """Open every partition of every topic that is led here, to be led in the epochs that the
-        store says."""
+        store says. Raises OSError."""
+        self.begin(topics)
+        return run_here(self.opening(topics, settings_of, now_ms=now_ms))
+
+    def begin(self, topics: TopicStore) -> None:
+        """Read what was noted at the last stop, and put the folder in order, before any log is
+        opened. Raises OSError."""
         share = self.share
         last_stop = None if share is None else share.last_stop
         noted = Noted(self._files, self.path, topics.led_since, last_stop)
-        reports = noted.reports
         self._topics = topics
         if share is None or share.begins:
             finish_deletions(self._files, self.path, topics, self._new_uuid)
-            names = sort_out(self._files, self.path, topics, reports)
+            names = sort_out(self._files, self.path, topics, noted.reports)
         else:
             names = set(self._files.list_dir(self.path))
         if share is not None:
             self._begin_sharing(share, noted, topics)
+        self._found = noted, names
+
+    def opening(
+        self, topics: TopicStore, settings_of: SettingsOf, *, now_ms: int
+    ) -> Steps[list[RecoveryReport]]:
+        """The rest of `open_logs`, in steps of a log each."""
+        noted, names = self._found
+        reports = noted.reports
         for topic in topics.topics():
             settings = settings_of(topic)
             for number in range(topic.partition_count):
@@ -171,7 +184,7 @@ class DataDirectory:
                         )
                     )
                 reports += self._open_partition(topic, number, settings, known, found, now_ms)
-                self.opened_one()
+                yield None
         self._names_deleted = not noted.is_all_of(self._all_partitions(topics))
         self.checkpoints.take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.

@@ -64,6 +64,14 @@ def offset_of(name: str, suffix: str) -> int | None:
     return offset if offset <= LARGEST_OFFSET else None
 
 
+def shared_name(name: str) -> str:
+    """The name under which the first of several processes has what another has in a file of this
+    name: `clients.json` for `clients.json.1`."""
+    first, _, number = name.rpartition(".")
+    of_each = (CLIENTS, CLOCK, RESERVE)
+    return first if first in of_each and number.isascii() and number.isdigit() else name
+
+
 def partition_directory(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 

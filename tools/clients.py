@@ -105,7 +105,7 @@ def run_clients(arguments: argparse.Namespace) -> int:
 
 def _read(directory: str) -> SeenClients:
     """What the data directory has. Raises NotDone."""
-    from storage.clients_file import read_clients
+    from storage.clients_file import read_all_clients
     from storage.disk import DiskFilesystem
     from storage.errors import MalformedFile
     from storage.layout import CLIENTS
@@ -113,7 +113,7 @@ def _read(directory: str) -> SeenClients:
 
     path = f"{directory}/{CLIENTS}"
     try:
-        return read_clients(DiskFilesystem(), path)
+        return read_all_clients(DiskFilesystem(), directory)
     except FileNotFoundError:
         raise NotDone(
             f"there is no {path}: no client was seen there yet (a running broker writes it each "

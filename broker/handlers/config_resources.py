@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker import logs
 from broker.handlers.metadata_changes import make_change
-from broker.metadata import dynamic_settings as dynamic
 from config import ConfigError, TopicSettings
-from config.broker import BrokerSettings, Layers
 from config.describe import topic_rows
 from config.keys import known_key
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -70,7 +68,7 @@ def resource_to_alter(
     if resource_type == TOPIC:
         return _TopicConfigs(name, ctx)
     if resource_type == BROKER:
-        check_broker_name(name, ctx)
+        check_broker_name(name, ctx, of_others=True)
         return _BrokerConfigs(name, ctx)
     if resource_type == BROKER_LOGGER:
         if not name:
@@ -108,11 +106,13 @@ def check_named(resource_type: int, name: str) -> None:
         raise _invalid(f"a {what} must be named; there are no settings of all of them")
 
 
-def check_broker_name(name: str, ctx: Context) -> None:
-    """Raise KafkaError unless this names this broker by its id, or all of them ("")."""
+def check_broker_name(name: str, ctx: Context, *, of_others: bool = False) -> None:
+    """Raise KafkaError unless this names this broker by its id, or all of them (""), or where it
+    may be `of_others` a process that serves beside it."""
     if name and not name.isdecimal():
         raise _invalid(f"a broker is named by its id, a number, or '' for all; found '{name}'")
-    if name and int(name) != ctx.node_id:
+    known = ctx.neighbours.ids if of_others and ctx.neighbours is not None else (ctx.node_id,)
+    if name and int(name) not in known:
         raise _invalid(f"broker {name} is not here, this is broker {ctx.node_id}")
 
 
@@ -177,11 +177,8 @@ class _BrokerConfigs:
         return self._ctx.dynamic_settings.stored(self._name)
 
     def value(self, name: str) -> str:
-        key, settings = known_key(name), self._ctx.settings.current
+        key, settings = known_key(name), self._ctx.dynamic_settings.of(self._name)
         assert key is not None
-        if self._name == dynamic.ALL_BROKERS:
-            layers = settings.layers
-            settings = BrokerSettings(Layers(layers.static, layers.all_brokers, {}))
         return key.format(settings.value(key)) or ""
 
     def replace(self, overrides: dict[str, str], *, validate_only: bool) -> Steps[None]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import clock
 from broker.pending import Waiting, error_answer
+from protocol.errors import ErrorCode
 from storage.steps import run_here
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class Changes:
         self._waiting.append(_Change(steps, done, failed))
         if self._current is None:
             self._begin()
+
+    def later(self, delay_ms: int, then: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(max(delay_ms, 0) / 1000, then)
 
     def stop(self) -> None:
         """Finish the change that is under way, here and now, and give up those that have not begun:
@@ -161,20 +165,23 @@ def _rest(change: _Change) -> Steps[None]:
 
 
 class ChangeWait(Waiting):
-    """A request that changes metadata, and waits for its turn and for the disk.
+    """A request that changes metadata, and waits for its turn, for the disk, and for those who
+    follow: for these no longer than its timeout_ms, if it has one.
 
     `steps` return the answer, or another result of a handler; a KafkaError that they raise is the
     answer's code.
     """
 
-    __slots__ = ("_address", "_changes", "_gone", "_steps")
+    __slots__ = ("_address", "_changes", "_over", "_steps", "_timer")
 
     def __init__(self, changes: Changes, steps: Steps[Any], address: str) -> None:
         """`address` is the client's, for the log."""
         self._changes = changes
         self._steps = steps
         self._address = address
-        self._gone = False
+        self._over = False
+        """It was answered, or the client is gone."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, connection: Requester, request: Request) -> None:
         super().start(connection, request)
@@ -185,17 +192,28 @@ class ChangeWait(Waiting):
 
     def cancel(self) -> None:
         """The client is gone; what it asked for is done all the same."""
-        self._gone = True
+        self._over = True
 
     def _done(self, result: Any) -> None:
         followed = self._changes.followed
         if followed is None:
             self._answer(result)
-        else:
-            followed(partial(self._answer, result))
+            return
+        followed(partial(self._answer, result))
+        timeout_ms = getattr(self.request.message, "timeout_ms", None)
+        if timeout_ms is not None and not self._over:
+            self._timer = self._changes.later(timeout_ms, self._time_out)
+
+    def _time_out(self) -> None:
+        """The change has been made, and somebody does not know of it yet."""
+        refused = self.request.route.api.refused
+        self._answer(refused(self.request.message, ErrorCode.REQUEST_TIMED_OUT))
 
     def _answer(self, result: Any) -> None:
-        if not self._gone:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._over:
+            self._over = True
             self.connection.finish_waiting(self.request, result)
 
     def _failed(self, error: Exception) -> None:

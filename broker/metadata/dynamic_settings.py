@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import logs
 from broker.partitions.topics import differ_for_topics
-from config import ConfigError, TopicSettings
+from config import BrokerSettings, ConfigError, TopicSettings
+from config.broker import Layers
 from config.dynamic import ALTERED, fault_of, sound_part, with_dynamic
 from config.errors import Problem
 from config.keys import known_key
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from broker.current_settings import CurrentSettings
     from broker.metadata.controller_view import ControllerView
     from broker.partitions.topic import Topic
-    from config import BrokerSettings
     from config.dynamic import Sound
     from config.listeners import Listener
     from storage.steps import Steps
@@ -76,6 +76,13 @@ class DynamicSettings:
         found: dict[str, str] = self._controller.image.configs.get((BROKER_RESOURCE, name), {})
         return found
 
+    def of(self, name: str) -> BrokerSettings:
+        """The settings that hold for a broker, by its id, or for all of them ("")."""
+        if name:
+            return self._sound_part(name).settings
+        layers = self._settings.current.layers
+        return BrokerSettings(Layers(layers.static, layers.all_brokers, {}))
+
     def apply(self) -> None:
         """Let the settings hold that the metadata log has for this broker.
 
@@ -83,7 +90,7 @@ class DynamicSettings:
         deletes it, for the version or the Kafka that it was written for.
         """
         current = self._settings.current
-        sound = self._sound_part()
+        sound = self._sound_part(self._this_broker)
         for problem in sound.ignored:
             logs.warning("a stored setting is ignored", reason=str(problem))
         if sound.settings.layers != current.layers:
@@ -129,11 +136,11 @@ class DynamicSettings:
             self._listeners.take(self._settings.current.served_listeners, bound)
         _log_without_effect(changed)
 
-    def _sound_part(self) -> Sound:
+    def _sound_part(self, broker: str) -> Sound:
         return sound_part(
             self._settings.current,
             all_brokers=self.stored(ALL_BROKERS),
-            this_broker=self.stored(self._this_broker),
+            this_broker=self.stored(broker),
         )
 
     def _bind(self, settings: BrokerSettings) -> Any:
@@ -163,10 +170,11 @@ class DynamicSettings:
     def _checked_together(
         self, name: str, wanted: Mapping[str, str], changed: Mapping[str, str]
     ) -> BrokerSettings:
-        """All settings as they will be. ConfigError unless they make sense together, and every
-        topic's with them."""
-        kept = self._sound_part().settings.layers
-        sound = {ALL_BROKERS: kept.all_brokers, self._this_broker: kept.this_broker}
+        """All settings as they will be, of the broker of this name. ConfigError unless they make
+        sense together, and every topic's with them."""
+        broker = name or self._this_broker
+        kept = self._sound_part(broker).settings.layers
+        sound = {ALL_BROKERS: kept.all_brokers, broker: kept.this_broker}
         texts = {
             one: {key: given.text for key, given in layer.items()} for one, layer in sound.items()
         }
@@ -176,7 +184,7 @@ class DynamicSettings:
         settings = with_dynamic(
             current,
             all_brokers=texts[ALL_BROKERS],
-            this_broker=texts[self._this_broker],
+            this_broker=texts[broker],
         )
         if not differ_for_topics(current, settings):
             return settings

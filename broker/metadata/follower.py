@@ -71,10 +71,11 @@ class MetadataFollower:
         connect: Callable[[], Awaitable[Controller]],
         *,
         follow: Callable[[Delta], Awaitable[None]],
-        caught_up: Callable[[], None],
+        caught_up: Callable[[], Awaitable[None]],
     ) -> None:
         """`connect` raises ConnectionError. `follow` has the parts follow, and is not called before
-        `caught_up`, which is called once: the image is as new as the controller's was then."""
+        `caught_up`, which is called once: the image is as new as the controller's was then, and
+        stays as it is until that is over."""
         self._machine = machine
         self._connect = connect
         self._follow = follow
@@ -124,8 +125,12 @@ class MetadataFollower:
     async def _turn(self, controller: Controller) -> None:
         """Ask once, and do what the answer wants."""
         request = self._machine.next_request()
+        # The controller is to hear that this one has all before the parts are made of it.
+        from_the_end = self._catches_up and self._machine.caught_up
         answer: Any
         if isinstance(request, FetchRequest):
+            if from_the_end:
+                request.max_wait_ms = 0
             answer = await controller.ask(request, FetchResponse)
         else:
             answer = await controller.ask(request, FetchSnapshotResponse)
@@ -136,7 +141,7 @@ class MetadataFollower:
             await self._pause("the controller refused")
         else:
             self._wait_s = 0.0
-        if self._catches_up and self._machine.caught_up:
+        if from_the_end and self._catches_up and self._machine.caught_up:
             await self._catch_up()
 
     async def _pause(self, reason: str) -> None:
@@ -207,7 +212,7 @@ class MetadataFollower:
             await self._follow(difference(before, self.image))
         else:
             self._serves = True
-            self._caught_up()
+            await self._caught_up()
 
     def _changed(self, _: int, record: MetadataRecord, __: MetadataImage) -> None:
         self._records.append(record)

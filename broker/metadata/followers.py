@@ -30,6 +30,10 @@ class Followers:
         """A process serves."""
         self._live.add(node_id)
 
+    def all_come(self) -> None:
+        """All of them have begun, and are waited for before they serve."""
+        self._live.update(self._offsets)
+
     def gone(self, node_id: int) -> None:
         """A process has ended; nobody waits for it."""
         self._live.discard(node_id)

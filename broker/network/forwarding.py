@@ -39,16 +39,19 @@ OF_LOGGERS = (33, 44)
 BROKER_LOGGER = 8
 INIT_PRODUCER_ID = 22
 ENVELOPE_BYTES_MAX = 64 * 1024 * 1024
+IDLE_MAX = 4
+"""Connections to the controller that are kept for later requests."""
 
 
 class Forwarding:
-    """Belongs to the loop. One connection, whose requests the controller handles in their order."""
+    """Belongs to the loop. A connection for each request that is on its way, for the controller
+    handles those of one in their order, and a change may take its time."""
 
     def __init__(self, connect: Callable[[], Awaitable[Peer]]) -> None:
         """`connect` raises PeerLost."""
         self._connect = connect
-        self._peer: Peer | None = None
-        self._embedded = Conversation(b"", max_answer_bytes=ENVELOPE_BYTES_MAX)
+        self._idle: list[Peer] = []
+        """Connections that wait for the next request."""
 
     def handlers(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """A table of handlers in which those of the controller pass on."""
@@ -73,21 +76,36 @@ class Forwarding:
         """The answer of the controller; a refusal where there is none now, after which a client
         looks for the controller and asks again."""
         api = request.route.api
-        sent, frame = self._embedded.request(request.general_message(), request.version)
+        client_id = (request.client_id or "").encode()
+        embedded = Conversation(client_id, max_answer_bytes=ENVELOPE_BYTES_MAX)
+        sent, frame = embedded.request(request.general_message(), request.version)
         envelope = EnvelopeRequest(
             request_data=bytes(frame[4:]),
             request_principal=str(ctx.principal).encode(),
             client_host_address=ctx.peer_host.encode(),
         )
         try:
-            if self._peer is None or self._peer.is_lost:
-                self._peer = await self._connect()
-            found = await self._peer.ask(envelope, EnvelopeResponse)
+            peer = await self._to_controller()
+            found = await peer.ask(envelope, EnvelopeResponse)
+            self._keep(peer)
             if found.error_code or found.response_data is None:
                 return api.refused(request.message, ErrorCode(found.error_code))
-            return self._embedded.answer(sent, api.response, found.response_data)
+            return embedded.answer(sent, api.response, found.response_data)
         except (PeerLost, WrongAnswer):
             return api.refused(request.message, ErrorCode.NOT_CONTROLLER)
+
+    async def _to_controller(self) -> Peer:
+        while self._idle:
+            peer = self._idle.pop()
+            if not peer.is_lost:
+                return peer
+        return await self._connect()
+
+    def _keep(self, peer: Peer) -> None:
+        if len(self._idle) < IDLE_MAX:
+            self._idle.append(peer)
+        else:
+            peer.close()
 
 
 class Envelopes:
@@ -108,6 +126,7 @@ class Envelopes:
         principal = request.message.request_principal
         context.principal = parse_principal(_text(principal)) if principal else ANONYMOUS
         context.client_id, context.now_ms = inner.client_id, ctx.now_ms
+        context.used[inner.route] = None  # the process that it asked has counted it
         opened = _Opened(inner, answer(inner, context))
         return Later(opened.begin)
 

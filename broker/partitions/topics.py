@@ -110,8 +110,9 @@ class Topics:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
 
-    def load(self, *, now_ms: int) -> list[RecoveryReport]:
-        """Open all that the store and the data directory hold; what was found on the way.
+    def load(self, *, now_ms: int) -> Steps[list[RecoveryReport]]:
+        """Open all that the store and the data directory, which has been begun, hold; what was
+        found on the way.
 
         Stored settings that cannot be used (those of a later Kafka, or damaged) are warned of; what
         is taken in their place (`config.stored`) is stored when the topic is next changed. Raises
@@ -119,7 +120,7 @@ class Topics:
         """
         for stored in self._store.topics():
             self._add(self._served(stored))
-        reports = self._directory.open_logs(
+        reports = yield from self._directory.opening(
             self._store, lambda stored: self.by_name[stored.name].settings, now_ms=now_ms
         )
         for stored in self._store.topics():

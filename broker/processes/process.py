@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker import logs
 from broker.assembly import Broker
@@ -17,9 +17,9 @@ from broker.metadata.changes import Changes
 from broker.metadata.followed_controller import FollowedController
 from broker.metadata.follower import MetadataFollower
 from broker.metadata.followers import Followers
+from broker.metadata.following.effects import ObserverStopped
 from broker.metadata.following.machine import ObserverMachine
 from broker.network.forwarding import Forwarding
-from broker.network.listening import CannotListen
 from broker.network.peer import Peer
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.processes.internal import internal_connection
@@ -35,6 +35,7 @@ from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.identity import uuid_of
 from storage.layout import RESERVE
+from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.image_topics import FollowedTopics
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
@@ -42,7 +43,7 @@ from storage.share import LastStop, LockOfAll, Share
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.processes.shared import Shared
     from broker.supervision.line import Line
@@ -53,6 +54,10 @@ EXIT_REFUSED = 1
 OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables by which the service manager watches the process that it has started."""
 CREATE_WITHIN_MS = 30_000
+FOLLOW_AGAIN_EVERY_S = 5.0
+"""Interval in which folders are tried again that the disk refused."""
+
+T = TypeVar("T")
 
 
 def serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
@@ -94,47 +99,62 @@ class Process:
         self._loop = loop
         self._settings = shared.settings.of_process(number)
         self._broker: Broker
-        self._beat_s = 0.0
         self._following: asyncio.Task[None] | None = None
         self._follows = Changes(loop, Worker(loop, "follow"))
+        self._stop = asyncio.Event()
         self._followers = Followers(shared.neighbours.ids[1:])
         self._internal: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
         gc.disable()
-        stop = asyncio.Event()
-        self._line.listen(self._loop, stop=stop.set, told=self._told)
-        self._beat()
         try:
-            reports = await (self._follow() if self._number else self._lead())
-        except (DataDirectoryError, ConfigError, CannotListen, OSError) as error:
+            with self._line.beating(BEAT_EVERY_S):  # one log may take minutes
+                reports = await self._before_the_stop(
+                    self._follow() if self._number else self._lead()
+                )
+            if reports is None:
+                self._line.say(STOPPED, clean=False)
+                return 0
+            running = await self._serve(reports)
+        except (DataDirectoryError, ConfigError, ObserverStopped, OSError) as error:
             self._line.say(REFUSED, why=str(error))
             return EXIT_REFUSED
+        self._beat()
+        self._line.say(READY)
+        if self._following is None:
+            await self._stop.wait()
+        else:
+            await self._before_the_stop(self._following)
+        clean, broker = await running.stop(), self._broker
+        self._line.say(STOPPED, clean=clean, broker_epoch=broker.broker_epoch)
+        return 0
+
+    async def _before_the_stop(self, doing: Awaitable[T]) -> T | None:
+        """What this comes to; None if this process is to stop before that."""
+        done = asyncio.ensure_future(doing)
+        stop = self._loop.create_task(self._stop.wait())
+        await asyncio.wait((done, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if done.done():
+            return done.result()
+        done.cancel()
+        return None
+
+    async def _serve(self, reports: list[RecoveryReport]) -> Running:
         for report in reports:
             logs.warning("found in the data directory", finding=str(report))
-        broker = self._broker
-        bound = self._shared.bound[self._number]
+        broker, bound = self._broker, self._shared.bound[self._number]
+        broker.groups.report_torn_commits(reports)
         broker.secure_listeners.open()
         broker.listening.take(list(bound), bound)
         await broker.listening.begun()
-        running = Running(broker, begin_background(broker), None, None, None)
+        more = [(FOLLOW_AGAIN_EVERY_S, self._follow_again)] if self._number else []
+        running = Running(broker, begin_background(broker, more), None, None, None)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
-        self._line.say(READY)
-        await stop.wait()
-        if self._following is not None:
-            self._following.cancel()
-        self._line.say(STOPPED, clean=await running.stop(), broker_epoch=broker.broker_epoch)
-        return 0
-
-    def _beat_between(self) -> None:
-        """The loop does not turn while logs are opened, and nothing hangs."""
-        now_s = SURROUNDINGS.monotonic_s()
-        if now_s - self._beat_s >= BEAT_EVERY_S:
-            self._beat_s = now_s
-            self._line.say(BEAT)
+        return running
 
     def _told(self, word: str, number: int) -> None:
         """The supervisor tells the controller of the others."""
@@ -159,22 +179,25 @@ class Process:
         self._loop.call_later(BEAT_EVERY_S, self._beat)
 
     def _directory(self, share: Share) -> DataDirectory:
-        directory = DataDirectory(
-            SURROUNDINGS.files,
-            self._settings.data_directory,
-            LockOfAll(),
-            self._shared.identity,
-            SURROUNDINGS.new_uuid,
-            share,
+        files, path = SURROUNDINGS.files, self._settings.data_directory
+        files.remove(f"{path}/{share.own(RESERVE)}")  # recovery may need the room
+        return DataDirectory(
+            files, path, LockOfAll(), self._shared.identity, SURROUNDINGS.new_uuid, share
         )
-        directory.opened_one = self._beat_between
-        return directory
+
+    async def _opened(self, changes: Changes) -> list[RecoveryReport]:
+        """Open the logs, as the first of the changes: others wait, and what else the loop has to do
+        is done between two logs."""
+        opened: asyncio.Future[list[RecoveryReport]] = self._loop.create_future()
+        changes.make(self._broker.open(), opened.set_result, opened.set_exception)
+        return await opened
 
     async def _lead(self) -> list[RecoveryReport]:
         files, settings = SURROUNDINGS.files, self._settings
         path = settings.data_directory
         clock_state = read_clock_state(files, path)
-        files.remove(f"{path}/{RESERVE}")  # recovery may need the room
+        share = Share(0, self._last_stop())
+        directory = self._directory(share)
         store, reports = open_metadata(
             files,
             path,
@@ -185,8 +208,6 @@ class Process:
             ),
             processes=self._shared.processes,
         )
-        share = Share(0, self._last_stop())
-        directory = self._directory(share)
         self._broker = broker = Broker(
             settings,
             self._loop,
@@ -197,8 +218,9 @@ class Process:
             neighbours=self._shared.neighbours,
         )
         self._require_what_is_served(broker)
-        reports += broker.load(self._shared.credentials, comes_back=bool(self._led))
+        broker.lead(self._shared.credentials, comes_back=bool(self._led))
         self._answer_when_followed(broker)
+        self._line.listen(self._loop, stop=self._stop.set, told=self._told)
         self._internal = await self._loop.create_unix_server(
             partial(internal_connection, broker), sock=self._shared.internal[0].dup()
         )
@@ -209,7 +231,17 @@ class Process:
             was_clean=share.last_stop.was_clean,
             led_alone=share.last_stop.led_alone,
         )
-        return reports
+        if not self._led:
+            await self._all_follow(broker)
+        return reports + await self._opened(broker.changes)
+
+    async def _all_follow(self, broker: Broker) -> None:
+        """Wait for the others, so that all open their logs at once: none would be answered while
+        one is recovered here."""
+        all_follow = asyncio.Event()
+        self._followers.all_come()
+        self._followers.wait(broker.controller.committed_offset, all_follow.set)
+        await all_follow.wait()
 
     def _require_what_is_served(self, broker: Broker) -> None:
         """Raises DataDirectoryError for a directory of which several processes can't serve all."""
@@ -218,6 +250,12 @@ class Process:
                 f"the directory has transactions ({TRANSACTION_TOPIC}), which are for one process: "
                 "start it without --processes"
             )
+        for (kind, name), configs in broker.store.image.configs.items():
+            if kind == TOPIC_RESOURCE and configs.get("retention.wait.groups"):
+                raise DataDirectoryError(
+                    f"retention of topic '{name}' waits for groups (retention.wait.groups), which "
+                    "is for one process: start it without --processes, or delete that setting"
+                )
         broker.dynamic_settings.apply()
         if "listeners" in broker.settings.current.layers.this_broker:
             raise DataDirectoryError(
@@ -232,8 +270,13 @@ class Process:
         return LastStop(was_clean=False, led_alone=True)
 
     async def _follow(self) -> list[RecoveryReport]:
+        self._line.listen(self._loop, stop=self._stop.set, told=self._told)
         identity, settings = self._shared.identity, self._settings
-        caught_up = asyncio.Event()
+        opened: asyncio.Future[list[RecoveryReport]] = self._loop.create_future()
+
+        async def caught_up() -> None:
+            opened.set_result(await self._open_what_is_led(follower))
+
         follower = MetadataFollower(
             ObserverMachine(
                 cluster_id=identity.cluster_id,
@@ -242,11 +285,16 @@ class Process:
             ),
             self._connect,
             follow=self._parts_follow,
-            caught_up=caught_up.set,
+            caught_up=caught_up,
         )
         self._following = self._loop.create_task(follower.run())
-        await caught_up.wait()
-        led = self._led
+        await asyncio.wait((self._following, opened), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            self._following.result()  # raises what has ended it
+        return opened.result()
+
+    async def _open_what_is_led(self, follower: MetadataFollower) -> list[RecoveryReport]:
+        settings, led = self._settings, self._led
         last_stop = LastStop(was_clean=led["was_clean"], led_alone=led["led_alone"])
         share = Share(self._number, last_stop)
         first_id = self._shared.settings.node_id
@@ -265,7 +313,8 @@ class Process:
             followed=FollowedController(follower, first_id),
             neighbours=self._shared.neighbours,
         )
-        return self._broker.load()
+        self._broker.lead()
+        return await self._opened(self._follows)
 
     async def _connect(self) -> Peer:
         address = self._shared.internal[0].getsockname()
@@ -308,7 +357,7 @@ class Process:
         followed: asyncio.Future[None] = self._loop.create_future()
 
         def failed(error: Exception) -> None:
-            logs.error("a change of the metadata was not followed", exc_info=error)
+            _not_followed(error)
             followed.set_result(None)
 
         authorizer, image = self._broker.parts.authorizer, self._broker.metadata.image
@@ -318,10 +367,32 @@ class Process:
         steps = self._broker.application.follow(delta)
         self._follows.make(steps, followed.set_result, failed)
         await followed
+        self._tell_refused(None)
+
+    def _follow_again(self) -> None:
+        """Make what the disk has refused, if it has room by now."""
+        topics = self._broker.topics
+        refused = [one for one in topics.refused if self._broker.store.by_id(one) is not None]
+        topics.refused.clear()
+        if refused:
+            self._follows.make(topics.follow(refused), self._tell_refused, _not_followed)
+
+    def _tell_refused(self, _: None) -> None:
+        store = self._broker.store
+        for topic_id, error in self._broker.topics.refused.items():
+            stored = store.by_id(topic_id)
+            if stored is not None:
+                logs.error_once_a_minute(
+                    "a topic is not served, for its folders are not made", str(error), stored.name
+                )
 
 
 def _nothing(_: None) -> None:
     """A new epoch has begun, and all follow."""
+
+
+def _not_followed(error: Exception) -> None:
+    logs.error("a change of the metadata was not followed", exc_info=error)
 
 
 def _not_begun(error: Exception) -> None:

@@ -1,6 +1,6 @@
 """What a serving process and its supervisor tell each other: a word a line, over a pair of sockets.
 
-    beat                      the loop turns
+    beat                      the loop turns; at a start, the process does
     led {...}                 the controller leads the metadata log: what the others have to know
     ready                     it serves
     refused {"why": ...}      it can't start; the text is for the person who started it
@@ -14,12 +14,13 @@ other's death.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import signal
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from socket import socket
 
 BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
@@ -47,6 +48,18 @@ class Line:
         line = f"{name} {json.dumps(facts)}\n" if facts else f"{name}\n"
         with suppress(BlockingIOError, BrokenPipeError):
             self._socket.send(line.encode()[:WORD_BYTES_MAX])
+
+    @contextmanager
+    def beating(self, every_s: float) -> Iterator[None]:
+        """Say BEAT from between any two steps of what is done meanwhile, however long it does not
+        come back to a loop. On the main thread, in a process that has no other use for SIGALRM."""
+        signal.signal(signal.SIGALRM, lambda *_: self.say(BEAT))
+        signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     def listen(
         self,

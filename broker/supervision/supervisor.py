@@ -91,6 +91,8 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._serving: set[int] = set()
+        self._untold: list[str] = []
+        """What the controller was to be told while it was away: of each process that died."""
         self._wakes = socket.socketpair()
         """By which a signal wakes the loop."""
         self._alive_every_s = watchdog_period_s()
@@ -179,7 +181,8 @@ class Supervisor:
         self._selector.unregister(child.ended)
         child.close()
         self._serving.discard(number)
-        self._tell(0, f"{GONE} {number}")
+        if number:
+            self._tell_of_death(f"{GONE} {number}")
         self._do(self._machine.ended(number, _how(status), self._now_s()))
 
     # What is done
@@ -209,6 +212,12 @@ class Supervisor:
             with suppress(BrokenPipeError, ConnectionResetError):
                 child.line.send(f"{order}\n".encode())
 
+    def _tell_of_death(self, order: str) -> None:
+        if 0 in self._children:
+            self._tell(0, order)
+        elif order not in self._untold:
+            self._untold.append(order)
+
     def _spawn(self, number: int) -> None:
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
@@ -221,6 +230,10 @@ class Supervisor:
         read = selectors.EVENT_READ
         self._selector.register(ours, read, partial(self._heard, number, child))
         self._selector.register(child.ended, read, partial(self._ended, number, child))
+        if number == 0:
+            untold, self._untold = self._untold, []
+            for order in untold:
+                self._tell(0, order)
 
     def _be(self, number: int, line: Line, *, unwanted: socket.socket) -> None:
         """What a forked process does, from its beginning to its end."""

@@ -249,9 +249,10 @@ class DataDirectory:
             raise WrongUse(f"{self.path} is no data directory: {self._what_is_missing()}")
         holder = lock_holder(f"{self.path}/{LOCK}")
         if holder is not None:
+            who = "a broker" if holder < 0 else f"process {holder}"
             raise WrongUse(
-                f"{self.path} is in use by process {holder}: stop that broker, or read from it "
-                "with kafka.bootstrap.servers"
+                f"{self.path} is in use by {who}: stop that broker, or read from it with "
+                "kafka.bootstrap.servers"
             )
         since = read_quorum_state(self._files, f"{self.path}/{METADATA_LOG}").since
         self._identity = (properties or {}).get("cluster.id")
@@ -292,7 +293,8 @@ class DataDirectory:
 
 
 def lock_holder(path: str) -> int | None:
-    """The process that holds the lock of a data directory; None if nobody does.
+    """The process that holds the lock of a data directory; -1 where several have it together; None
+    if nobody does.
 
     Nothing is locked, for the directory may be read-only, and a broker that starts meanwhile is to
     find it free.

@@ -40,6 +40,7 @@ from storage.layout import (
     SYNCED_POINTS,
     TAKEN_OVER,
     partition_of,
+    shared_name,
 )
 from storage.owners import Owner, owner_of
 
@@ -138,7 +139,8 @@ class DirectoryRepair:
 
     def _own_files(self) -> Iterator[Change]:
         """Files of ours that a start can do without."""
-        for file in (CLEAN_STATE, CLIENTS, CLOCK, SYNCED_POINTS, TAKEN_OVER):
+        own = (CLEAN_STATE, CLIENTS, CLOCK, SYNCED_POINTS, TAKEN_OVER)
+        for file in sorted(one for one in self.top.names if shared_name(one) in own):
             if file in self.top.malformed:
                 name = file + ".damaged"
                 if self.apply:

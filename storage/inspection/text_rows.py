@@ -27,6 +27,7 @@ from storage.layout import (
     REPLACEMENT,
     SYNCED_POINTS,
     TAKEN_OVER,
+    shared_name,
 )
 from storage.swaps import Replacement
 from storage.trusted_time import ClockState
@@ -67,10 +68,10 @@ def _rows(data: bytes, name: str) -> Iterator[tuple[str, Fields]]:
                 "received",
                 {"from_offset": int(offset), "first_ms": int(first), "last_ms": int(last)},
             )
-    elif name == CLIENTS:
+    elif shared_name(name) == CLIENTS:
         for usage in decode_clients(data, name).clients:
             yield "client", _client_fields(usage)
-    elif name == CLOCK:
+    elif shared_name(name) == CLOCK:
         yield "clock", ClockState.decode(data, name)._asdict()
     elif name == REPLACEMENT:
         found = Replacement.decode(data, name)

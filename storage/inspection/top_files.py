@@ -14,6 +14,7 @@ from storage.inspection.findings import no_progress
 from storage.inspection.metadata_rows import check_snapshot
 from storage.inspection.text_files import read_small, reason_of
 from storage.layout import (
+    CHECKPOINTS_TURN,
     CLEAN_SHUTDOWN,
     CLEAN_STATE,
     CLEANER_OFFSETS,
@@ -37,6 +38,7 @@ from storage.layout import (
     file_name,
     partition_directory,
     partition_of,
+    shared_name,
 )
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.loading import load
@@ -62,7 +64,7 @@ CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
 OWN_CHECKPOINTS = (SYNCED_POINTS, TAKEN_OVER)
 AT_THE_END = (RECOVERY_POINTS, HIGH_WATERMARKS)
 """Checkpoints that have an entry for every log after a clean stop."""
-EMPTY_FILES = (LOCK, RESERVE)
+EMPTY_FILES = (LOCK, RESERVE, CHECKPOINTS_TURN)
 
 
 class TopFiles:
@@ -105,10 +107,10 @@ class TopFiles:
             CLOCK: self._clock,
         }
         for name in sorted(self.names):
-            if name in readers:
+            if shared_name(name) in readers:
                 known = True
                 try:
-                    readers[name](read_small(self.files, f"{self.path}/{name}"))
+                    readers[shared_name(name)](read_small(self.files, f"{self.path}/{name}"))
                 except MalformedFile as error:
                     self.malformed.add(name)
                     self.report.error("malformed", reason_of(error, name), file=name)
@@ -126,7 +128,7 @@ class TopFiles:
             elif name == CLEAN_STATE:
                 known = True
                 self._clean_state()
-            elif name in EMPTY_FILES:
+            elif shared_name(name) in EMPTY_FILES:
                 known = True
             elif not self.files.is_dir(f"{self.path}/{name}"):
                 self._stranger(name)

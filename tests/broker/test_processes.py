@@ -15,10 +15,14 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.registry import APIS
+from storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from tests.support.caller import Caller, batch, records_in
 
 if TYPE_CHECKING:
@@ -309,6 +313,93 @@ def test_no_producer_id_is_given_twice(directory: Directory) -> None:
     assert len(set(given)) == len(given)
 
 
+def test_who_waits_for_a_process_that_hangs_is_told_in_time_and_holds_up_nobody(
+    directory: Directory,
+) -> None:
+    directory.start(3)
+    hanging = directory.children()[2]
+    asked = CreateTopicsRequest.Topic(
+        name=TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+    )
+    ids = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    with directory.connect(1) as caller, directory.connect(1) as other:
+        assert other.call(ids, 1).error_code == ErrorCode.NONE
+        os.kill(hanging, signal.SIGSTOP)
+        waiting = caller.send(CreateTopicsRequest(topics=[asked], timeout_ms=700), 4)
+        assert other.call(ids, 1).error_code == ErrorCode.NONE
+        (made,) = caller.receive(APIS[CreateTopicsRequest.key], 4, waiting).topics
+        os.kill(hanging, signal.SIGCONT)
+
+        assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert len(leaders(caller)) == 2, "it has been made all the same"
+    with directory.connect(2) as late:
+        until(lambda: len(metadata(late).topics[0].partitions) == 2)
+    assert "a process died" not in directory.log()
+
+
+def altered(caller: Caller, resource_type: int, name: str, key: str, value: str) -> int:
+    config = IncrementalAlterConfigsRequest.Resource.Config(
+        name=key, config_operation=0, value=value
+    )
+    resource = IncrementalAlterConfigsRequest.Resource(
+        resource_type=resource_type, resource_name=name, configs=[config]
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    code: int = caller.call(request, 1).responses[0].error_code
+    return code
+
+
+def described(caller: Caller, broker: str, key: str) -> str | None:
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=BROKER_RESOURCE, resource_name=broker, configuration_keys=[key]
+    )
+    (found,) = caller.call(DescribeConfigsRequest(resources=[resource]), 4).results
+    value: str | None = found.configs[0].value
+    return value
+
+
+def test_settings_of_any_process_are_changed_through_any(directory: Directory) -> None:
+    directory.start(2)
+    key = "message.max.bytes"
+    with directory.connect(0) as controller, directory.connect(1) as other:
+        for asked, name, value in (
+            (other, "2", "2000000"),
+            (controller, "2", "3000000"),
+            (other, "", "4000000"),
+            (other, "1", "5000000"),
+        ):
+            assert altered(asked, BROKER_RESOURCE, name, key, value) == ErrorCode.NONE
+        assert altered(other, BROKER_RESOURCE, "3", key, "1") == ErrorCode.INVALID_REQUEST
+        assert (described(controller, "1", key), described(other, "2", key)) == (
+            "5000000",
+            "3000000",
+        )
+
+
+def test_the_files_of_several_processes_are_known_to_the_tools(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"v")
+    directory.stop()
+    names = {one.name for one in directory.data.iterdir()}
+    assert {"clients.json", "clients.json.1"} <= names
+
+    for command, *more in (("check",), ("clients", "--json", "--data")):
+        run = subprocess.run(
+            [sys.executable, "-m", "tools", command, *more, str(directory.data)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WITHIN_S,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        if command == "check":
+            assert "foreign" not in run.stdout
+        else:
+            (client,) = json.loads(run.stdout)["clients"]
+            assert client["connections"] == 5, "all of one client, none of the processes'"
+
+
 TWO = ("--processes", "2")
 
 
@@ -370,6 +461,26 @@ def test_a_directory_with_transactions_is_for_one_process(directory: Directory) 
     assert "__transaction_state" in run.stderr
     assert (directory.data / "meta.properties").read_text() == before
     directory.start(1)
+
+
+def test_retention_waits_for_groups_in_one_process(directory: Directory) -> None:
+    key, group = "retention.wait.groups", "billing"
+    directory.start(2)
+    make_topic(directory)
+    with directory.connect(1) as caller:
+        assert altered(caller, TOPIC_RESOURCE, TOPIC, key, group) == ErrorCode.INVALID_CONFIG
+    directory.stop()
+    directory.start(1)
+    with directory.connect(0) as caller:
+        assert altered(caller, TOPIC_RESOURCE, TOPIC, key, group) == ErrorCode.NONE
+    directory.stop()
+
+    run = subprocess.run(
+        directory.words(*TWO), capture_output=True, text=True, check=False, timeout=WITHIN_S
+    )
+
+    assert run.returncode == 1
+    assert key in run.stderr
 
 
 def test_a_directory_that_is_served_is_refused_to_others(directory: Directory) -> None:

@@ -50,8 +50,11 @@ class Process:
             max_wait_ms=HURRY_MS,
         )
         self.follower = MetadataFollower(
-            machine, self._connect, follow=self._follow, caught_up=self.served.set
+            machine, self._connect, follow=self._follow, caught_up=self._caught_up
         )
+
+    async def _caught_up(self) -> None:
+        self.served.set()
 
     async def _connect(self) -> Peer:
         await self.may_connect.wait()

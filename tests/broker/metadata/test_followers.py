@@ -20,6 +20,17 @@ def test_a_change_is_waited_for_until_the_last_process_has_it() -> None:
     assert told == ["ten", "twelve"]
 
 
+def test_at_a_start_all_are_waited_for_but_those_that_have_ended() -> None:
+    followers, told = Followers((2, 3)), list[int]()
+    followers.all_come()
+    followers.wait(10, lambda: told.append(1))
+    followers.followed(2, 10)
+    assert told == []
+    followers.gone(3)
+
+    assert told == [1]
+
+
 def test_where_nobody_follows_or_all_have_it_nobody_waits() -> None:
     followers, told = Followers((2, 3)), list[int]()
     followers.wait(10, lambda: told.append(1))

@@ -139,6 +139,31 @@ def test_a_process_that_is_killed_is_begun_anew(supervised: Supervised) -> None:
         assert supervised.pids[number] != before
 
 
+BUSY = """
+import socket
+from broker.supervision.line import Line, Words
+
+heard, said, words = *socket.socketpair(), Words()
+heard.setblocking(False)
+beats = 0
+with Line(said).beating(0.01):
+    while beats < 3:  # as one that recovers a log, and comes back to no loop
+        try:
+            beats += len(words.feed(heard.recv(1024)))
+        except BlockingIOError:
+            pass
+print(beats)
+"""
+
+
+def test_a_process_that_is_long_about_something_at_its_start_is_heard_of() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", BUSY], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert int(run.stdout) >= 3
+
+
 def test_processes_stop_when_their_supervisor_dies(supervised: Supervised) -> None:
     supervised.until(announced=True)
     supervised.process.kill()
