@@ -1,8 +1,8 @@
 """The server that the clients talk to, and the clients.
 
-By default the server is our broker. `TEST_SERVER=kafka` takes Apache Kafka instead (which
-proves the tests), `TEST_BOOTSTRAP=host:port` one that is already there; tests that must
-stop or kill their server are skipped then.
+By default the server is our broker; `TEST_PROCESSES=2` has it serve by so many processes.
+`TEST_SERVER=kafka` takes Apache Kafka instead (which proves the tests), `TEST_BOOTSTRAP=host:port`
+one that is already there; tests that must stop or kill their server are skipped then.
 
 A client whose runtime is missing is skipped with the reason, unless `TEST_REQUIRE_CLIENTS`
 names its runtime: a list of python, java, node, go, rust, kerberos between commas.
@@ -52,7 +52,8 @@ class OutsideServer:
 def _new_server(data: Path, settings: Mapping[str, str]) -> ServerProcess:
     if os.environ.get("TEST_SERVER") == "kafka":
         return KafkaProcess(data, settings=settings)
-    return BrokerProcess(data, settings=settings)
+    processes = os.environ.get("TEST_PROCESSES", "1")
+    return BrokerProcess(data, settings={"broker.processes": processes, **settings})
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,15 @@ class BrokerProcess(ServerProcess):
         return RunningProcess(
             command, cwd=CHECKOUT, environ=environ, ready_line=self.READY_LINE, process=forked
         )
+
+    def kill(self) -> None:
+        """End it by SIGKILL, and with it the processes that serve its directory."""
+        if self.settings.get("broker.processes", "1") != "1":
+            os.kill(self.pid, signal.SIGSTOP)  # or it would begin them anew
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+            for pid in map(int, children.split()):
+                os.kill(pid, signal.SIGKILL)
+        super().kill()
 
     @property
     def control(self) -> str:
