@@ -475,8 +475,7 @@ def _broken_rules(
     values: Mapping[str, Any], overrides: Mapping[str, str], broker: BrokerSettings
 ) -> Iterator[Problem]:
     if values["retention_wait_groups"] and broker.broker_processes != 1:
-        name = "retention.wait.groups"
-        reason = "it is for one process (broker.processes)"
+        name, reason = "retention.wait.groups", "it is for one process (broker.processes)"
         yield Problem(SOURCE, name, overrides.get(name), reason)
     if values["compression_type"] == "zstd" and record_format(values["message_format_version"]) < 2:
         name = "compression.type" if "compression.type" in overrides else "message.format.version"
