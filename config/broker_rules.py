@@ -39,6 +39,7 @@ def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
         ("metrics.port", settings.metrics_port is not None),
         ("console.port", settings.console_port is not None),
         ("controller.listener.names", bool(settings.controller_listeners)),
+        ("as.version", settings.rehearses),
     ):
         if given:
             yield name, "it is for one process (broker.processes)"

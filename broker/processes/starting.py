@@ -20,6 +20,7 @@ from broker.processes.shared import Shared
 from broker.server import StartRefused
 from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
+from config.formats import PROCESSES_MAX
 from config.platforms import PORTABLE
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
@@ -50,7 +51,7 @@ def serve_processes(
     credentials: Sequence[NewCredential] = (),
 ) -> None:
     """Run as many processes as `settings` say until SIGTERM or SIGINT. Raises StartRefused."""
-    count = settings.broker_processes or len(os.sched_getaffinity(0))
+    count = settings.broker_processes or min(len(os.sched_getaffinity(0)), PROCESSES_MAX)
     files, path = SURROUNDINGS.files, settings.data_directory
     descriptors.raise_limit()
     directory = None

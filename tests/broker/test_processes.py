@@ -408,6 +408,7 @@ TWO = ("--processes", "2")
     [
         ((*TWO, "--set", "metrics.port=0"), "metrics.port"),
         ((*TWO, "--testing", "127.0.0.1:0"), "--testing"),
+        ((*TWO, "--as-version", "2.8"), "as.version"),
         (("--processes", "0"), "a number from 1 to 64, or auto"),
         (("--processes", "65"), "a number from 1 to 64, or auto"),
         (
