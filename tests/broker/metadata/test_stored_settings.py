@@ -26,7 +26,8 @@ def test_one_unreadable_setting_of_one_topic_keeps_no_topic_from_being_served(
         for name in ("good", "bad"):
             run_here(topics.create(name, 1, {}))
         broker.connect().feed(produce(ACKS_LEADER, "good", "bad"))
-        topics._store.set_configs("bad", GARBAGE)  # past the checks, as another broker may have
+        # Past the checks, as another broker may have.
+        broker.running.broker.controller.store.set_configs("bad", GARBAGE)
 
     told: list[tuple[str, str]] = []
     monkeypatch.setattr(logs, "warning", lambda _, *, topic, reason: told.append((topic, reason)))
