@@ -13,16 +13,16 @@ import signal
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from confluent_kafka import Message
 
 ROUNDS = int(os.environ.get("TEST_KILL_ROUNDS", "4"))
 SEED = int(os.environ.get("TEST_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -45,16 +45,17 @@ class Load:
     """A producer that numbers what it sends to each partition, and what came of it."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = KafkaProducer(
-            bootstrap_servers=bootstrap,
-            acks="all",
-            enable_idempotence=True,
-            delivery_timeout_ms=120_000,
-            linger_ms=1,
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 120_000,
+                "linger.ms": 1,
+            }
         )
         self.sent = 0
         self.acked = [0] * PARTITIONS
-        self.failed: list[BaseException] = []
+        self.failed: list[KafkaError] = []
         self._last_s = [time.monotonic()] * PARTITIONS
         self.silent_s = [0.0] * PARTITIONS
         """The longest time between two acknowledgements in this round."""
@@ -62,33 +63,33 @@ class Load:
     def turn(self) -> None:
         """Send one to each partition."""
         for partition in range(PARTITIONS):
-            sent = self._producer.send(TOPIC, b"%d" % self.sent, partition=partition)
-            sent.add_callback(self._acked(partition)).add_errback(self.failed.append)
+            value = b"%d" % self.sent
+            self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._delivered)
         self.sent += 1
-        time.sleep(PAUSE_S)
+        self._producer.poll(PAUSE_S)
 
-    def _acked(self, partition: int) -> Callable[[Any], None]:
-        def note(_: Any) -> None:
-            now_s = time.monotonic()
-            silent_s, self._last_s[partition] = now_s - self._last_s[partition], now_s
-            self.silent_s[partition] = max(self.silent_s[partition], silent_s)
-            self.acked[partition] += 1
-
-        return note
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+            return
+        partition, now_s = message.partition(), time.monotonic()
+        assert partition is not None
+        silent_s, self._last_s[partition] = now_s - self._last_s[partition], now_s
+        self.silent_s[partition] = max(self.silent_s[partition], silent_s)
+        self.acked[partition] += 1
 
     def round(self) -> list[float]:
         """Send until it is over; how long each partition was silent."""
         wanted = [count + ACKS_OF_A_ROUND for count in self.acked]
         self.silent_s = [0.0] * PARTITIONS
         while any(now < least for now, least in zip(self.acked, wanted, strict=True)):
-            assert not self.failed, self.failed[0]
+            assert not self.failed, str(self.failed[0])
             self.turn()
         return self.silent_s
 
     def end(self) -> None:
         self._producer.flush()
-        self._producer.close()
-        assert not self.failed, self.failed[0]
+        assert not self.failed, str(self.failed[0])
 
 
 def processes_of(broker: BrokerProcess) -> list[int]:
@@ -99,14 +100,20 @@ def processes_of(broker: BrokerProcess) -> list[int]:
 
 def stored(bootstrap: str) -> list[list[int]]:
     """What each partition has."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    consumer.assign(partitions)
-    ends = consumer.end_offsets(partitions)
-    found: list[list[int]] = [[] for _ in partitions]
-    while any(consumer.position(one) < ends[one] for one in partitions):
-        for one, records in consumer.poll(timeout_ms=500).items():
-            found[one.partition] += [int(record.value) for record in records]
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+    found: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    ended: set[int | None] = set()
+    while len(ended) < PARTITIONS:
+        for message in consumer.consume(1000, timeout=0.5):
+            error, partition, value = message.error(), message.partition(), message.value()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, str(error)
+                ended.add(partition)
+            elif partition is not None and value is not None:
+                found[partition].append(int(value))
     consumer.close()
     return found
 

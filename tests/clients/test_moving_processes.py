@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from tests.clients.moving.kafka import FEW_SHARDS, kafka
 from tests.support.broker_process import BrokerProcess
@@ -39,31 +39,40 @@ PROCESSES = "broker.processes"
 def write(server: ServerProcess, turn: int) -> list[str]:
     """To all partitions; what was acknowledged."""
     values = [f"{turn}-{number}" for number in range(RECORDS)]
-    producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
-    sent = [
-        producer.send(TOPIC, value.encode(), partition=number % PARTITIONS)
-        for number, value in enumerate(values)
-    ]
-    for one in sent:
-        one.get(timeout=60)
-    producer.close()
+    producer = Producer({"bootstrap.servers": server.bootstrap, "acks": "all"})
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for number, value in enumerate(values):
+        partition = number % PARTITIONS
+        producer.produce(TOPIC, value.encode(), partition=partition, on_delivery=delivered)
+    producer.flush()
+    assert not failed, str(failed[0])
     return sorted(values)
 
 
 def read(server: ServerProcess, group: str, count: int) -> list[str]:
     """So many records that a group has not read yet, and all that come with them."""
-    consumer = KafkaConsumer(
-        TOPIC,
-        bootstrap_servers=server.bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
     )
+    consumer.subscribe([TOPIC])
     found: list[str] = []
     while len(found) < count:
-        for records in consumer.poll(timeout_ms=500).values():
-            found += [record.value.decode() for record in records]
-    consumer.commit()
+        for message in consumer.consume(100, timeout=0.5):
+            error, value = message.error(), message.value()
+            assert error is None or error.retriable(), str(error)
+            if value is not None and error is None:
+                found.append(value.decode())
+    consumer.commit(asynchronous=False)
     consumer.close()
     return sorted(found)
 
