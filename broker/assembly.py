@@ -145,6 +145,7 @@ class Broker:
             self.topics,
             self.groups,
             client_metrics=self.client_metrics,
+            delegation_tokens=self.delegation_tokens,
             dynamic_settings=self.dynamic_settings,
             quotas=self.quotas,
         )

@@ -303,14 +303,14 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
     ids_s = settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
     starts_s = settings.log_flush_start_offset_checkpoint_interval_ms / 1000
     tokens_s = settings.delegation_token_expiry_check_interval_ms / 1000
-    tokens = broker.delegation_tokens()
+    leader = broker.parts.metadata_leader
+    tokens = broker.delegation_tokens() if leader is not None else None
     expiry: list[Task] = []
     if tokens is not None:
         from broker.background.token_expiry import TokenExpiry  # few brokers have any
 
         expiry = [(tokens_s, TokenExpiry(tokens, broker.metadata, broker.changes).look)]
     watchdog_s = watchdog_period_s()
-    leader = broker.parts.metadata_leader
     return [
         *expiry,
         *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),

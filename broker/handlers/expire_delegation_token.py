@@ -35,12 +35,10 @@ def expire_delegation_token(
 def _answer(
     message: ExpireDelegationTokenRequest, ctx: Context
 ) -> Steps[ExpireDelegationTokenResponse]:
-    tokens = ctx.delegation_tokens()
     at_once = message.expiry_time_period_ms < 0
-    token = own_token(tokens, bytes(message.hmac), ctx, even_expired=at_once)
+    token = own_token(ctx.delegation_tokens(), bytes(message.hmac), ctx, even_expired=at_once)
     if isinstance(token, ErrorCode):
         return ExpireDelegationTokenResponse(error_code=token, expiry_timestamp_ms=0)
-    assert tokens is not None
     record: DelegationTokenRecord | RemoveDelegationTokenRecord
     if at_once:
         expires_ms = ctx.clock_ms()
@@ -50,6 +48,4 @@ def _answer(
         record = copy(token)
         record.expiration_timestamp = expires_ms
     yield from make_change("the end of a delegation token", [record], ctx)
-    if at_once or expires_ms < token.expiration_timestamp:
-        tokens.shortened(token.token_id, expires_ms)
     return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)

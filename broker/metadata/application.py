@@ -6,7 +6,8 @@ that it is the same whoever has asked.
 
     append -> on the disk -> image -> Application -> answer
 
-Access rules, credentials, tokens and features are asked of the image each time, and need nothing.
+Access rules, credentials and features are asked of the image each time, and need nothing. So are
+delegation tokens; but who has come by one that ends has to go.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from broker.metadata.client_quotas import ClientQuotas
     from broker.metadata.dynamic_settings import DynamicSettings
     from broker.partitions.topics import Topics
+    from broker.security.delegation_tokens import DelegationTokens
     from storage.metadata.delta import Delta
     from storage.metadata.image import MetadataImage
     from storage.steps import Steps
@@ -43,6 +45,7 @@ class Application:
         groups: GroupCoordinator,
         *,
         client_metrics: Callable[[], ClientMetrics],
+        delegation_tokens: Callable[[], DelegationTokens | None],
         dynamic_settings: DynamicSettings,
         quotas: ClientQuotas,
     ) -> None:
@@ -51,6 +54,7 @@ class Application:
         self._topics = topics
         self._groups = groups
         self._client_metrics = client_metrics
+        self._delegation_tokens = delegation_tokens
         self._dynamic_settings = dynamic_settings
         self._quotas = quotas
 
@@ -62,6 +66,10 @@ class Application:
                 self._configure(kind, name)
         if delta.client_quotas:
             self._quotas.configure(self._image().client_quotas)
+        tokens = self._delegation_tokens() if delta.delegation_tokens else None
+        if tokens is not None:
+            for token_id in delta.delegation_tokens:
+                tokens.changed(token_id)
         if delta.topics:
             yield from self._topics.follow(delta.topics)
         for kind, name in delta.configs:

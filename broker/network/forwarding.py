@@ -1,8 +1,8 @@
 """Requests that are the controller's to answer, passed on to it (KIP-590).
 
 A client may ask any process: old clients know of no controller, and a client that does may ask one
-that has just come back. So what changes the metadata goes on in an envelope, with the name and the
-address of the client, and its answer comes back the same way:
+that has just come back. So what changes the metadata goes on in an envelope, with what is known of
+the client, and its answer comes back the same way:
 
     client -> process -> Envelope -> controller: access, quotas, the change -> all follow -> back
 """
@@ -10,6 +10,7 @@ address of the client, and its answer comes back the same way:
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from broker.handlers.context import Context
 from broker.network.dispatch import answer
 from broker.network.peer import Peer, PeerLost
 from broker.pending import Durable, Later, Waiting
-from broker.security.principal import ANONYMOUS, parse_principal
+from broker.security.principal import Principal
 from protocol.client import Conversation, WrongAnswer
 from protocol.connection import Request
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from broker.network.dispatch import Handler
     from protocol.connection import Routes
 
-CREATE_TOPICS_KEY, ENVELOPE_KEY = 19, 58
+ENVELOPE_KEY = 58
 OF_THE_CONTROLLER = (19, 20, 22, 30, 31, 33, 37, 38, 39, 40, 44, 45, 49, 51, 55, 57, 64)
 """Keys of the requests that are passed on: those that change the metadata, and what only the leader
 of their log knows."""
@@ -81,7 +82,7 @@ class Forwarding:
         sent, frame = embedded.request(request.general_message(), request.version)
         envelope = EnvelopeRequest(
             request_data=bytes(frame[4:]),
-            request_principal=str(ctx.principal).encode(),
+            request_principal=_known_of(ctx),
             client_host_address=ctx.peer_host.encode(),
         )
         try:
@@ -123,8 +124,7 @@ class Envelopes:
             return refused(request.message, ErrorCode.INVALID_REQUEST)
         address = _text(request.message.client_host_address)
         context = Context(ctx, ctx.listener, self._routes, peer=(address, 0), local=None)
-        principal = request.message.request_principal
-        context.principal = parse_principal(_text(principal)) if principal else ANONYMOUS
+        _take_known(context, bytes(request.message.request_principal))
         context.client_id, context.now_ms = inner.client_id, ctx.now_ms
         context.used[inner.route] = None  # the process that it asked has counted it
         opened = _Opened(inner, answer(inner, context))
@@ -182,6 +182,25 @@ def _is_for_this_process(request: Request) -> bool:
     if key in OF_LOGGERS:
         return all(one.resource_type == BROKER_LOGGER for one in message.resources)
     return key == INIT_PRODUCER_ID and message.transactional_id is not None
+
+
+def _known_of(ctx: Context) -> bytes:
+    """Who the client is and how it has come in, by which rights are decided; in a form of our own,
+    as the principal builder of each Kafka cluster has one (KIP-590)."""
+    known = {
+        "principal": ctx.principal,
+        "security_protocol": ctx.security_protocol,
+        "delegation_token": ctx.delegation_token,
+    }
+    return json.dumps(known).encode()
+
+
+def _take_known(context: Context, data: bytes) -> None:
+    """Give the context of a request in an envelope what is known of its client."""
+    known = json.loads(data)
+    context.principal = Principal(*known["principal"])
+    context.security_protocol = known["security_protocol"]
+    context.delegation_token = known["delegation_token"]
 
 
 def _text(data: bytes | memoryview | bytearray) -> str:

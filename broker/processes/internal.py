@@ -16,10 +16,10 @@ from broker.network.connection import Connection
 from broker.security.principal import PROCESS
 
 if TYPE_CHECKING:
-    pass
+    from protocol.connection import Request
 
-INTERNAL = "INTERNAL"
-"""The listener of processes for each other."""
+INTERNAL = "internal socket"
+"""The listener of processes for each other; none of the settings can have such a name."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
 
@@ -29,13 +29,18 @@ class _InternalConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.context.principal = PROCESS
         one = transport.get_extra_info("socket")
         found = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, user, _ = _CREDENTIALS.unpack(found)
         if user != os.getuid():
             logs.warning("a stranger at the internal socket", user=user)
-            transport.close()
+            self.abort()
+            return
+        self.context.principal = PROCESS
+
+    def _charge(self, request: Request, buffered: int, began_s: float) -> bool:
+        """Quotas are those of clients: whoever waits for a process is not to wait for one."""
+        return False
 
 
 def internal_connection(broker: Broker) -> _InternalConnection:

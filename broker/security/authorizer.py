@@ -3,7 +3,8 @@
 The semantics are those of Kafka's StandardAuthorizer: rules for the resource itself, for all of its
 type (`*`) and for beginnings of its name count alike; one that denies wins over all that allow; a
 resource without any rule is closed, unless allow.everyone.if.no.acl.found. Super users may do
-everything.
+everything, and so may the other processes of the data directory (PROCESS itself, not whoever has
+its name: a delegation token may have an owner of any name).
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ class Authorizer:
         name: str,
     ) -> Decision:
         """The same with what decides it."""
+        if principal is PROCESS:
+            return Decision(True, None, "it is a process of the same data directory")
         text = str(principal)
         if text in self._super_users:
             return Decision(True, None, f"{text} is a super user")
@@ -169,10 +172,9 @@ def _leaves_something(rule: AccessControlEntryRecord, denied: dict[int, set[str]
 
 
 def authorizer_of(settings: BrokerSettings, acls: AclTable) -> Authorizer:
-    """What decides by these rules, as the settings want it; processes of the same data directory
-    may do all."""
+    """What decides by these rules, as the settings want it."""
     return Authorizer(
         acls,
-        super_users=(*settings.super_users, str(PROCESS)),
+        super_users=settings.super_users,
         open_without_rules=settings.allow_everyone_if_no_acl_found,
     )

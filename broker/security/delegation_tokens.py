@@ -118,9 +118,12 @@ class DelegationTokens:
         if not sessions:
             self._sessions.pop(token_id, None)
 
-    def shortened(self, token_id: str, expires_ms: int) -> None:
-        """A token ends at this time (ms since 1970), sooner than its clients were told; those of
-        one that has ended are cut off. Kafka lets them go on until they authenticate again."""
+    def changed(self, token_id: str) -> None:
+        """A token has other times than its clients were told, or has gone: none of them stays
+        longer than it is good, and those of one that has ended are cut off. Kafka lets them go on
+        until they authenticate again."""
+        record = self._records().get(token_id)
+        expires_ms = 0 if record is None else record.expiration_timestamp
         lifetime_ms = max(0, expires_ms - self._now_ms())
         for session in list(self._sessions.get(token_id, ())):
             session.limit_session(lifetime_ms)

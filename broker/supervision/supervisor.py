@@ -105,6 +105,8 @@ class Supervisor:
         """That of the registration, as the controller has told at its stop."""
         self.refusal: str | None = None
         """Why a process could not start."""
+        self._why: dict[int, str] = {}
+        """The same of each that has said so and not ended."""
 
     def run(self) -> Finish:
         """Supervise until all have gone, after SIGTERM or SIGINT, or a start that fails."""
@@ -168,7 +170,8 @@ class Supervisor:
                 self._tell(0, f"{HERE} {one}")
             self._do(machine.ready(number, now_s))
         elif word.name == REFUSED:
-            self.refusal = self.refusal or str(word.facts.get("why", ""))
+            self._why[number] = why = str(word.facts.get("why", ""))
+            self.refusal = self.refusal or why
         elif word.name == STOPPED:
             machine.stopped(number, clean=word.facts.get("clean") is True)
             self.broker_epoch = max(self.broker_epoch, int(word.facts.get("broker_epoch", -1)))
@@ -183,7 +186,9 @@ class Supervisor:
         self._serving.discard(number)
         if number:
             self._tell_of_death(f"{GONE} {number}")
-        self._do(self._machine.ended(number, _how(status), self._now_s()))
+        how, why = _how(status), self._why.pop(number, "")
+        how = f"{how}: {why}" if why else how
+        self._do(self._machine.ended(number, how, self._now_s()))
 
     # What is done
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from protocol.logdata.metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -24,17 +26,20 @@ if TYPE_CHECKING:
     from storage.metadata.image import MetadataImage
 
 _OF_TOPICS = (TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord)
+_OF_TOKENS = (DelegationTokenRecord, RemoveDelegationTokenRecord)
 
 
 class Delta:
-    """The topics by their ids, the resources of settings by type and name, and whether quotas."""
+    """The topics and delegation tokens by their ids, the resources of settings by type and name,
+    and whether quotas."""
 
-    __slots__ = ("client_quotas", "configs", "topics")
+    __slots__ = ("client_quotas", "configs", "delegation_tokens", "topics")
 
     def __init__(self, *operations: Sequence[MetadataRecord]) -> None:
         self.topics: dict[bytes, None] = {}
         """In the order in which they were touched first."""
         self.configs: dict[tuple[int, str], None] = {}
+        self.delegation_tokens: dict[str, None] = {}
         self.client_quotas = False
         for records in operations:
             for record in records:
@@ -44,6 +49,8 @@ class Delta:
                     self.configs[record.resource_type, record.resource_name] = None
                 elif isinstance(record, ClientQuotaRecord):
                     self.client_quotas = True
+                elif isinstance(record, _OF_TOKENS):
+                    self.delegation_tokens[record.token_id] = None
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> Delta:
@@ -55,5 +62,8 @@ def difference(before: MetadataImage, after: MetadataImage) -> Delta:
     for resource in {**before.configs, **after.configs}:
         if before.configs.get(resource) != after.configs.get(resource):
             delta.configs[resource] = None
+    for token_id, token in before.delegation_tokens.items():
+        if after.delegation_tokens.get(token_id) != token:
+            delta.delegation_tokens[token_id] = None
     delta.client_quotas = before.client_quotas != after.client_quotas
     return delta
