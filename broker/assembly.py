@@ -111,9 +111,8 @@ class Broker:
         self.now_ms = surroundings.now_ms
         self.elapsed_ms = surroundings.elapsed_ms
         self.new_uuid = surroundings.new_uuid
-        self.listener_routes = ListenerRoutes(self.settings, surroundings.faulted)
-        self.routes = self.listener_routes.of_clients
-        self.controller_routes = self.listener_routes.of_controller
+        routes = self.listener_routes = ListenerRoutes(self.settings, surroundings.faulted)
+        self.routes, self.controller_routes = routes.of_clients, routes.of_controller
         self.listening = Listening(loop, self.new_connection)
         self.descriptors = Descriptors(descriptors.limit(), OPEN, SPARES, self.listening)
         self.connection_counts = ConnectionCounts(self.descriptors)

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    LedHere = Callable[[bytes, int], str | None]
+    """The name of a topic, by its id, if this partition of it is led here."""
+
+
+class Committed(NamedTuple):
+    """How far a group has committed in one partition."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class GroupsElsewhere(Protocol):
+    """The groups that other processes coordinate, in the partitions that are led here."""
+
+    @property
+    def committed(self) -> Sequence[Committed]:
+        """As it was at the last look."""
+
+    async def look(self, led_here: LedHere) -> None:
+        """Ask for it anew."""
 
 
 class Neighbours(NamedTuple):
-    """All of them, this one too. They have the ids from `first_id` on, the controller the first;
-    `ports` are those on which each has opened a listener, by the listener's name."""
+    """All of them, this one too, which has the number `process`. They have the ids from `first_id`
+    on, the controller the first; `ports` are those on which each has opened a listener, by the
+    listener's name."""
 
     first_id: int
     ports: Mapping[str, Sequence[int]]
+    process: int
+    groups: GroupsElsewhere
 
     @property
     def ids(self) -> range:

@@ -150,7 +150,7 @@ async def start(
         broker = Broker(settings, loop, directory, store, clock_state, surroundings)
         reports += broker.load(credentials)
         await _listen(broker)
-        scrapes = await _listen_for_scrapes(broker, files)
+        scrapes = await listen_for_scrapes(broker, files)
         await _open_control_port(testing, broker)
         served = await _open_console(broker, console, files)
     except (DataDirectoryError, ConfigError, OSError, StartRefused) as error:
@@ -199,20 +199,24 @@ async def _listen(broker: Broker) -> None:
         broker.listener_routes.of(listener.name)  # which says if it is that of another release
 
 
-async def _listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListener | None:
+async def listen_for_scrapes(broker: Broker, files: Filesystem) -> MetricsListener | None:
+    """Serve the metrics where the settings say so. Raises StartRefused."""
     settings = broker.settings.current
-    if settings.metrics_port is None:
+    port = settings.metrics_port
+    if port is None:
         return None
+    if port and broker.neighbours is not None:
+        port += broker.neighbours.process  # each has one, as of each listener
     from broker.metrics import listener  # few brokers are watched, and imports delay the start
     from config.keystores import KeystoreError
 
     try:
-        return await listener.listen(broker.metric_sources(), settings, files)
+        return await listener.listen(broker.metric_sources(), settings, files, port=port)
     except KeystoreError as error:
         raise StartRefused(f"metrics.security.protocol is SSL: {error}") from error
     except OSError as error:
         reason = error.strerror or str(error)
-        where = f"{settings.metrics_host}:{settings.metrics_port}"
+        where = f"{settings.metrics_host}:{port}"
         raise StartRefused(
             f"can't listen on {where}: {reason} (metrics.port and metrics.host)"
         ) from error

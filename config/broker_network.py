@@ -106,7 +106,8 @@ class NetworkSettings(Settings):
         int32,
         None,
         "The port on which GET /metrics answers counters in the text format of Prometheus; 0 "
-        "takes a free one. Unset, there are none.",
+        "takes a free one. Unset, there are none. Each of several processes (broker.processes) has "
+        "one, counted up from it.",
         check=between(0, 65_535),
         since="triglot",
     )

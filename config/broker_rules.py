@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from config.broker import OF_ONE_LISTENER, as_version_of
 from config.broker_network import CONSOLE, METRICS
 from config.formats import record_format, release_of
-from config.listeners import LISTENER_PREFIX, UNROUTABLE_HOSTS
+from config.listeners import LISTENER_PREFIX, UNROUTABLE_HOSTS, Listener
 
 WITHOUT_SECURITY = "0.8.2"
+PORTS = 65_536
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from config.broker import BrokerSettings
-    from config.listeners import Listener
 
 
 def broken_rules(settings: BrokerSettings, given: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -36,20 +36,23 @@ def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
     if count == 1:
         return
     for name, given in (
-        ("metrics.port", settings.metrics_port is not None),
         ("console.port", settings.console_port is not None),
         ("controller.listener.names", bool(settings.controller_listeners)),
         ("as.version", settings.rehearses),
     ):
         if given:
             yield name, "it is for one process (broker.processes)"
-    yield from _overlaps("listeners", settings.client_listeners, count)
+    of_metrics = Listener(METRICS, settings.metrics_host, settings.metrics_port or 0)
+    yield from _overlaps("listeners", (*settings.client_listeners, of_metrics), count)
     yield from _overlaps("advertised.listeners", settings.advertised_listeners or (), count)
 
 
 def _overlaps(name: str, listeners: Iterable[Listener], count: int) -> Iterator[tuple[str, str]]:
     """Each listener takes as many ports as there are processes. For `auto` that is known later."""
     ordered = sorted((one for one in listeners if one.port), key=lambda one: one.port)
+    for one in ordered[-1:]:
+        if one.port + count > PORTS:
+            yield name, f"with {count} processes {one.name} would take ports above {PORTS - 1}"
     for one, other in pairwise(ordered):
         if one.port + count > other.port:
             yield (

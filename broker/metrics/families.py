@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.metadata.client_metrics import ClientMetrics
     from broker.metadata.client_quotas import ClientQuotas
     from broker.metrics.text import Row
+    from broker.neighbours import GroupsElsewhere, Neighbours
     from broker.network.backlog import Backlog
     from broker.network.connection_counts import ConnectionCounts
     from broker.network.connections import Connections
@@ -79,6 +80,7 @@ class Sources(NamedTuple):
     groups: GroupCoordinator
     log_starts: LogStarts
     loop: asyncio.AbstractEventLoop
+    neighbours: Neighbours | None
     now_ms: Callable[[], int]
     offsets: OffsetCoordinator
     quotas: ClientQuotas
@@ -89,6 +91,11 @@ class Sources(NamedTuple):
     scrubber: Scrubber
     secure_listeners: SecureListeners
     topics: Topics
+
+    @property
+    def groups_elsewhere(self) -> GroupsElsewhere | None:
+        """Those that other processes coordinate, where there are some."""
+        return None if self.neighbours is None else self.neighbours.groups
 
 
 def families(sources: Sources) -> Iterator[Family]:
@@ -101,7 +108,9 @@ def families(sources: Sources) -> Iterator[Family]:
     yield from refusal_families(sources.appends)
     yield from partition_families(sources.topics)
     yield from removal_families(sources.log_starts)
-    yield from group_families(sources.groups, sources.topics, sources.now_ms)
+    yield from group_families(
+        sources.groups, sources.topics, sources.now_ms, sources.groups_elsewhere
+    )
     yield from process_families()
 
 
@@ -124,8 +133,8 @@ def _counters(sources: Sources) -> Iterator[Counters]:
     yield "connections_backlog_bytes", "gauge", held, [("", sources.backlog.bytes)]
     topics = list(sources.topics)
     yield "topics", "gauge", "Topics that exist.", [("", len(topics))]
-    partitions = sum(len(topic.partitions) for topic in topics)
-    yield "partitions", "gauge", "Partitions that exist.", [("", partitions)]
+    partitions = sum(not one.led_elsewhere for topic in topics for one in topic.partitions)
+    yield "partitions", "gauge", "Partitions that are led here.", [("", partitions)]
     yield (
         "requests_total",
         "counter",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from broker.coordinator.group_coordinator import GroupCoordinator
+    from broker.neighbours import GroupsElsewhere
     from broker.partitions.topic import Topic
     from broker.partitions.topics import Topics
 
@@ -61,7 +62,10 @@ def _figures(topic: Topic) -> tuple[int, int, int, int, int]:
 
 
 def group_figures(
-    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None,
 ) -> Generator[None, None, str]:
     """The page; each step is that of a group, or of a partition of one."""
     found: dict[str, list[float]] = {}
@@ -69,7 +73,7 @@ def group_figures(
         for name, group in list(shard.state.groups.items()):
             found[name] = [0, 0, 0.0, len(group.members)]
             yield
-    for lag in lags(groups, topics, now_ms):
+    for lag in lags(groups, topics, now_ms, elsewhere):
         row = found.setdefault(lag.group, [0, 0, 0.0, 0])
         row[0] += 1
         row[1] += lag.records
@@ -83,12 +87,15 @@ def group_figures(
 
 
 def lag_figures(
-    group: str, groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+    group: str,
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None,
 ) -> Generator[None, None, str]:
     """The page on one group; each step is that of a partition."""
     rows = []
-    for shard in list(groups.loaded_shards()):
-        for lag in lags_of(shard, group, topics, now_ms):
-            rows.append(json.dumps(lag[1:]))
-            yield
+    for lag in lags_of(group, groups, topics, now_ms, elsewhere):
+        rows.append(json.dumps(lag[1:]))
+        yield
     return f'{{"now_ms":{now_ms()},"lags":[{",".join(rows)}]}}\n'

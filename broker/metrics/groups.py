@@ -8,11 +8,11 @@ holds). No record is read for it, and producers' clocks do not matter.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinator.classic.group import ClassicGroup
 from broker.metrics.text import Family, labels
+from broker.neighbours import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.shard import Shard
     from broker.metrics.text import Row
+    from broker.neighbours import GroupsElsewhere
     from broker.partitions.topic import Partition
     from broker.partitions.topics import Topics
 
@@ -38,22 +39,61 @@ class Lag(NamedTuple):
     seconds: float
 
 
-def lags(groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]) -> Iterator[Lag]:
-    """The lag of every group in every partition that it has committed an offset of and that exists,
-    group by group. Groups may come and go meanwhile."""
+def lags(
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None = None,
+) -> Iterator[Lag]:
+    """The lag of every group in every partition that it has committed an offset of and that is led
+    here, group by group. Groups may come and go meanwhile."""
+    for committed in _committed(groups, elsewhere):
+        lag = _lag(committed, topics, now_ms)
+        if lag is not None:
+            yield lag
+
+
+def lags_of(
+    group: str,
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None = None,
+) -> Iterator[Lag]:
+    """Those of one group."""
+    for shard in list(groups.loaded_shards()):
+        for committed in _committed_in(shard, group):
+            lag = _lag(committed, topics, now_ms)
+            if lag is not None:
+                yield lag
+    for committed in () if elsewhere is None else elsewhere.committed:
+        lag = _lag(committed, topics, now_ms) if committed.group == group else None
+        if lag is not None:
+            yield lag
+
+
+def _committed(groups: GroupCoordinator, elsewhere: GroupsElsewhere | None) -> Iterator[Committed]:
     for shard in list(groups.loaded_shards()):
         for group in shard.state.offsets.groups():
-            yield from lags_of(shard, group, topics, now_ms)
+            yield from _committed_in(shard, group)
+    if elsewhere is not None:
+        yield from elsewhere.committed
 
 
-def lags_of(shard: Shard, group: str, topics: Topics, now_ms: Callable[[], int]) -> Iterator[Lag]:
-    """Those of one group; none where it is not in this shard."""
+def _committed_in(shard: Shard, group: str) -> Iterator[Committed]:
     for name, index, committed in shard.state.offsets.entries(group):
-        partition = topics.partition(name, index)
-        if partition is not None:
-            records = max(0, partition.high_watermark - committed.offset)
-            seconds = _age_s(partition, committed.offset, now_ms()) if records else 0.0
-            yield Lag(group, name, index, records, seconds)
+        yield Committed(group, name, index, committed.offset)
+
+
+def _lag(committed: Committed, topics: Topics, now_ms: Callable[[], int]) -> Lag | None:
+    """None for a partition that is not there, or that another process leads and tells of."""
+    group, name, index, offset = committed
+    partition = topics.partition(name, index)
+    if partition is None or partition.led_elsewhere:
+        return None
+    records = max(0, partition.high_watermark - offset)
+    seconds = _age_s(partition, offset, now_ms()) if records else 0.0
+    return Lag(group, name, index, records, seconds)
 
 
 def kind_and_state(group: ClassicGroup | ConsumerGroup) -> tuple[str, str]:
@@ -70,14 +110,17 @@ def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
 
 
 def group_families(
-    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None,
 ) -> Iterator[Family]:
     shards = list(groups.loaded_shards())
     yield from _state_families(shards)
     rebalances = "New generations of classic groups, and new epochs of consumer groups."
     rows = [("", groups.runtime.rebalances)]
     yield Family("group_rebalances_total", "counter", rebalances, rows)
-    yield from _lag_families(groups, topics, now_ms)
+    yield from _lag_families(groups, topics, now_ms, elsewhere)
 
 
 def _state_families(shards: list[Shard]) -> Iterator[Family]:
@@ -95,15 +138,28 @@ def _state_families(shards: list[Shard]) -> Iterator[Family]:
 
 
 def _lag_families(
-    groups: GroupCoordinator, topics: Topics, now_ms: Callable[[], int]
+    groups: GroupCoordinator,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    elsewhere: GroupsElsewhere | None,
 ) -> Iterator[Family]:
     known = sum(len(shard.state.offsets) for shard in groups.loaded_shards())
+    known += 0 if elsewhere is None else len(elsewhere.committed)
     shown: list[Lag] = []
+    told_elsewhere = 0
 
     def record_rows() -> Iterator[Row]:
-        for lag in islice(lags(groups, topics, now_ms), LAGS_MAX):
-            shown.append(lag)
-            yield _place(lag), lag.records
+        nonlocal told_elsewhere
+        for committed in _committed(groups, elsewhere):
+            lag = _lag(committed, topics, now_ms)
+            if lag is None:
+                partition = topics.partition(committed.topic, committed.partition)
+                told_elsewhere += partition is not None
+            elif len(shown) == LAGS_MAX:
+                return
+            else:
+                shown.append(lag)
+                yield _place(lag), lag.records
 
     records = "Records that a group has not committed, by partition."
     yield Family("group_lag_records", "gauge", records, record_rows())
@@ -111,7 +167,8 @@ def _lag_families(
     rows = ((_place(lag), lag.seconds) for lag in shown)
     yield Family("group_lag_seconds", "gauge", seconds, rows)
     left = "Committed offsets that have no row: there are too many, or their topic is gone."
-    yield Family("group_lags_left_out", "gauge", left, [("", max(0, known - len(shown)))])
+    hidden = max(0, known - told_elsewhere - len(shown))
+    yield Family("group_lags_left_out", "gauge", left, [("", hidden)])
 
 
 def _place(lag: Lag) -> str:

@@ -31,7 +31,7 @@ from config.broker_network import METRICS
 if TYPE_CHECKING:
     import asyncio
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.http_exchange import HttpRequest
     from broker.metrics.families import Sources
@@ -134,6 +134,22 @@ class MetricsListener:
         else:
             scrape.send("404 Not Found", f"there are {', '.join(PAGES)}\n")
 
+    def _look_elsewhere(self, then: Callable[[], None]) -> None:
+        """Ask for the groups that other processes coordinate, where there are any, before a page is
+        made that tells of groups."""
+        elsewhere = self._sources.groups_elsewhere
+        if elsewhere is None:
+            then()
+        else:
+            looking = self._sources.loop.create_task(elsewhere.look(self._led_here))
+            looking.add_done_callback(lambda _: then())
+
+    def _led_here(self, topic_id: bytes, index: int) -> str | None:
+        topic = self._sources.topics.by_id.get(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            return None
+        return None if topic.partitions[index].led_elsewhere else topic.name
+
     def _answer_with_metrics(self, scrape: HttpExchange, request: HttpRequest) -> None:
         accepted = field(request.head, b"accept") or b""
         open_metrics = b"application/openmetrics-text" in accepted
@@ -141,13 +157,16 @@ class MetricsListener:
 
         def steps() -> Iterator[None]:
             nonlocal text
-            text = yield from page(families(self._sources), open_metrics=open_metrics)
+            sources, process = self._sources, None
+            if sources.neighbours is not None:
+                process = sources.neighbours.process
+            text = yield from page(families(sources), open_metrics=open_metrics, process=process)
 
         def made() -> None:
             scrape.send("200 OK", text, kind=OPEN_METRICS if open_metrics else PROMETHEUS)
 
         slicer = Slicer(self._sources.loop, "metrics", slice_s=SLICE_S, pause_s=PAUSE_S)
-        slicer.run(steps(), made)
+        self._look_elsewhere(lambda: slicer.run(steps(), made))
 
     def _answer_with_client_metrics(self, scrape: HttpExchange) -> None:
         """Their page is made on a thread: it may be of thousands of clients."""
@@ -178,6 +197,7 @@ class MetricsListener:
         from broker.metrics.segments import segment_figures
 
         sources, text = self._sources, ""
+        of_groups = sources.groups, sources.topics, sources.now_ms, sources.groups_elsewhere
         asked = {name: values[0] for name, values in parse_qs(request.query).items()}
         if request.path == "/topics":
             made = topic_figures(sources.topics, sources.now_ms())
@@ -185,16 +205,23 @@ class MetricsListener:
             topic = sources.topics.by_name.get(asked.get("topic", ""))
             made = segment_figures(topic, sources.now_ms())
         elif "group" in asked:
-            made = lag_figures(asked["group"], sources.groups, sources.topics, sources.now_ms)
+            made = lag_figures(asked["group"], *of_groups)
         else:
-            made = group_figures(sources.groups, sources.topics, sources.now_ms)
+            made = group_figures(*of_groups)
 
         def steps() -> Iterator[None]:
             nonlocal text
             text = yield from made
 
         slicer = Slicer(sources.loop, "figures", slice_s=SLICE_S, pause_s=PAUSE_S)
-        slicer.run(steps(), lambda: scrape.send("200 OK", text, kind=JSON))
+
+        def run() -> None:
+            slicer.run(steps(), lambda: scrape.send("200 OK", text, kind=JSON))
+
+        if request.path == "/groups":
+            self._look_elsewhere(run)
+        else:
+            run()
 
     def _look(self, tls: Tls) -> None:
         tls.look(self._sources.readers)
@@ -206,10 +233,11 @@ class MetricsListener:
             connection.context = self._tls.context
 
 
-async def listen(sources: Sources, settings: BrokerSettings, files: Filesystem) -> MetricsListener:
-    """Serve the pages at `metrics.port`. Raises OSError, or KeystoreError for what TLS needs."""
-    host, port = settings.metrics_host, settings.metrics_port
-    assert port is not None
+async def listen(
+    sources: Sources, settings: BrokerSettings, files: Filesystem, *, port: int
+) -> MetricsListener:
+    """Serve the pages at `metrics.host`. Raises OSError, or KeystoreError for what TLS needs."""
+    host = settings.metrics_host
     credentials = Credentials(settings.metrics_basic_credentials, settings.metrics_bearer_token)
     tls, is_certified = None, False
     if settings.metrics_security_protocol == "SSL":

@@ -24,7 +24,7 @@ ROWS_MAX = 5000
 
 def partition_families(topics: Topics) -> Iterator[Family]:
     every = list(topics)
-    partitions = [one for topic in every for one in topic.partitions]
+    partitions = [one for topic in every for one in topic.partitions if not one.led_elsewhere]
     for way, meaning in (
         ("in", "Bytes of batches written to a topic since the start."),
         ("out", "Bytes of records that answers to fetches have had of a topic since the start."),

@@ -30,6 +30,8 @@ def segment_figures(topic: Topic | None, now_ms: int) -> Generator[None, None, s
     """The page, without partitions if there is no topic; each step is that of a segment."""
     rows, room, left_out = [], SEGMENTS_MAX, 0
     for partition in () if topic is None else topic.partitions:
+        if partition.led_elsewhere:
+            continue
         log = partition.log
         segments = []
         for segment, end in segments_with_ends(log):

@@ -51,15 +51,27 @@ def histogram_rows(histogram: Histogram, **values: object) -> Iterator[Row]:
     yield f"_count{labels(**values)}", total
 
 
-def page(families: Iterable[Family], *, open_metrics: bool) -> Generator[None, None, str]:
-    """Steps that return the text."""
+def _with_label(place: str, label: str) -> str:
+    """What follows the name of a row, with one more label."""
+    suffix, brace, others = place.partition("{")
+    return f"{suffix}{{{label},{others}" if brace else f"{suffix}{{{label}}}"
+
+
+def page(
+    families: Iterable[Family], *, open_metrics: bool, process: int | None = None
+) -> Generator[None, None, str]:
+    """Steps that return the text. `process` is a label of every row, where several serve one
+    directory."""
     lines: list[str] = []
+    of_process = None if process is None else f'process="{process}"'
     rows = 0
     for name, kind, meaning, found in families:
         described = name.removesuffix("_total") if open_metrics and kind == "counter" else name
         lines.append(f"# HELP {PREFIX}{described} {meaning}")
         lines.append(f"# TYPE {PREFIX}{described} {kind}")
         for place, value in found:
+            if of_process is not None:
+                place = _with_label(place, of_process)
             lines.append(f"{PREFIX}{name}{place} {value}")
             rows += 1
             if rows % ROWS_A_STEP == 0:

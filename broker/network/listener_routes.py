@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from config import BrokerSettings
 
 
+OF_PROCESSES = (9, 16, 19)
+"""Keys of what a process asks of another as a client does: OffsetFetch and ListGroups for metrics,
+CreateTopics for topics that are made by their first use."""
+
+
 class ListenerRoutes:
     """Belongs to the loop. `of_clients` and `of_controller` are the tables, whose use the metrics
     show."""
@@ -37,11 +42,11 @@ class ListenerRoutes:
     def internal(self) -> Routes:
         """What is served to the other processes of this directory."""
         from broker.network.controller_handlers import CONTROLLER_HANDLERS  # most are alone
-        from broker.network.forwarding import CREATE_TOPICS_KEY, ENVELOPE_KEY, Envelopes
+        from broker.network.forwarding import ENVELOPE_KEY, Envelopes
 
         handlers = {
             **CONTROLLER_HANDLERS,
-            CREATE_TOPICS_KEY: HANDLERS[CREATE_TOPICS_KEY],
+            **{key: HANDLERS[key] for key in OF_PROCESSES},
             ENVELOPE_KEY: Envelopes(self.of_clients).handler,
         }
         return Routes(served(handlers))

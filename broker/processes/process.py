@@ -19,11 +19,20 @@ from broker.metadata.follower import MetadataFollower
 from broker.metadata.followers import Followers
 from broker.metadata.following.effects import ObserverStopped
 from broker.metadata.following.machine import ObserverMachine
+from broker.neighbours import Neighbours
 from broker.network.forwarding import Forwarding
 from broker.network.peer import Peer
+from broker.network.secured import warn_of_open_listeners
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from broker.processes.groups_elsewhere import GroupsElsewhere
 from broker.processes.internal import internal_connection
-from broker.server import SWITCH_INTERVAL_S, Running, begin_background
+from broker.server import (
+    SWITCH_INTERVAL_S,
+    Running,
+    StartRefused,
+    begin_background,
+    listen_for_scrapes,
+)
 from broker.supervision.line import ALL, BEAT, GONE, HERE, LED, READY, REFUSED, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
 from broker.surroundings import SURROUNDINGS
@@ -68,7 +77,7 @@ def serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     for other, bound in enumerate(shared.bound):
         if other != number:
-            shared.internal[other].close() if other else None
+            shared.internal[other].close()
             for sockets in bound.values():
                 for one in sockets:
                     one.close()
@@ -102,7 +111,14 @@ class Process:
         self._following: asyncio.Task[None] | None = None
         self._follows = Changes(loop, Worker(loop, "follow"))
         self._stop = asyncio.Event()
-        self._followers = Followers(shared.neighbours.ids[1:])
+        others = [one for one in range(shared.processes) if one != number]
+        self._neighbours = Neighbours(
+            shared.settings.node_id,
+            shared.ports,
+            number,
+            GroupsElsewhere([partial(self._connect, one) for one in others]),
+        )
+        self._followers = Followers(self._neighbours.ids[1:])
         self._internal: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
@@ -116,7 +132,7 @@ class Process:
                 self._line.say(STOPPED, clean=False)
                 return 0
             running = await self._serve(reports)
-        except (DataDirectoryError, ConfigError, ObserverStopped, OSError) as error:
+        except (DataDirectoryError, ConfigError, ObserverStopped, StartRefused, OSError) as error:
             self._line.say(REFUSED, why=str(error))
             return EXIT_REFUSED
         self._beat()
@@ -146,15 +162,26 @@ class Process:
         broker, bound = self._broker, self._shared.bound[self._number]
         broker.groups.report_torn_commits(reports)
         broker.secure_listeners.open()
+        if self._number:
+            await self._listen_to_others()
+        else:  # it is said once for all of them
+            warn_of_open_listeners(self._settings, self._settings.client_listeners)
+        scrapes = await listen_for_scrapes(broker, SURROUNDINGS.files)
         broker.listening.take(list(bound), bound)
         await broker.listening.begun()
         more = [(FOLLOW_AGAIN_EVERY_S, self._follow_again)] if self._number else []
-        running = Running(broker, begin_background(broker, more), None, None, None)
+        running = Running(broker, begin_background(broker, more), scrapes, None, None)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
         return running
+
+    async def _listen_to_others(self) -> None:
+        self._internal = await self._loop.create_unix_server(
+            partial(internal_connection, self._broker),
+            sock=self._shared.internal[self._number].dup(),
+        )
 
     def _told(self, word: str, number: int) -> None:
         """The supervisor tells the controller of the others."""
@@ -215,15 +242,13 @@ class Process:
             store,
             clock_state,
             SURROUNDINGS,
-            neighbours=self._shared.neighbours,
+            neighbours=self._neighbours,
         )
         self._require_what_is_served(broker)
         broker.lead(self._shared.credentials, comes_back=bool(self._led))
         self._answer_when_followed(broker)
         self._line.listen(self._loop, stop=self._stop.set, told=self._told)
-        self._internal = await self._loop.create_unix_server(
-            partial(internal_connection, broker), sock=self._shared.internal[0].dup()
-        )
+        await self._listen_to_others()
         assert share.last_stop is not None
         self._line.say(
             LED,
@@ -311,13 +336,14 @@ class Process:
             None,
             SURROUNDINGS._replace(faulted=Forwarding(self._connect).handlers),
             followed=FollowedController(follower, first_id),
-            neighbours=self._shared.neighbours,
+            neighbours=self._neighbours,
         )
         self._broker.lead()
         return await self._opened(self._follows)
 
-    async def _connect(self) -> Peer:
-        address = self._shared.internal[0].getsockname()
+    async def _connect(self, number: int = 0) -> Peer:
+        """To another process, the controller if none is named. Raises PeerLost."""
+        address = self._shared.addresses[number]
 
         async def connect(protocol: Callable[[], asyncio.BaseProtocol]) -> None:
             one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.neighbours import Neighbours
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,16 +24,19 @@ class Shared(NamedTuple):
     """Sockets of clients' listeners, by process."""
     internal: list[socket.socket]
     """Those for each other, by process."""
+    addresses: list[bytes]
+    """The addresses of these."""
 
     @property
     def processes(self) -> int:
         return len(self.bound)
 
     @property
-    def neighbours(self) -> Neighbours:
-        names = [one.name for one in self.bound[0]]
-        ports = {
-            name: [one.port for bound in self.bound for one in bound if one.name == name]
-            for name in names
+    def ports(self) -> dict[str, list[int]]:
+        """Those of clients' listeners by their names, each with one of every process."""
+        return {
+            named.name: [
+                one.port for bound in self.bound for one in bound if one.name == named.name
+            ]
+            for named in self.bound[0]
         }
-        return Neighbours(self.settings.node_id, ports)

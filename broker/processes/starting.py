@@ -55,6 +55,7 @@ def serve_processes(
     files, path = SURROUNDINGS.files, settings.data_directory
     descriptors.raise_limit()
     directory = None
+    internal = [_internal_socket() for _ in range(count)]
     try:
         directory = DataDirectory.take(
             files,
@@ -69,7 +70,8 @@ def serve_processes(
             directory.identity,
             credentials,
             [_bind(settings, number) for number in range(count)],
-            [_internal_socket() for _ in range(count)],
+            internal,
+            [one.getsockname() for one in internal],
         )
     except (DataDirectoryError, OSError) as error:
         if directory is not None:
@@ -115,7 +117,7 @@ def _internal_socket() -> socket.socket:
 def _announce(shared: Shared, *, as_json: bool) -> None:
     """Print the ready line."""
     first = next(iter(shared.bound[0]))
-    ports = shared.neighbours.ports[first.name]
+    ports = shared.ports[first.name]
     data = os.path.abspath(shared.settings.data_directory)  # noqa: PTH100 - start-up time
     started_ms = clock.process_age_ms()
     host = next(iter(shared.bound[0].values()))[0].getsockname()[0]

@@ -48,10 +48,10 @@ class Directory:
         words = ["serve", "--json", "--data", str(self.data), "--listen", f"{HOST}:0"]
         return [sys.executable, "-m", "tools", *words, *more]
 
-    def start(self, processes: int) -> None:
+    def start(self, processes: int, *more: str) -> None:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.words("--processes", str(processes)),
+                self.words("--processes", str(processes), *more),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
@@ -406,7 +406,7 @@ TWO = ("--processes", "2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*TWO, "--set", "metrics.port=0"), "metrics.port"),
+        ((*TWO, "--set", "console.port=0"), "console.port"),
         ((*TWO, "--testing", "127.0.0.1:0"), "--testing"),
         ((*TWO, "--as-version", "2.8"), "as.version"),
         (("--processes", "0"), "a number from 1 to 64, or auto"),

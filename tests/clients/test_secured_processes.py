@@ -157,7 +157,7 @@ def test_clients_of_both_libraries_write_and_read_through_tls_and_scram(
         }
     )
     consumer.subscribe([TOPIC])
-    found: set[tuple[int, int]] = set()
+    found: set[tuple[int | None, int | None]] = set()
     while not sent <= found:
         message = consumer.poll(WITHIN_S)
         assert message is not None
