@@ -69,13 +69,13 @@ class Served:
     def cpu_s(self) -> float:
         """Of the supervisor and its processes, or of the one that there is."""
         ticks = 0
-        for pid in (self.process.pid, *self._children()):
+        for pid in (self.process.pid, *self.children()):
             with open(f"/proc/{pid}/stat") as status:  # noqa: PTH123 - the kernel's
                 fields = status.read().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
 
-    def _children(self) -> Iterator[int]:
+    def children(self) -> Iterator[int]:
         pid = self.process.pid
         with open(f"/proc/{pid}/task/{pid}/children") as children:  # noqa: PTH123 - the kernel's
             yield from map(int, children.read().split())
