@@ -155,12 +155,12 @@ MOVING := test_moving_to_kafka.py test_moving_from_kafka.py test_moving_with_use
 HALF := $(addprefix tests/clients/,transactions transactions_command groups_command access bearer sasl \
 	test_groups.py test_used_clients.py test_faults.py test_faults_of_groups.py $(MOVING))
 
-# `beside NAME ARGUMENTS` begins tests whose report `told` prints when they have ended; `status` is 0
+# `beside NAME ARGUMENTS` begins tests whose report `reported` prints when they have ended; `status` is 0
 # where all have passed.
 define BESIDE
 reports=$$(mktemp -d) || exit 1; status=0; running=; \
 beside() { name=$$1; shift; $(PYTEST) "$$@" >"$$reports/$$name" 2>&1 & running="$$running $$!:$$name"; }; \
-told() { for one in $$running; do \
+reported() { for one in $$running; do \
 	wait "$${one%%:*}" || status=$$?; echo "== $${one#*:}"; cat "$$reports/$${one#*:}"; \
 done; rm -rf "$$reports"; }; \
 trap 'for one in $$running; do kill "$${one%%:*}"; done; rm -rf "$$reports"; exit 130' INT TERM
@@ -175,7 +175,7 @@ test: .venv/.test-stamp check .venv/.loops-stamp
 	beside clients -m "not long" $(addprefix --ignore=,$(HALF)) tests/clients; \
 	beside more-clients -m "not long" $(HALF); \
 	$(PYTEST) -m "not long" $(addprefix --ignore=,tests/clients $(SERVED)) || status=$$?; \
-	told; exit $$status
+	reported; exit $$status
 
 test-long: .venv/.test-stamp .venv/.site-stamp .venv/.loops-stamp
 	if [ -n "$(strip $(PYTEST_ARGS))" ]; then exec $(PYTEST) -m long $(PYTEST_ARGS); fi; \
@@ -184,7 +184,7 @@ test-long: .venv/.test-stamp .venv/.site-stamp .venv/.loops-stamp
 	beside clients -m long $(addprefix --ignore=,$(HALF)) tests/clients; \
 	beside more-clients -m long $(HALF); \
 	$(PYTEST) -m long --ignore=tests/clients || status=$$?; \
-	told; exit $$status
+	reported; exit $$status
 
 # As on systems other than Linux: docs/platforms.md.
 PORTABLE := tests/storage tests/broker tests/handlers tests/testing tests/client tests/clients

@@ -50,7 +50,7 @@ class Forked:
         self._lock = threading.Lock()
         self.stdout: IO[str] | None = os.fdopen(stdout, errors="replace")
         self.stderr: IO[str] | None = os.fdopen(stderr, errors="replace")
-        self.pid = self._told()
+        self.pid = self._read_number()
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -65,7 +65,7 @@ class Forked:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
         with self._lock:  # two threads may wait
             if self._code is None:
-                self._code = self._told()
+                self._code = self._read_number()
                 self._status.close()
             return self._code
 
@@ -92,7 +92,7 @@ class Forked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def _told(self) -> int:
+    def _read_number(self) -> int:
         line = self._status.readline()
         assert line, "the process that forks commands has ended"
         return int(line)
@@ -129,7 +129,7 @@ class CommandServer:
         self._process.wait()
 
 
-class _Wanted:
+class _Forking:
     """Whether commands are forked, and the process that does it from the first one on."""
 
     def __init__(self) -> None:
@@ -139,33 +139,33 @@ class _Wanted:
         self.lock = threading.Lock()
 
 
-_wanted = _Wanted()
+_forking = _Forking()
 
 
 @contextlib.contextmanager
 def server() -> Iterator[None]:
     """Commands are forked meanwhile, where the system has what that takes."""
-    _wanted.is_open = sys.platform == "linux" and not PORTABLE
-    _wanted.at_the_start = _at_the_start(os.environ)
+    _forking.is_open = sys.platform == "linux" and not PORTABLE
+    _forking.at_the_start = _at_the_start(os.environ)
     try:
         yield
     finally:
-        _wanted.is_open = False
-        if _wanted.server is not None:
-            _wanted.server.close()
-            _wanted.server = None
+        _forking.is_open = False
+        if _forking.server is not None:
+            _forking.server.close()
+            _forking.server = None
 
 
 def start(command: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> Forked | None:
     """Fork a command, whose line begins with `COMMAND_LINE`; None where it needs an interpreter of
     its own."""
-    if not _wanted.is_open or list(command[:3]) != COMMAND_LINE:
+    if not _forking.is_open or list(command[:3]) != COMMAND_LINE:
         return None
-    if _at_the_start(environ) != _wanted.at_the_start:
+    if _at_the_start(environ) != _forking.at_the_start:
         return None
-    with _wanted.lock:
-        _wanted.server = _wanted.server or CommandServer()
-        return _wanted.server.start(command[3:], cwd, environ)
+    with _forking.lock:
+        _forking.server = _forking.server or CommandServer()
+        return _forking.server.start(command[3:], cwd, environ)
 
 
 def run(
