@@ -21,7 +21,7 @@ UNDRESSED = Routes(served())
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 OFF_BY_DEFAULT = {("InitProducerId", 6)}
-OF_FOLLOWERS = {"FetchSnapshot"}
+BETWEEN_BROKERS = {"Envelope", "FetchSnapshot"}
 
 # From the notes on upgrades and the proposals that brought them.
 PUBLISHED = {
@@ -77,7 +77,7 @@ def test_together_they_have_every_version_that_is_declared_here() -> None:
             for change in RANGES.get(key, ("", "x 32767-32767"))[1].split(", ")
             if (text := change.split(" ")[1]) != "none"
         ]
-        if api.name in OF_FOLLOWERS:
+        if api.name in BETWEEN_BROKERS:
             continue
         lowest = min(int(low) for low, _ in ranges)
         highest = max(int(high) for _, high in ranges)

@@ -35,6 +35,7 @@ def shown_state(state: PartitionState) -> Json:
         field: list(value) if isinstance(value, tuple) else value
         for field, value in state._asdict().items()
     }
+    assert fields.pop("process") == 0  # Kafka's partitions have none
     return fields | {"directories": [uuid_text(raw) for raw in state.directories]}
 
 
