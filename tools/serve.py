@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from tools.arguments import refuse
@@ -149,13 +150,11 @@ def run_serve(arguments: argparse.Namespace) -> int:
     _name_exposed_secrets(settings, arguments)
     try:
         if settings.broker_processes != 1:
-            from broker.processes.starting import serve_processes, why_alone
-
-            why = why_alone(testing=testing is not None)
-            if why is not None:
-                return refuse(why, code=2)
-            serve_processes(settings, as_json=arguments.json, credentials=credentials)
-            return 0
+            if testing is not None:
+                return refuse(
+                    "--testing and --faults are for one process (broker.processes)", code=2
+                )
+            return _serve_processes(settings, credentials, as_json=arguments.json)
         serve(
             settings,
             as_json=arguments.json,
@@ -166,6 +165,20 @@ def run_serve(arguments: argparse.Namespace) -> int:
     except StartRefused as refusal:
         return refuse(str(refusal), code=1)
     return 0
+
+
+def _serve_processes(
+    settings: BrokerSettings, credentials: list[NewCredential], *, as_json: bool
+) -> int:
+    """Several processes. Raises StartRefused."""
+    from config.platforms import PORTABLE
+
+    if sys.platform == "linux" and not PORTABLE:
+        from broker.processes.starting import serve_processes  # most brokers are one
+
+        serve_processes(settings, as_json=as_json, credentials=credentials)
+        return 0
+    return refuse("several processes (broker.processes) are served by Linux alone", code=2)
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, str]:

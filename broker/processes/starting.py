@@ -21,7 +21,6 @@ from broker.server import StartRefused
 from broker.supervision.supervisor import Supervisor
 from broker.surroundings import SURROUNDINGS
 from config.formats import PROCESSES_MAX
-from config.platforms import PORTABLE
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.share import join_clean_states
@@ -32,16 +31,6 @@ if TYPE_CHECKING:
     from broker.network.listening import Bound
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
-
-
-def why_alone(*, testing: bool) -> str | None:
-    """Why one process is all that can serve, whatever broker.processes says; None if that is not
-    so. `testing`: a test may break the broker."""
-    if testing:
-        return "--testing and --faults are for one process (broker.processes)"
-    if PORTABLE:
-        return "several processes (broker.processes) are served by Linux alone"
-    return None
 
 
 def serve_processes(
