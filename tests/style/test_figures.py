@@ -62,7 +62,6 @@ EXCUSED = {
     ("docs/groups.md", "## Classic groups"): SETTING,
     ("docs/groups-tool.md", "# Looking at groups and moving them"): SETTING,
     ("docs/operations.md", "## Installing it"): SETTING,
-    ("docs/processes.md", "## When a process dies"): SETTING,
     ("docs/moving-to-kafka.md", "## 2. Stop triglot, and look at the directory"): SETTING,
 }
 """Sections, by page and heading, whose figures are no measurements of the present code."""
