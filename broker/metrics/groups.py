@@ -47,10 +47,7 @@ def lags(
 ) -> Iterator[Lag]:
     """The lag of every group in every partition that it has committed an offset of and that is led
     here, group by group. Groups may come and go meanwhile."""
-    for committed in _committed(groups, elsewhere):
-        lag = _lag(committed, topics, now_ms)
-        if lag is not None:
-            yield lag
+    return _lags(_committed(groups, elsewhere), topics, now_ms)
 
 
 def lags_of(
@@ -61,23 +58,26 @@ def lags_of(
     elsewhere: GroupsElsewhere | None = None,
 ) -> Iterator[Lag]:
     """Those of one group."""
+    return _lags(_committed(groups, elsewhere, group), topics, now_ms)
+
+
+def _lags(
+    committed: Iterator[Committed], topics: Topics, now_ms: Callable[[], int]
+) -> Iterator[Lag]:
+    found = (_lag(one, topics, now_ms) for one in committed)
+    return (lag for lag in found if lag is not None)
+
+
+def _committed(
+    groups: GroupCoordinator, elsewhere: GroupsElsewhere | None, group: str | None = None
+) -> Iterator[Committed]:
+    """What all groups have committed, or one."""
     for shard in list(groups.loaded_shards()):
-        for committed in _committed_in(shard, group):
-            lag = _lag(committed, topics, now_ms)
-            if lag is not None:
-                yield lag
+        for one in shard.state.offsets.groups() if group is None else (group,):
+            yield from _committed_in(shard, one)
     for committed in () if elsewhere is None else elsewhere.committed:
-        lag = _lag(committed, topics, now_ms) if committed.group == group else None
-        if lag is not None:
-            yield lag
-
-
-def _committed(groups: GroupCoordinator, elsewhere: GroupsElsewhere | None) -> Iterator[Committed]:
-    for shard in list(groups.loaded_shards()):
-        for group in shard.state.offsets.groups():
-            yield from _committed_in(shard, group)
-    if elsewhere is not None:
-        yield from elsewhere.committed
+        if group is None or committed.group == group:
+            yield committed
 
 
 def _committed_in(shard: Shard, group: str) -> Iterator[Committed]:
