@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.columns.arrays import array, booleans, repeated_text, validity
 from pipeline.schemas import RECORDS, RECORDS_AND_HEADERS, TIMESTAMP
 from protocol.records.layout import NO_TIMESTAMP
 
@@ -64,11 +65,11 @@ def to_arrow(
     columns = [
         cut_out(data, rows.key_at, rows.key_size),
         cut_out(data, rows.value_at, rows.value_size),
-        pa.repeat(pa.scalar(topic), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(rows.offset),
+        repeated_text(topic, count),
+        array(np.full(count, partition), pa.int32()),
+        array(rows.offset, pa.int64()),
         timestamps(rows.timestamp_ms),
-        pa.array(rows.timestamp_type),
+        array(rows.timestamp_type, pa.int32()),
     ]
     if headers is None:
         return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
@@ -82,7 +83,7 @@ def timestamps(milliseconds: Numbers) -> pa.Array:
     absent = milliseconds == NO_TIMESTAMP
     absent |= milliseconds > MAX_TIMESTAMP_MS
     absent |= milliseconds < -MAX_TIMESTAMP_MS
-    return pa.array(milliseconds * MICROSECONDS, type=pa.int64(), mask=absent).view(TIMESTAMP)
+    return array(milliseconds * MICROSECONDS, pa.int64(), absent).view(TIMESTAMP)
 
 
 def cut_out(data: bytes | memoryview, at: Places, size: Places) -> pa.Array:
@@ -99,16 +100,16 @@ def cut_out(data: bytes | memoryview, at: Places, size: Places) -> pa.Array:
     around = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
-    fields = around.take(pa.array(np.arange(0, 2 * count, 2)))
+    fields = around.take(array(np.arange(0, 2 * count, 2), pa.int64()))
     return _with_nulls(fields, null, nulls)
 
 
-def _with_nulls(array: pa.Array, null: NDArray[np.bool_], nulls: int) -> pa.Array:
+def _with_nulls(fields: pa.Array, null: NDArray[np.bool_], nulls: int) -> pa.Array:
     """A new array of binary without nulls, with nulls where they are asked for."""
     if not nulls:
-        return array
-    validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(array.type, len(array), [validity, *array.buffers()[1:]], nulls)
+        return fields
+    buffers = [validity(null), *fields.buffers()[1:]]
+    return pa.Array.from_buffers(fields.type, len(fields), buffers, nulls)
 
 
 def header_lists(data: bytes, rows: Rows, headers: Headers) -> pa.Array:
@@ -129,10 +130,10 @@ def header_lists(data: bytes, rows: Rows, headers: Headers) -> pa.Array:
         [names, cut_out(data, value_at, value_size)], fields=list(HEADER)
     )
     return pa.ListArray.from_arrays(
-        pa.array(offsets),
+        array(offsets, pa.int32()),
         pairs,
         type=list_type,
-        mask=pa.array(none) if nulls else None,
+        mask=booleans(none) if nulls else None,
     )
 
 
