@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker import logs
@@ -16,7 +17,6 @@ from protocol.errors import KafkaError
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
-    from concurrent.futures import ThreadPoolExecutor
 
     Failed = Callable[[Exception], None]
     Job = tuple[Callable[[], Any], Callable[[Any], None], Failed | None]
@@ -104,45 +104,65 @@ class Worker:
 
 class SideBySide:
     """Runs jobs that do not need each other, and returns when all are done: syncs of many files,
-    which the disk's journal takes together. Its threads are started when first needed.
+    which the disk's journal takes together. Its threads are started when first needed; the caller
+    takes its share, for a job that is handed over costs two changes of threads.
 
     For one caller at a time.
     """
 
-    __slots__ = ("_pool",)
+    __slots__ = ("_done", "_jobs", "_threads")
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        """What each job that was handed over has raised."""
+        self._threads: list[threading.Thread] = []
 
     def __call__(self, jobs: Iterable[Callable[[], None]]) -> None:
+        """Raises what one of the jobs has raised, when all have ended."""
         jobs = list(jobs)
-        if len(jobs) < 2 or not self._has_pool():
-            for job in jobs:
-                job()
-            return
-        assert self._pool is not None
-        for _ in self._pool.map(_run, jobs):
-            pass
+        self._begin(min(len(jobs), SYNCS_AT_ONCE) - 1)
+        for job in jobs[1:]:
+            self._jobs.put(job)
+        found = [_raised(job) for job in jobs[:1]]
+        with suppress(queue.Empty):
+            while (left := self._jobs.get_nowait()) is not None:
+                found.append(_raised(left))
+        found += [self._done.get() for _ in range(len(jobs) - len(found))]
+        for error in filter(None, found):
+            raise error
 
-    def _has_pool(self) -> bool:
-        """Whether there are threads now: their module can't be read without a descriptor."""
-        if self._pool is None:
+    def _begin(self, count: int) -> None:
+        """Have so many threads, if the system has room for them."""
+        while len(self._threads) < count:
+            name = f"beside-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
             try:
-                from concurrent.futures import ThreadPoolExecutor
-            except OSError:
-                return False
-            self._pool = ThreadPoolExecutor(SYNCS_AT_ONCE, "sync")
-        return True
+                thread.start()
+            except RuntimeError:
+                return
+            self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._done.put(_raised(job))
+            del job  # while it waits it must not keep a deleted file open
 
     def stop(self) -> None:
         """End the threads; it can be called again after that."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
 
 
-def _run(job: Callable[[], None]) -> None:
-    job()
+def _raised(job: Callable[[], None]) -> Exception | None:
+    try:
+        job()
+    except Exception as error:  # of any kind: whoever has asked is told
+        return error
+    return None
 
 
 def _fault(error: Exception) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import errno
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from broker.workers import SYNCS_AT_ONCE, SideBySide
 
 if TYPE_CHECKING:
     from typing import NoReturn
-
-    import pytest
 
 
 def test_jobs_run_at_the_same_time_and_are_done_in_the_end() -> None:
@@ -39,16 +38,35 @@ def test_a_single_job_needs_no_thread() -> None:
     assert where == [threading.current_thread()]
 
 
-def test_jobs_are_done_one_by_one_where_no_file_can_be_opened_to_import_threads(
+def test_jobs_are_done_one_by_one_where_the_system_has_no_room_for_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_descriptor(name: str) -> NoReturn:
-        raise OSError(errno.EMFILE, "Too many open files", name)
+    def no_room(_: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.delattr(concurrent.futures, "ThreadPoolExecutor", raising=False)
-    monkeypatch.setattr(concurrent.futures, "__getattr__", no_descriptor)
+    monkeypatch.setattr(threading.Thread, "start", no_room)
     done: list[int] = []
 
     SideBySide()([partial(done.append, number) for number in range(3)])
 
     assert done == [0, 1, 2]
+
+
+def test_no_jobs_are_done_at_once() -> None:
+    SideBySide()([])
+
+
+def test_what_one_of_them_raises_comes_when_all_are_done() -> None:
+    run_all = SideBySide()
+    done: list[int] = []
+
+    def job(number: int) -> None:
+        if number == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        done.append(number)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        run_all([partial(job, number) for number in range(5)])
+    run_all.stop()
+
+    assert sorted(done) == [0, 2, 3, 4]
