@@ -428,6 +428,7 @@ class Broker:
         parts.log_starts = self.log_starts
         parts.loop = self.loop
         parts.markers = self.markers
+        parts.moves = None
         parts.new_uuid = self.new_uuid
         parts.neighbours = self.neighbours
         parts.node_id = settings.node_id

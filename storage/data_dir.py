@@ -80,7 +80,7 @@ class DataDirectory:
         self.starts = StartOffsets(files, path, self.logs, sharing)
         self.checkpoints = OffsetCheckpoints(files, path, self.logs, self.starts, sharing)
         self.share = share
-        self._files = files
+        self.files = files
         self._lock = lock
         self._new_uuid = new_uuid
         self._topics: TopicStore | None = None
@@ -151,13 +151,13 @@ class DataDirectory:
         opened. Raises OSError."""
         share = self.share
         last_stop = None if share is None else share.last_stop
-        noted = Noted(self._files, self.path, topics.led_since, last_stop)
+        noted = Noted(self.files, self.path, topics.led_since, last_stop)
         self._topics = topics
         if share is None or share.begins:
-            finish_deletions(self._files, self.path, topics, self._new_uuid)
-            names = sort_out(self._files, self.path, topics, noted.reports)
+            finish_deletions(self.files, self.path, topics, self._new_uuid)
+            names = sort_out(self.files, self.path, topics, noted.reports)
         else:
-            names = set(self._files.list_dir(self.path))
+            names = set(self.files.list_dir(self.path))
         if share is not None:
             self._begin_sharing(share, noted, topics)
         self._found = noted, names
@@ -183,12 +183,12 @@ class DataDirectory:
                             offsets_lost=known.high_watermark,
                         )
                     )
-                reports += self._open_partition(topic, number, settings, known, found, now_ms)
+                reports += self.open_partition(topic, number, settings, known, found, now_ms)
                 yield None
         self._names_deleted = not noted.is_all_of(self._all_partitions(topics))
         self.checkpoints.take_over(noted)
         # If only the process died, folders it made are here, but may not be on the disk.
-        self._files.sync_dir(self.path)
+        self.files.sync_dir(self.path)
         return reports
 
     def _begin_sharing(self, share: Share, noted: Noted, topics: TopicStore) -> None:
@@ -196,7 +196,7 @@ class DataDirectory:
 
         share.topics = topics.names()
         if share.begins:
-            remove_clean_states(self._files, self.path)
+            remove_clean_states(self.files, self.path)
             share.last_stop = LastStop(was_clean=noted.was_clean, led_alone=noted.led_alone)
 
     def _all_partitions(self, topics: TopicStore) -> Iterable[Partition]:
@@ -211,13 +211,13 @@ class DataDirectory:
 
     def leads(self, name: str, number: int) -> bool:
         """Whether a partition is led here."""
-        share = self.share
+        share, topics = self.share, self._topics
         if share is None:
             return True
-        assert self._topics is not None
-        return self._topics.process(name, number) == share.number
+        assert topics is not None
+        return topics.process(name, number) == share.number and not topics.moves(name, number)
 
-    def _open_partition(
+    def open_partition(
         self,
         topic: Topic,
         number: int,
@@ -231,27 +231,27 @@ class DataDirectory:
         topic has had only since this start."""
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
         reports: list[RecoveryReport] = []
-        is_named = found and topic_id_of(self._files, folder) == topic.topic_id
+        is_named = found and topic_id_of(self.files, folder) == topic.topic_id
         owner = self._owner(folder, topic) if found and not is_named else Owner.TOPIC
         if owner is Owner.OTHER and not made:
             return [self._withhold(folder, topic, number, settings, known)]
         if owner is Owner.DELETED:
-            remove_folder(self._files, self.path, topic.name, number, self._new_uuid().hex())
+            remove_folder(self.files, self.path, topic.name, number, self._new_uuid().hex())
             found, known = False, LastKnown()
         elif made and (owner is Owner.OTHER or self._has_others_records(folder, owner)):
             reports.append(self._put_aside(folder))
             found = False
         steps: list[SyncStep] = []
         if not found:
-            self._files.make_dir(folder)
-            steps += [SyncFolder(self._files, self.path)]
+            self.files.make_dir(folder)
+            steps += [SyncFolder(self.files, self.path)]
         if not is_named:
-            steps += name_topic(self._files, folder, topic, reports)
+            steps += name_topic(self.files, folder, topic, reports)
         elif known.clean is None:
             # If only the process died, it is here to be read and may not be on the disk.
-            steps.append(SyncFile(self._files, f"{folder}/{PARTITION_METADATA}"))
+            steps.append(SyncFile(self.files, f"{folder}/{PARTITION_METADATA}"))
         log, more = open_log(
-            self._files,
+            self.files,
             folder,
             settings,
             known=known,
@@ -266,7 +266,7 @@ class DataDirectory:
         return reports + more
 
     def _owner(self, folder: str, topic: Topic) -> Owner:
-        found = topic_id_of(self._files, folder)
+        found = topic_id_of(self.files, folder)
         if found == topic.topic_id or self._topics is None:
             return Owner.TOPIC
         known = {one.topic_id for one in self._topics.topics()}
@@ -275,13 +275,13 @@ class DataDirectory:
 
     def _has_others_records(self, folder: str, owner: Owner) -> bool:
         """Whether records are in the folder of a partition that is only being made."""
-        return owner is Owner.UNNAMED and has_records(self._files, folder)
+        return owner is Owner.UNNAMED and has_records(self.files, folder)
 
     def _withhold(
         self, folder: str, topic: Topic, number: int, settings: LogSettings, known: LastKnown
     ) -> RecoveryReport:
         """Serve nothing of a folder that says it is another's; its offsets may be both's."""
-        found, name = topic_id_of(self._files, folder), folder.rpartition("/")[2]
+        found, name = topic_id_of(self.files, folder), folder.rpartition("/")[2]
         reason = (
             f"{PARTITION_METADATA} says topic id {uuid_text(found or ZERO_UUID)}, topic "
             f"'{topic.name}' has {uuid_text(topic.topic_id)}: the partition is not served, and its "
@@ -289,7 +289,7 @@ class DataDirectory:
             f"if they are not, move the folder away; then start again"
         )
         log = unavailable_log(
-            self._files,
+            self.files,
             folder,
             settings,
             known=known,
@@ -303,7 +303,7 @@ class DataDirectory:
         """Rename a folder that has the name of a new partition; it may be all that is left of
         another topic."""
         aside = self._aside(folder)
-        self._files.rename(folder, aside.target)
+        self.files.rename(folder, aside.target)
         assert aside.report is not None
         return aside.report
 
@@ -330,12 +330,12 @@ class DataDirectory:
         numbers: Iterable[int] = range(first, topic.partition_count)
         if self.share is not None:
             numbers = [number for number in numbers if self.leads(topic.name, number)]
-        return NewFolders(self._files, self.path, topic, numbers)
+        return NewFolders(self.files, self.path, topic, numbers)
 
     def elsewhere(self, topic: Topic, number: int, settings: LogSettings) -> Log:
         """What stands for the log of a partition that another process leads."""
         return log_elsewhere(
-            self._files,
+            self.files,
             f"{self.path}/{partition_directory(topic.name, number)}",
             settings,
             leader_epoch=self._leader_epoch(topic, number),
@@ -360,12 +360,12 @@ class DataDirectory:
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
         if folders is not None and number in folders.made:
             epoch = self._leader_epoch(topic, number)
-            log = new_log(self._files, folder, settings, leader_epoch=epoch, now_ms=now_ms)
+            log = new_log(self.files, folder, settings, leader_epoch=epoch, now_ms=now_ms)
             self._add(topic, number, log)
             self.checkpoints.opened((topic.name, number), synced=0)
         else:
-            found = self._files.exists(folder)
-            self._reports += self._open_partition(
+            found = self.files.exists(folder)
+            self._reports += self.open_partition(
                 topic, number, settings, LastKnown(), found, now_ms, made=True
             )
             log = self.logs[topic.name, number]
@@ -378,13 +378,20 @@ class DataDirectory:
         self.starts.opened((name, number))
         self.checkpoints.opened((name, number), synced=log.next_offset)
 
+    def let_go(self, name: str, number: int) -> None:
+        """The log of a partition is another process's from now on."""
+        self.logs.pop((name, number)).close(clean=False)
+        self.checkpoints.deleted((name, number))
+        assert self.share is not None
+        self.share.opened.discard((name, number))
+
     def clear(self, topic: Topic, number: int) -> Steps[None]:
         """Remove the folder of a deleted topic that has the name of a new partition, if there is
         one. Raises OSError."""
         folder = f"{self.path}/{partition_directory(topic.name, number)}"
-        if self._files.exists(folder) and self._owner(folder, topic) is Owner.DELETED:
+        if self.files.exists(folder) and self._owner(folder, topic) is Owner.DELETED:
             unique = self._new_uuid().hex()
-            yield partial(remove_folder, self._files, self.path, topic.name, number, unique)
+            yield partial(remove_folder, self.files, self.path, topic.name, number, unique)
 
     def taken_reports(self) -> list[RecoveryReport]:
         """Reports on partitions made since the last call."""
@@ -424,7 +431,7 @@ class DataDirectory:
                     wanted[-1].append(self._closed(topic.name, number))
                 if number % AT_ONCE == 0:
                     yield None
-        renamed, reports = yield partial(rename_all, self._files, self.path, wanted)
+        renamed, reports = yield partial(rename_all, self.files, self.path, wanted)
         self._reports += reports
         self._names_deleted = True
         with suppress(OSError):  # a full disk; to free it is what the deletion may be for
@@ -446,7 +453,7 @@ class DataDirectory:
 
     def remove_deleted(self, folder: str) -> None:
         """Remove a folder that `deletion` renamed. Any thread may do that."""
-        self._files.remove_tree(folder)
+        self.files.remove_tree(folder)
 
     def write_offsets(self) -> None:
         """`noting`, at once. Raises OSError."""
@@ -482,10 +489,10 @@ class DataDirectory:
                 state = CleanStop(whole, topic_ids).encode()
                 share = self.share
                 name = CLEAN_STATE if share is None else share.clean_state
-                self._files.write_atomic(f"{self.path}/{name}", state)
+                self.files.write_atomic(f"{self.path}/{name}", state)
             if clean and self.share is None:
                 marker = encode_clean_shutdown(broker_epoch)
-                self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", marker)
+                self.files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", marker)
         except OSError:
             clean = False
         finally:

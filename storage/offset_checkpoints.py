@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
     from storage.log import Log
     from storage.noted import Noted
+    from storage.recovery import LastKnown
     from storage.start_offsets import StartOffsets
     from storage.steps import Steps
     from storage.syncing import SyncStep
@@ -66,6 +67,13 @@ class OffsetCheckpoints:
     def opened(self, key: Partition, *, synced: int) -> None:
         """A log was opened whose batches are on the disk up to the offset `synced`."""
         self._synced_before[key] = synced
+
+    def taken_up(self, key: Partition, log: Log, known: LastKnown) -> None:
+        """A log was opened that another process has led."""
+        self.opened(key, synced=min(known.synced, log.next_offset))
+        if known.gaps_below:
+            self._ends_taken_over[key] = known.gaps_below
+        log.segments.gaps_below = known.gaps_below
 
     def deleted(self, key: Partition) -> None:
         """A log is there no more: forget its offsets."""

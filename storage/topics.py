@@ -54,3 +54,6 @@ class TopicStore(Protocol):
 
     def process(self, name: str, partition: int) -> int:
         """The number of the process of this node that leads the partition."""
+
+    def moves(self, name: str, partition: int) -> bool:
+        """Whether it is led by nobody, for it is being moved to another process."""

@@ -1,4 +1,5 @@
-"""AlterPartitionReassignments: partitions can only move to where they are, this node.
+"""AlterPartitionReassignments: partitions can only move to where they are, this node; between the
+processes of a directory, where several serve it.
 
 A directory that comes from a larger cluster may name replicas that are not here any more, and moves
 that were begun there. To assign such a partition to this node alone ends both; to cancel a move
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
-from broker.handlers.nodes import can_lead, there_is
+from broker.handlers.nodes import can_lead, process_of, there_is
+from broker.partitions.internal_topics import INTERNAL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import PartitionChangeRecord
 from protocol.messages.alter_partition_reassignments import (
@@ -21,8 +23,9 @@ from protocol.messages.alter_partition_reassignments import (
 if TYPE_CHECKING:
     from broker.handlers.context import Context
     from broker.metadata.changes import ChangeWait
+    from broker.metadata.moves import Moves
     from protocol.connection import Request
-    from storage.metadata.image import PartitionState
+    from storage.metadata.image import PartitionState, TopicState
     from storage.steps import Steps
 
 Asked = AlterPartitionReassignmentsRequest.Topic.Partition
@@ -47,6 +50,12 @@ def _answer(request: Request, ctx: Context) -> Steps[AlterPartitionReassignments
     response.allow_replication_factor_change = message.allow_replication_factor_change
     try:
         yield from make_change("moving partitions", list(moves.changes.values()), ctx)
+        if moves.between_processes:
+            assert ctx.moves is not None
+            yield from ctx.moves.begin(moves.between_processes)
+    except OSError as error:
+        ctx.failed("moving partitions", error)
+        response.error_code, response.responses = ErrorCode.KAFKA_STORAGE_ERROR, []
     except KafkaError as error:
         response.error_code, response.error_message, response.responses = error.code, str(error), []
     return response
@@ -60,6 +69,7 @@ class _Moves:
         self._ctx = ctx
         self._may_change_count = may_change_count
         self.changes: dict[tuple[bytes, int], PartitionChangeRecord] = {}
+        self.between_processes: dict[tuple[bytes, int], int] = {}
 
     def answered(self, name: str, asked: Asked) -> TopicResult.Partition:
         index = asked.partition_index
@@ -72,6 +82,9 @@ class _Moves:
                     f"there is no partition {index} of a topic '{name}'",
                     code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 )
+            if self._ctx.moves is not None and asked.replicas is not None:
+                self._move(topic, index, asked.replicas, self._ctx.moves)
+                return entry
             replicas = self._replicas_after(state, asked.replicas)
         except KafkaError as error:
             entry.error_code, entry.error_message = error.code, str(error)
@@ -86,6 +99,20 @@ class _Moves:
                 directories=_directories(state, replicas),
             )
         return entry
+
+    def _move(self, topic: TopicState, index: int, wanted: list[int], moves: Moves) -> None:
+        """Note a move to another process. Raises KafkaError."""
+        number, state = process_of(wanted, self._ctx), topic.partitions[index]
+        if number is None or topic.name in INTERNAL:
+            why = "coordinators stay where they are" if number is not None else there_is(self._ctx)
+            raise KafkaError(f"replicas {wanted}; {why}", code=ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        if (topic.topic_id, index) in moves.pending or not moves.serves(state.process):
+            raise KafkaError(
+                f"partition {index} of '{topic.name}' is led by nobody at the moment",
+                code=ErrorCode.LEADER_NOT_AVAILABLE,
+            )
+        if number != state.process:
+            self.between_processes[topic.topic_id, index] = number
 
     def _replicas_after(self, state: PartitionState, wanted: list[int] | None) -> tuple[int, ...]:
         """The replicas after the change. Raises KafkaError."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker.metadata.controller import Controller
     from broker.metadata.controller_view import ControllerView
     from broker.metadata.dynamic_settings import DynamicSettings
+    from broker.metadata.moves import Moves
     from broker.neighbours import Neighbours
     from broker.partitions.disk_state import DiskState
     from broker.partitions.topic import Partition, Topic
@@ -92,6 +93,8 @@ class Parts:
     metadata_leader: Controller | None
     """The same where it leads the metadata log, for those who follow that; None elsewhere."""
     markers: Markers
+    moves: Moves | None
+    """Of partitions between processes, at the controller of several; None elsewhere."""
     new_uuid: Callable[[], bytes]
     """A version 4 uuid, 16 bytes."""
     neighbours: Neighbours | None

@@ -31,10 +31,10 @@ def list_partition_reassignments(
     topics = ctx.controller.image.topics
     found = []
     if message.topics is None:
-        found = [_moving(topic, topic.partitions) for topic in topics.values()]
+        found = [_moving(topic, topic.partitions, ctx) for topic in topics.values()]
     else:
         found = [
-            _moving(topics[asked.name], asked.partition_indexes)
+            _moving(topics[asked.name], asked.partition_indexes, ctx)
             for asked in message.topics
             if asked.name in topics
         ]
@@ -43,11 +43,22 @@ def list_partition_reassignments(
     )
 
 
-def _moving(topic: TopicState, numbers: Iterable[int]) -> TopicResult:
+def _moving(topic: TopicState, numbers: Iterable[int], ctx: Context) -> TopicResult:
     partitions = []
+    pending = {} if ctx.moves is None else ctx.moves.pending
     for number in numbers:
-        state = topic.partitions.get(number)
-        if state is not None and (state.adding or state.removing):
+        state, process = topic.partitions.get(number), pending.get((topic.topic_id, number))
+        if state is not None and process is not None:
+            old, new = ctx.node_id + state.process, ctx.node_id + process
+            partitions.append(
+                TopicResult.Partition(
+                    partition_index=number,
+                    replicas=[old, new],
+                    adding_replicas=[new],
+                    removing_replicas=[old],
+                )
+            )
+        elif state is not None and (state.adding or state.removing):
             partitions.append(
                 TopicResult.Partition(
                     partition_index=number,

@@ -61,6 +61,15 @@ def can_lead(replicas: Sequence[int], ctx: Context) -> bool:
     return ctx.neighbours is None and list(replicas) == [ctx.node_id]
 
 
+def process_of(replicas: Sequence[int], ctx: Context) -> int | None:
+    """The number of the process that these replicas name, if it is one that serves."""
+    neighbours, moves = ctx.neighbours, ctx.moves
+    if neighbours is None or moves is None or len(replicas) != 1:
+        return None
+    number = replicas[0] - neighbours.first_id
+    return number if replicas[0] in neighbours.ids and moves.serves(number) else None
+
+
 def there_is(ctx: Context) -> str:
     """Which brokers there are, for the message to whoever assigns partitions to others."""
     neighbours = ctx.neighbours

@@ -40,6 +40,10 @@ class Followers:
         self._offsets[node_id] = -1
         self._look()
 
+    def lives(self, node_id: int) -> bool:
+        """Whether a process serves."""
+        return node_id in self._live
+
     def followed(self, node_id: int, offset: int) -> None:
         """A replica has followed all below this offset; it may be nobody's process."""
         if node_id in self._offsets:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from protocol.connection import Routes
 
 ENVELOPE_KEY = 58
-OF_THE_CONTROLLER = (19, 20, 22, 30, 31, 33, 37, 38, 39, 40, 44, 45, 49, 51, 55, 57, 64)
+OF_THE_CONTROLLER = (19, 20, 22, 30, 31, 33, 37, 38, 39, 40, 44, 45, 46, 49, 51, 55, 57, 64)
 """Keys of the requests that are passed on: those that change the metadata, and what only the leader
 of their log knows."""
 OF_LOGGERS = (33, 44)

@@ -26,6 +26,7 @@ from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
+from storage import handing_over
 from storage.metadata.image_topics import FollowedTopics
 from storage.new_partitions import make_all
 from storage.topics import Topic as StoredTopic
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
-    from storage.steps import Steps
+    from storage.steps import Job, Steps
 
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and its files."""
@@ -54,6 +55,10 @@ _FOR_TOPICS = {
     *(name.replace(".", "_") for key in TopicSettings.KEYS.values() for name in key.broker),
 }
 """Attributes that a topic's settings or rules are made of."""
+
+
+def _nobody_uses_it() -> None:
+    """Where one process serves a directory, no partition moves."""
 
 
 def differ_for_topics(before: BrokerSettings, settings: BrokerSettings) -> bool:
@@ -106,6 +111,9 @@ class Topics:
         self.refused: dict[bytes, OSError] = {}
         """What the disk did not let follow of what the store says, by the topic's id; whoever has
         asked for it takes it out."""
+        self.settled: Callable[[Log], Job] = lambda _: _nobody_uses_it
+        """Called with the log of a partition that moves to another process: writes what is queued
+        for it. The job returns when all who wait for it have been answered."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -227,6 +235,9 @@ class Topics:
     def _follow(self, topic: Topic, stored: StoredTopic) -> Steps[None]:
         """Let a topic grow, and lead its partitions in the epochs of the store."""
         for partition in topic.partitions:
+            if self._directory.leads(topic.name, partition.index) == partition.led_elsewhere:
+                yield from self._move(partition, stored)
+            partition.leader_id = self._store.leader_id(topic.name, partition.index)
             epoch = self._store.leader_epoch(topic.name, partition.index)
             if epoch != partition.log.leader_epoch:
                 partition.log.set_leader_epoch(epoch)
@@ -238,6 +249,29 @@ class Topics:
             yield from self._open(topic, stored, folders)
         except OSError as error:
             self.refused[topic.topic_id] = error
+
+    def _move(self, partition: Partition, stored: StoredTopic) -> Steps[None]:
+        """Close a partition that is no longer led here, or open one that is from now on. One that
+        the disk does not let open refuses all until the next start."""
+        topic, index, log = partition.topic, partition.index, partition.log
+        if not partition.led_elsewhere:
+            settled = self.settled(log)
+            partition.log = self._directory.elsewhere(stored, index, topic.settings)
+            partition.wake_all()
+            yield settled
+            yield from handing_over.closing(self._directory, topic.name, index)
+            return
+        reports = yield from handing_over.opening(
+            self._directory,
+            stored,
+            index,
+            topic.settings,
+            led_since=self._store.led_since,
+            now_ms=self._now_ms(),
+        )
+        partition.log = self._directory.logs[topic.name, index]
+        for report in reports:
+            logs.warning("found in the data directory", finding=str(report))
 
     def _make(self, new: Sequence[StoredTopic]) -> Steps[None]:
         """Make the folders of new topics, all in one job, and show the topics."""

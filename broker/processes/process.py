@@ -7,10 +7,11 @@ import gc
 import os
 import socket
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker import logs
+from broker import clock, logs
 from broker.assembly import Broker
 from broker.event_loop import new_event_loop
 from broker.metadata.changes import Changes
@@ -19,6 +20,7 @@ from broker.metadata.follower import MetadataFollower
 from broker.metadata.followers import Followers
 from broker.metadata.following.effects import ObserverStopped
 from broker.metadata.following.machine import ObserverMachine
+from broker.metadata.moves import Moves
 from broker.neighbours import Neighbours
 from broker.network.forwarding import Forwarding
 from broker.network.peer import Peer
@@ -56,13 +58,18 @@ if TYPE_CHECKING:
 
     from broker.processes.shared import Shared
     from broker.supervision.line import Line
+    from storage.log import Log
     from storage.metadata.delta import Delta
     from storage.reports import RecoveryReport
+    from storage.steps import Job
 
 EXIT_REFUSED = 1
 OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables by which the service manager watches the process that it has started."""
 CREATE_WITHIN_MS = 30_000
+SETTLED_WITHIN_S = 10.0
+"""Time for answers to who waits for a log that moves; a sync takes milliseconds."""
+CLEANER_PAUSE_S = 0.05
 FOLLOW_AGAIN_EVERY_S = 5.0
 """Interval in which folders are tried again that the disk refused."""
 
@@ -161,6 +168,7 @@ class Process:
             logs.warning("found in the data directory", finding=str(report))
         broker, bound = self._broker, self._shared.bound[self._number]
         broker.groups.report_torn_commits(reports)
+        broker.topics.settled = self._settled
         broker.secure_listeners.open()
         if self._number:
             await self._listen_to_others()
@@ -176,6 +184,20 @@ class Process:
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
         return running
+
+    def _settled(self, log: Log) -> Job:
+        """Write what is queued for a log that is to be closed; the job waits for those who wait for
+        it, and for a compaction that is at work on it."""
+        broker, answered = self._broker, threading.Event()
+        broker.appends.write()
+        broker.group_commit.wait([log], lambda _: answered.set())
+
+        def wait() -> None:
+            answered.wait(SETTLED_WITHIN_S)
+            while broker.cleaner.is_at_work_on(log):
+                clock.sleep(CLEANER_PAUSE_S)
+
+        return wait
 
     async def _listen_to_others(self) -> None:
         self._internal = await self._loop.create_unix_server(
@@ -198,6 +220,12 @@ class Process:
     def _answer_when_followed(self, broker: Broker) -> None:
         leader, followers = broker.controller, self._followers
         leader.observers.heard = followers.followed
+        first_id = self._shared.settings.node_id
+        broker.parts.moves = Moves(
+            leader.store,
+            broker.changes,
+            lambda number: number == 0 or followers.lives(first_id + number),
+        )
         broker.changes.followed = lambda then: followers.wait(leader.committed_offset, then)
 
     def _beat(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.logdata.metadata import NO_LEADER
 from storage.metadata.image import TOPIC_RESOURCE
 from storage.topics import Topic
 
@@ -71,8 +72,13 @@ class ImageTopics:
         """The number of the process that leads the partition."""
         return self.image.topics[name].partitions[partition].process
 
+    def moves(self, name: str, partition: int) -> bool:
+        """Whether the partition is led by nobody, for it is being moved to another process."""
+        return self.image.topics[name].partitions[partition].leader == NO_LEADER
+
     def leader_id(self, name: str, partition: int) -> int:
-        """The id of the broker that leads the partition: that of a process of this node."""
+        """The id of the broker that leads the partition: that of a process of this node. While it
+        is moved this is the one that has led it."""
         return self._node_id + self.process(name, partition)
 
     def __repr__(self) -> str:

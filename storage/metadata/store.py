@@ -29,7 +29,7 @@ from storage.steps import AT_ONCE, run_here
 from storage.topics import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from protocol.logdata.metadata import MetadataRecord, PartitionRecord
     from storage.metadata.metadata_log import MetadataLog
@@ -185,7 +185,8 @@ class MetadataStore(ImageTopics):
         """Lead every partition in a new epoch, one more than its last, and keep it here; before
         that, say who this node is, in an operation of its own. They are spread anew.
 
-        Where a `process` comes back, and others have gone on, it is about what that one leads.
+        Where a `process` comes back, and others have gone on, it is about what that one leads, and
+        about moves that nobody will end.
         """
         spread = Spread(self._processes)
 
@@ -195,11 +196,44 @@ class MetadataStore(ImageTopics):
         if process is None:
             self._append_any(registration, *self._changes(led))
         else:
-            self._append_any(registration, *self._changes(self._led_again, of=process))
+            led = self._changes(self._led_again, of=process, or_nobody=True)
+            self._append_any(registration, *led)
 
     def new_epoch(self, process: int) -> Steps[None]:
         """Lead what a process leads in a new epoch, for it comes back after a crash."""
         yield from self.append(*self._changes(self._led_again, of=process))
+
+    def release(self, moves: Iterable[tuple[bytes, int]]) -> Steps[None]:
+        """Have nobody lead these partitions (by topic id and number), which are to be moved:
+        whoever has led one closes it before that is followed."""
+        states = {move: state for move in moves if (state := self._state(*move)) is not None}
+        yield from self.append(
+            [
+                PartitionChangeRecord(
+                    partition_id=number,
+                    topic_id=topic_id,
+                    leader=NO_LEADER,
+                    process=state.process,
+                )
+                for (topic_id, number), state in states.items()
+            ]
+        )
+
+    def move(self, moves: Mapping[tuple[bytes, int], int]) -> Steps[None]:
+        """Have these partitions led by other processes, by their numbers, unless somebody leads one
+        again."""
+        yield from self.append(
+            [
+                self._led(topic_id, number, state, process)
+                for (topic_id, number), process in moves.items()
+                if (state := self._state(topic_id, number)) is not None
+                and state.leader == NO_LEADER
+            ]
+        )
+
+    def _state(self, topic_id: bytes, number: int) -> PartitionState | None:
+        topic = self.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(number)
 
     def _led_again(
         self, topic_id: bytes, number: int, state: PartitionState
@@ -229,13 +263,17 @@ class MetadataStore(ImageTopics):
         change: Callable[[bytes, int, PartitionState], PartitionChangeRecord],
         *,
         of: int | None = None,
+        or_nobody: bool = False,
     ) -> list[list[PartitionChangeRecord]]:
-        """A change of each partition, or of each `of` a process, in operations of bounded size."""
+        """A change of each partition, or of each `of` a process (and of those that are led by
+        nobody), in operations of bounded size."""
         changes = [
             change(topic.topic_id, number, topic.partitions[number])
             for topic in self.image.topics.values()
             for number in sorted(topic.partitions)
-            if of is None or topic.partitions[number].process == of
+            if of is None
+            or (state := topic.partitions[number]).process == of
+            or (or_nobody and state.leader == NO_LEADER)
         ]
         starts = range(0, len(changes), RECORDS_OF_A_BATCH)
         return [changes[start : start + RECORDS_OF_A_BATCH] for start in starts]

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tests.support.broker_process import BrokerProcess
 from tests.support.caller import Caller
 
@@ -143,3 +145,39 @@ def test_nothing_is_lost_or_doubled_when_processes_are_killed(tmp_path: Path) ->
         )
 
     assert found == [list(range(load.sent))] * PARTITIONS
+
+
+def test_nothing_is_lost_or_doubled_when_partitions_move(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    print(f"TEST_KILL_SEED={SEED}")
+    settings = {"broker.processes": str(PROCESSES)}
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        with Caller(broker.host, broker.port) as caller:
+            caller.create_topic(TOPIC, PARTITIONS)
+            load = Load(broker.bootstrap)
+            load.round()
+            silent_s = []
+            for number in range(ROUNDS):
+                some = chance.sample(range(PARTITIONS), 3)
+                wanted = [chance.randrange(PROCESSES) for _ in some]
+                move(caller, dict(zip(some, wanted, strict=True)))
+                if number % 2:
+                    os.kill(processes_of(broker)[1], signal.SIGKILL)
+                silence = load.round()
+                silent_s.append(max(silence))
+        load.end()
+        found = stored(broker.bootstrap)
+    print(f"silent: median {statistics.median(silent_s):.2f} s, longest {max(silent_s):.2f} s")
+
+    assert found == [list(range(load.sent))] * PARTITIONS
+
+
+def move(caller: Caller, to: dict[int, int]) -> None:
+    """Have partitions led by other processes; those that can't be moved now stay."""
+    partition = AlterPartitionReassignmentsRequest.Topic.Partition
+    asked = [partition(partition_index=index, replicas=[1 + to[index]]) for index in to]
+    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=asked)
+    request = AlterPartitionReassignmentsRequest(timeout_ms=60_000, topics=[topic])
+    (answered,) = caller.call(request, 0).responses
+    codes = {one.error_code for one in answered.partitions}
+    assert codes <= {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE}

@@ -1,0 +1,61 @@
+"""Partitions that move from one process of the directory to another.
+
+    release -> all follow: it is closed where it was -> move -> all follow: it is opened where it is
+
+No record is copied, and no two processes ever have a log open. A process that dies in between leads
+what it has led again, or has left it to the other.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.metadata.changes import Changes
+    from storage.metadata.store import MetadataStore
+    from storage.steps import Steps
+
+    Wanted = Mapping[tuple[bytes, int], int]
+    """The number of a process, by topic id and number of the partition."""
+
+AGAIN_AFTER_MS = 1000
+"""Pause before a move is tried again that the disk did not let be noted."""
+
+
+class Moves:
+    """Belongs to the loop of the controller."""
+
+    def __init__(
+        self, store: MetadataStore, changes: Changes, serves: Callable[[int], bool]
+    ) -> None:
+        """`serves` tells whether the process of a number does."""
+        self._store = store
+        self._changes = changes
+        self.serves = serves
+        self.pending: dict[tuple[bytes, int], int] = {}
+        """The moves that are under way: as many as there are partitions at most."""
+
+    def begin(self, wanted: Wanted) -> Steps[None]:
+        """Begin to move partitions, which is ended by itself. Raises OSError, and then nothing has
+        changed."""
+        yield from self._store.release(wanted)
+        self.pending.update(wanted)
+        followed = self._changes.followed
+        assert followed is not None
+        followed(partial(self._end, dict(wanted)))
+
+    def _end(self, wanted: Wanted) -> None:
+        def ended(_: None) -> None:
+            for one in wanted:
+                self.pending.pop(one, None)
+
+        def failed(error: Exception) -> None:
+            logs.error_once_a_minute("partitions are led by nobody", str(error), "moves")
+            self._changes.later(AGAIN_AFTER_MS, partial(self._end, wanted))
+
+        self._changes.make(self._store.move(wanted), ended, failed)

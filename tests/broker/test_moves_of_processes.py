@@ -1,0 +1,98 @@
+"""Partitions that move between the processes of a directory, as clients and files show it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from tests.broker.test_processes import (
+    PARTITIONS,
+    TOPIC,
+    Directory,
+    directory,
+    leaders,
+    make_topic,
+    produce_everywhere,
+    until,
+    values,
+)
+from tests.support.caller import batch
+
+if TYPE_CHECKING:
+    from tests.support.caller import Caller
+
+__all__ = ["directory"]
+pytestmark = pytest.mark.linux
+
+
+def moved(caller: Caller, topic: str, to: dict[int, list[int]]) -> list[int]:
+    """Ask for moves; the code of each partition."""
+    partition = AlterPartitionReassignmentsRequest.Topic.Partition
+    asked = [partition(partition_index=index, replicas=to[index]) for index in to]
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=60_000,
+        topics=[AlterPartitionReassignmentsRequest.Topic(name=topic, partitions=asked)],
+    )
+    (answered,) = caller.call(request, 0).responses
+    return [one.error_code for one in answered.partitions]
+
+
+def moves(caller: Caller) -> int:
+    """How many are under way."""
+    answer = caller.call(ListPartitionReassignmentsRequest(topics=None), 0)
+    return sum(len(topic.partitions) for topic in answer.topics)
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_partition_moves_with_all_that_is_in_it(directory: Directory, asked: int) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"before")
+    with directory.connect(asked) as caller, directory.connect(1 - asked) as other:
+        assert moved(caller, TOPIC, {0: [2], 1: [1]}) == [ErrorCode.NONE] * 2
+        for one in (caller, other):
+            until(lambda one=one: leaders(one) == [2, 1, 1, 2])
+        until(lambda: not moves(other))
+    produce_everywhere(directory, b"after")
+    assert values(directory) == [[b"before", b"after"]] * PARTITIONS
+
+    directory.stop()
+    assert (directory.data / ".kafka_cleanshutdown").exists()
+    directory.start(1)
+    assert values(directory) == [[b"before", b"after"]] * PARTITIONS
+    assert "found in the data directory" not in directory.log()
+
+
+def test_what_moved_is_whole_after_a_crash_of_either(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"before")
+    with directory.connect(0) as caller:
+        assert moved(caller, TOPIC, {0: [2]}) == [ErrorCode.NONE]
+        until(lambda: leaders(caller) == [2, 2, 1, 2])
+    produce_everywhere(directory, b"after")
+    for victim in (1, 0):
+        os.kill(directory.children()[victim], signal.SIGKILL)
+        directory.said("a process died", 2 - victim)
+        until(lambda: len(directory.children()) == 2)
+    with directory.connect(0) as caller, directory.connect(1) as other:
+        assert leaders(caller) == leaders(other) == [2, 2, 1, 2]
+    assert values(directory) == [[b"before", b"after"]] * PARTITIONS
+
+
+def test_what_cannot_move_is_refused(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    with directory.connect(0) as caller:
+        wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert moved(caller, TOPIC, {0: [3], 1: [1, 2], 2: []}) == [wrong] * 3
+        assert moved(caller, TOPIC, {0: [1]}) == [ErrorCode.NONE], "where it is"
+        assert moved(caller, TOPIC, {9: [1]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert leaders(caller) == [1, 2, 1, 2]
+        assert caller.produce(TOPIC, batch(b"v")).error_code == ErrorCode.NONE
