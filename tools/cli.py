@@ -1,6 +1,6 @@
 """The command line: `triglot serve`, `version`, `config`, `topics`, `configs`, `offsets`,
-`produce`, `consume`, `tap`, `health`, `clients`, `faults`, `groups`, `transactions`, `metadata`,
-`users`, `acls`, `certs`, `check`, `dump`, `repair`, `completion`, `pipeline`.
+`produce`, `consume`, `tap`, `health`, `clients`, `faults`, `groups`, `rebalance`, `transactions`,
+`metadata`, `users`, `acls`, `certs`, `check`, `dump`, `repair`, `completion`, `pipeline`.
 
 Only the module of the command that is asked for is imported, and only what that needs when it runs;
 `serve` has a start-up time to keep.
@@ -32,6 +32,7 @@ MODULES = {
     "clients": ".clients",
     "faults": ".faults",
     "groups": ".groups.cli",
+    "rebalance": ".rebalance",
     "transactions": ".transactions.cli",
     "metadata": ".metadata.cli",
     "users": ".users.cli",

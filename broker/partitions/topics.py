@@ -252,7 +252,7 @@ class Topics:
 
     def _move(self, partition: Partition, stored: StoredTopic) -> Steps[None]:
         """Close a partition that is no longer led here, or open one that is from now on. One that
-        the disk does not let open refuses all until the next start."""
+        the disk does not let open is `refused`."""
         topic, index, log = partition.topic, partition.index, partition.log
         if not partition.led_elsewhere:
             settled = self.settled(log)
@@ -261,14 +261,18 @@ class Topics:
             yield settled
             yield from handing_over.closing(self._directory, topic.name, index)
             return
-        reports = yield from handing_over.opening(
-            self._directory,
-            stored,
-            index,
-            topic.settings,
-            led_since=self._store.led_since,
-            now_ms=self._now_ms(),
-        )
+        try:
+            reports = yield from handing_over.opening(
+                self._directory,
+                stored,
+                index,
+                topic.settings,
+                led_since=self._store.led_since,
+                now_ms=self._now_ms(),
+            )
+        except OSError as error:
+            self.refused[topic.topic_id] = error
+            return
         partition.log = self._directory.logs[topic.name, index]
         for report in reports:
             logs.warning("found in the data directory", finding=str(report))

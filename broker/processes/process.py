@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from storage.log import Log
     from storage.metadata.delta import Delta
     from storage.reports import RecoveryReport
-    from storage.steps import Job
+    from storage.steps import Job, Steps
 
 EXIT_REFUSED = 1
 OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -177,8 +177,8 @@ class Process:
         scrapes = await listen_for_scrapes(broker, SURROUNDINGS.files)
         broker.listening.take(list(bound), bound)
         await broker.listening.begun()
-        more = [(FOLLOW_AGAIN_EVERY_S, self._follow_again)] if self._number else []
-        running = Running(broker, begin_background(broker, more), scrapes, None, None)
+        more = (FOLLOW_AGAIN_EVERY_S, self._follow_again)
+        running = Running(broker, begin_background(broker, [more]), scrapes, None, None)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -425,11 +425,15 @@ class Process:
 
     def _follow_again(self) -> None:
         """Make what the disk has refused, if it has room by now."""
+        if self._broker.topics.refused:
+            changes = self._follows if self._number else self._broker.changes
+            changes.make(self._refused_again(), self._tell_refused, _not_followed)
+
+    def _refused_again(self) -> Steps[None]:
         topics = self._broker.topics
         refused = [one for one in topics.refused if self._broker.store.by_id(one) is not None]
         topics.refused.clear()
-        if refused:
-            self._follows.make(topics.follow(refused), self._tell_refused, _not_followed)
+        yield from topics.follow(refused)
 
     def _tell_refused(self, _: None) -> None:
         store = self._broker.store

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +16,10 @@ from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.broker.test_processes import (
+    HOST,
     PARTITIONS,
     TOPIC,
+    WITHIN_S,
     Directory,
     directory,
     leaders,
@@ -23,6 +29,7 @@ from tests.broker.test_processes import (
     values,
 )
 from tests.support.caller import batch
+from tools.rebalance import planned
 
 if TYPE_CHECKING:
     from tests.support.caller import Caller
@@ -96,3 +103,54 @@ def test_what_cannot_move_is_refused(directory: Directory) -> None:
         assert moved(caller, TOPIC, {9: [1]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert leaders(caller) == [1, 2, 1, 2]
         assert caller.produce(TOPIC, batch(b"v")).error_code == ErrorCode.NONE
+
+
+def rebalanced(directory: Directory, *words: str) -> dict[str, Any]:
+    bootstrap = f"{HOST}:{directory.ports[1]}"
+    run = subprocess.run(
+        [sys.executable, "-m", "tools", "rebalance", "--bootstrap", bootstrap, "--json", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN_S,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_what_is_uneven_is_spread_anew_when_somebody_asks_for_it(directory: Directory) -> None:
+    directory.start(2)
+    make_topic(directory)
+    produce_everywhere(directory, b"v")
+    with directory.connect(0) as caller:
+        moved(caller, TOPIC, {1: [1], 3: [1]})
+        until(lambda: leaders(caller) == [1, 1, 1, 1])
+
+        said = rebalanced(directory)
+        assert len(said["moves"]) == 2
+        assert leaders(caller) == [1, 1, 1, 1], "it was only said"
+        assert rebalanced(directory, "--execute") == {**said, "executed": True}
+        assert sorted(leaders(caller)) == [1, 1, 2, 2]
+    assert rebalanced(directory)["moves"] == []
+    assert values(directory) == [[b"v"]] * PARTITIONS
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_plan_makes_each_topic_and_all_of_them_even(seed: int) -> None:
+    chance = random.Random(seed)
+    brokers = range(1, chance.randint(3, 6))
+    topics = {
+        f"t{number}": [chance.choice(brokers) for _ in range(chance.randint(1, 9))]
+        for number in range(chance.randint(1, 6))
+    }
+    after = {name: list(ids) for name, ids in topics.items()}
+    for move in planned(topics, brokers):
+        assert after[move.topic][move.partition] == move.source != move.target
+        after[move.topic][move.partition] = move.target
+
+    every = [broker for ids in after.values() for broker in ids]
+    for some in (*after.values(), every):
+        counts = [some.count(broker) for broker in brokers]
+        assert max(counts) - min(counts) <= 1
+    assert planned(after, brokers) == []
