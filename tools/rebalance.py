@@ -76,8 +76,8 @@ def _rebalance(cluster: Cluster, arguments: Arguments) -> None:
     if arguments.execute and moves:
         _execute(cluster, moves)
     if arguments.json:
-        rows = [one._asdict() for one in moves]
-        print_json({"moves": rows, "executed": bool(arguments.execute)})
+        described = [one._asdict() for one in moves]
+        print_json({"moves": described, "executed": bool(arguments.execute)})
         return
     if not moves:
         print_lines(["the partitions are spread evenly"])

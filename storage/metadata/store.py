@@ -196,8 +196,8 @@ class MetadataStore(ImageTopics):
         if process is None:
             self._append_any(registration, *self._changes(led))
         else:
-            led = self._changes(self._led_again, of=process, or_nobody=True)
-            self._append_any(registration, *led)
+            again = self._changes(self._led_again, of=process, or_nobody=True)
+            self._append_any(registration, *again)
 
     def new_epoch(self, process: int) -> Steps[None]:
         """Lead what a process leads in a new epoch, for it comes back after a crash."""

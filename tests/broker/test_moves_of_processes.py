@@ -63,8 +63,7 @@ def test_a_partition_moves_with_all_that_is_in_it(directory: Directory, asked: i
     produce_everywhere(directory, b"before")
     with directory.connect(asked) as caller, directory.connect(1 - asked) as other:
         assert moved(caller, TOPIC, {0: [2], 1: [1]}) == [ErrorCode.NONE] * 2
-        for one in (caller, other):
-            until(lambda one=one: leaders(one) == [2, 1, 1, 2])
+        until(lambda: leaders(caller) == leaders(other) == [2, 1, 1, 2])
         until(lambda: not moves(other))
     produce_everywhere(directory, b"after")
     assert values(directory) == [[b"before", b"after"]] * PARTITIONS

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from config import TopicSettings, load
+from storage import handing_over
 from storage.checkpoints import decode_offsets
 from storage.data_dir import DataDirectory
-from storage.layout import CLEAN_SHUTDOWN, CLEAN_STATE, LOG_STARTS, RECOVERY_POINTS, TAKEN_OVER
+from storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEAN_STATE,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    TAKEN_OVER,
+)
 from storage.noted import METADATA
 from storage.share import LastStop, LockOfAll, Share, clean_state_of, join_clean_states
+from storage.steps import run_here
 from tests.storage.logs import produce
 from tests.support.memory_filesystem import MemoryFilesystem
 from tests.support.topic_store import IDENTITY, NOW_MS, open_topics
@@ -208,3 +217,71 @@ def test_log_starts_are_on_the_disk_for_whoever_opens_next(files: MemoryFilesyst
     files.kill()
     (alone,) = opened(files, 1).shares
     assert [alone.logs[TOPIC, number].start_offset for number in range(4)] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_partition_that_moves_is_opened_where_it_ended(
+    files: MemoryFilesystem, *, is_killed: bool
+) -> None:
+    two = opened(files, 2)
+    key = (TOPIC, 1)
+    old, new = two.shares[1], two.shares[0]
+    two.append(1, 3)
+    for one in two.shares:
+        one.write_offsets()
+    two.append(1, 2)
+    old.starts.announce({old.logs[key]: 2}).sync()
+    old.starts.settle({old.logs[key]: 2}, stored=True)
+
+    run_here(two.store.release([(ID, 1)]))
+    assert not any(one.leads(*key) for one in two.shares)
+    if not is_killed:
+        run_here(handing_over.closing(old, *key))
+        assert two.offsets(RECOVERY_POINTS)[key] == 5
+    run_here(two.store.move({(ID, 1): 0}))
+    topic = two.store.get(TOPIC)
+    assert topic is not None
+    reports = run_here(
+        handing_over.opening(new, topic, 1, SETTINGS, led_since=two.store.led_since, now_ms=NOW_MS)
+    )
+
+    assert reports == []
+    assert new.leads(*key)
+    log = new.logs[key]
+    assert (log.start_offset, log.next_offset, log.leader_epoch) == (2, 5, 2)
+    produce(log, b"v")
+    log.sync()
+    new.write_offsets()
+    if not is_killed:
+        old.write_offsets()
+    assert two.offsets(HIGH_WATERMARKS)[key] == 6
+    assert two.offsets(LOG_STARTS)[key] == 2
+    assert two.offsets(RECOVERY_POINTS).keys() == {(TOPIC, number) for number in range(4)}
+
+
+def test_what_was_taken_over_is_believed_where_a_partition_moved_to(
+    files: MemoryFilesystem,
+) -> None:
+    first = opened(files, 1)
+    first.append(1, 4)
+    first.stop()
+    files.write_atomic(f"{PATH}/{TAKEN_OVER}", b"0\n0\n")  # as if another broker had led
+    two = opened(files, 2)
+    before = two.offsets(TAKEN_OVER)
+    assert before[TOPIC, 1] == 4
+
+    run_here(two.store.release([(ID, 1)]))
+    run_here(handing_over.closing(two.shares[1], TOPIC, 1))
+    run_here(two.store.move({(ID, 1): 0}))
+    topic = two.store.get(TOPIC)
+    assert topic is not None
+    run_here(
+        handing_over.opening(
+            two.shares[0], topic, 1, SETTINGS, led_since=two.store.led_since, now_ms=NOW_MS
+        )
+    )
+    for one in two.shares:
+        one.write_offsets()
+
+    assert two.shares[0].logs[TOPIC, 1].segments.gaps_below == 4
+    assert two.offsets(TAKEN_OVER) == before
