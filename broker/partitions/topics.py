@@ -26,7 +26,6 @@ from broker.partitions.topic_names import MetricNames, check_name
 from config import ConfigError, TopicSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata_names import METADATA_TOPIC
-from storage import handing_over
 from storage.metadata.image_topics import FollowedTopics
 from storage.new_partitions import make_all
 from storage.topics import Topic as StoredTopic
@@ -253,6 +252,8 @@ class Topics:
     def _move(self, partition: Partition, stored: StoredTopic) -> Steps[None]:
         """Close a partition that is no longer led here, or open one that is from now on. One that
         the disk does not let open is `refused`."""
+        from storage import handing_over  # most serve alone
+
         topic, index, log = partition.topic, partition.index, partition.log
         if not partition.led_elsewhere:
             settled = self.settled(log)

@@ -122,8 +122,8 @@ def test_a_batch_larger_than_a_client_fetches_at_a_time_is_read(
     ]
     grid.drivers.create_topic(broker.bootstrap, topic, KEEP_FOR_EVER)
     grid.drivers.write(new, broker.bootstrap, topic, written, codec=codec)
-    with Caller(broker.host, broker.port) as caller:
-        batches = walk(caller.fetch(topic).records)
+    with Caller(broker.host, broker.port) as caller, caller.leader_of(topic) as leader:
+        batches = walk(leader.fetch(topic).records)
         assert max(size for _, size, _ in batches) > SMALL_FETCH_BYTES
 
     stored = grid.drivers.read(old, broker.bootstrap, topic, {0: len(written)})

@@ -156,6 +156,16 @@ class Caller(WireClient):
         found: MetadataResponse.Topic = self.call(request, 12).topics[0]
         return found
 
+    def leader_of(self, topic: str, partition: int = 0) -> Caller:
+        """A caller of the broker that leads a partition of a topic that is there."""
+        answer: MetadataResponse = self.call(
+            MetadataRequest(topics=[MetadataRequest.Topic(name=topic)]), 9
+        )
+        (found,) = answer.topics
+        (leader,) = [one.leader_id for one in found.partitions if one.partition_index == partition]
+        (broker,) = [one for one in answer.brokers if one.node_id == leader]
+        return Caller(broker.host, broker.port)
+
     def produce(
         self,
         topic: str,
