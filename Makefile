@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs recording console-pictures site format clean
+.PHONY: help run test test-long check compiled pipeline test-portable test-clients test-processes test-pipeline clients-grid test-transactions test-groups test-moving test-kill test-kill-transactions test-kill-pipeline flips power-cuts kafka-tester librdkafka-suite fuzz simulate bench docs recording console-pictures site format clean
 
 help:
 	echo "make run           start a broker on $(LISTEN) with its data in $(DATA)"
@@ -29,6 +29,7 @@ help:
 	echo "make compiled      build the parts in C; run and test try it by themselves"
 	echo "make test-portable the tests of the broker, on the portable path of macOS and Windows"
 	echo "make test-clients  only the tests with real client libraries"
+	echo "make test-processes  clients old and new, and their groups, with PROCESSES=2 processes of a broker"
 	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-transactions  transactions of every client with triglot and with Apache Kafka"
@@ -193,6 +194,12 @@ test-portable: .venv/.test-stamp .venv/.loops-stamp
 
 test-clients: .venv/.test-stamp
 	$(PYTEST) -m clients $(PYTEST_ARGS)
+
+PROCESSES := 2
+test-processes: .venv/.test-stamp
+	TEST_PROCESSES=$(PROCESSES) $(PYTEST) -m "not long" tests/clients/test_grid.py \
+		tests/clients/test_groups.py tests/clients/test_round_trips.py \
+		tests/clients/test_old_clients.py $(PYTEST_ARGS)
 
 test-pipeline: .venv/.test-stamp .venv/.loops-stamp
 	$(PYTEST) tests/pipeline $(PYTEST_ARGS)
