@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import sys
 from pathlib import Path
@@ -72,7 +73,10 @@ class BrokerProcess(ServerProcess):
             os.kill(self.pid, signal.SIGSTOP)  # or it would begin them anew
             children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
             for pid in map(int, children.split()):
+                ended = os.pidfd_open(pid)
                 os.kill(pid, signal.SIGKILL)
+                select.select([ended], [], [])  # it has the ports and the lock until then
+                os.close(ended)
         super().kill()
 
     @property
