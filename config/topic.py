@@ -413,7 +413,7 @@ class TopicSettings(Settings):
             except ConfigError as error:
                 problems += error.problems
         if not problems:
-            problems = list(_broken_rules(values, overrides, broker))
+            problems = list(_broken_rules(values, overrides))
         if problems:
             raise ConfigError(problems)
         return cls(_settled(values))
@@ -471,12 +471,7 @@ def _inherited(broker: BrokerSettings) -> Mapping[str, Any]:
     return kept
 
 
-def _broken_rules(
-    values: Mapping[str, Any], overrides: Mapping[str, str], broker: BrokerSettings
-) -> Iterator[Problem]:
-    if values["retention_wait_groups"] and broker.broker_processes != 1:
-        name, reason = "retention.wait.groups", "it is for one process (broker.processes)"
-        yield Problem(SOURCE, name, overrides.get(name), reason)
+def _broken_rules(values: Mapping[str, Any], overrides: Mapping[str, str]) -> Iterator[Problem]:
     if values["compression_type"] == "zstd" and record_format(values["message_format_version"]) < 2:
         name = "compression.type" if "compression.type" in overrides else "message.format.version"
         version = values["message_format_version"]

@@ -44,6 +44,11 @@ SYNCED_MAX = 8
 """Logs among them that have to be synced before; producers with acks=all wait behind that."""
 
 
+def _at_once(then: Callable[[], None]) -> None:
+    """One process knows all groups."""
+    then()
+
+
 class Retention:
     """Belongs to the loop. One round at a time, from `start` to `stop`."""
 
@@ -78,11 +83,16 @@ class Retention:
         self._waits = False
         """Whether a topic waited for groups in the last round."""
         self._storing_times = False
+        self.learn: Callable[[Callable[[], None]], None] = _at_once
+        """Called at the beginning of each round, with what goes on when it is known how far groups
+        are that other processes coordinate."""
+        self._stopped = False
 
     def start(self) -> None:
         self._later(self._settings.current.log_initial_task_delay_ms)
 
     def stop(self) -> None:
+        self._stopped = True
         self._slicer.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -91,7 +101,11 @@ class Retention:
         self._timer = self._loop.call_later(delay_ms / 1000, self._begin)
 
     def _begin(self) -> None:
-        self._slicer.run(self._round(), self._end)
+        self.learn(self._go_through)
+
+    def _go_through(self) -> None:
+        if not self._stopped:
+            self._slicer.run(self._round(), self._end)
 
     def _end(self) -> None:
         self._later(self._settings.current.log_retention_check_interval_ms)

@@ -110,7 +110,7 @@ class RetentionWait:
             offset, reason = _wanted(stored, log)
             if offset < due:
                 reasons[group] = reason
-            if stored is not None:
+            if stored is not None and stored.log is not None:
                 relied_on.append(stored.log)
             wanted = min(wanted, offset)
         found = waiting_records(log, due, wanted, _bounds(settings), now_ms=now_ms)

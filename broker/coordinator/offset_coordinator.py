@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Sequence
 
+    StoredElsewhere = Callable[[str, str, int], "StoredOffset | None"]
+
     from broker.coordinator.offsets.committed import CommittedOffsets
     from broker.coordinator.runtime import GroupRuntime
     from broker.coordinator.shard import Shard
@@ -52,10 +54,11 @@ ONE_BY_ONE_MAX = 8
 
 class StoredOffset(NamedTuple):
     """An offset that a group has committed, and the log that the commit is in: to be synced before
-    something is done that a crash does not take back."""
+    something is done that a crash does not take back. None for one of another process, which has
+    synced it."""
 
     offset: int
-    log: Log
+    log: Log | None
 
 
 class OffsetCoordinator:
@@ -77,6 +80,9 @@ class OffsetCoordinator:
         self._settings = settings
         self._wall_ms = wall_ms
         self._deletion_ms = deletion_ms
+        self.elsewhere: StoredElsewhere | None = None
+        """What groups have committed that other processes coordinate, where there are some. Raises
+        KafkaError while it is not known."""
         self._slicer = Slicer(loop, "offsets", slice_s=SLICE_S, pause_s=PAUSE_S)
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
@@ -240,6 +246,8 @@ class OffsetCoordinator:
 
         Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while it is not known.
         """
+        if self.elsewhere is not None and self._runtime.is_elsewhere(group_id):
+            return self.elsewhere(group_id, topic, index)
         shard = self._runtime.readable_shard(group_id)
         found = None if shard is None else shard.state.offsets.get(group_id, topic, index)
         if shard is None or found is None:

@@ -131,6 +131,11 @@ class GroupRuntime:
             return None
         return self._loaded_shard(group_id)
 
+    def is_elsewhere(self, group_id: str) -> bool:
+        """Whether another process coordinates a group."""
+        shards = self.shards if self.take_topic() else ()
+        return bool(shards) and shards[shard_number(group_id, len(shards))].partition.led_elsewhere
+
     def leader_id(self, group_id: str) -> int:
         """The id of the broker that coordinates a group. The topic has to be there."""
         return self.shards[shard_number(group_id, len(self.shards))].partition.leader_id

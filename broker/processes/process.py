@@ -28,6 +28,7 @@ from broker.network.secured import warn_of_open_listeners
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.processes.groups_elsewhere import GroupsElsewhere
 from broker.processes.internal import internal_connection
+from broker.processes.offsets_elsewhere import OffsetsElsewhere
 from broker.server import (
     SWITCH_INTERVAL_S,
     Running,
@@ -46,7 +47,6 @@ from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
 from storage.identity import uuid_of
 from storage.layout import RESERVE
-from storage.metadata.image import TOPIC_RESOURCE
 from storage.metadata.image_topics import FollowedTopics
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
@@ -117,6 +117,7 @@ class Process:
         self._broker: Broker
         self._following: asyncio.Task[None] | None = None
         self._follows = Changes(loop, Worker(loop, "follow"))
+        self._learning: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         others = [one for one in range(shared.processes) if one != number]
         self._neighbours = Neighbours(
@@ -169,6 +170,9 @@ class Process:
         broker, bound = self._broker, self._shared.bound[self._number]
         broker.groups.report_torn_commits(reports)
         broker.topics.settled = self._settled
+        offsets = OffsetsElsewhere(broker.topics, self._coordinator, self._connect)
+        broker.offsets.elsewhere = offsets.stored_offset
+        broker.retention.learn = partial(self._learn, offsets)
         broker.secure_listeners.open()
         if self._number:
             await self._listen_to_others()
@@ -184,6 +188,16 @@ class Process:
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
         return running
+
+    def _coordinator(self, group: str) -> int | None:
+        runtime = self._broker.groups.runtime
+        if not runtime.is_elsewhere(group):
+            return None
+        return runtime.leader_id(group) - self._shared.settings.node_id
+
+    def _learn(self, offsets: OffsetsElsewhere, then: Callable[[], None]) -> None:
+        self._learning = self._loop.create_task(offsets.look())
+        self._learning.add_done_callback(lambda _: then())
 
     def _settled(self, log: Log) -> Job:
         """Write what is queued for a log that is to be closed; the job waits for those who wait for
@@ -303,12 +317,6 @@ class Process:
                 f"the directory has transactions ({TRANSACTION_TOPIC}), which are for one process: "
                 "start it without --processes"
             )
-        for (kind, name), configs in broker.store.image.configs.items():
-            if kind == TOPIC_RESOURCE and configs.get("retention.wait.groups"):
-                raise DataDirectoryError(
-                    f"retention of topic '{name}' waits for groups (retention.wait.groups), which "
-                    "is for one process: start it without --processes, or delete that setting"
-                )
         broker.dynamic_settings.apply()
         if "listeners" in broker.settings.current.layers.this_broker:
             raise DataDirectoryError(

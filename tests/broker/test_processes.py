@@ -22,7 +22,7 @@ from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsR
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.registry import APIS
-from storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from storage.metadata.image import BROKER_RESOURCE
 from tests.support.caller import Caller, batch, records_in
 
 if TYPE_CHECKING:
@@ -462,26 +462,6 @@ def test_a_directory_with_transactions_is_for_one_process(directory: Directory) 
     assert "__transaction_state" in run.stderr
     assert (directory.data / "meta.properties").read_text() == before
     directory.start(1)
-
-
-def test_retention_waits_for_groups_in_one_process(directory: Directory) -> None:
-    key, group = "retention.wait.groups", "billing"
-    directory.start(2)
-    make_topic(directory)
-    with directory.connect(1) as caller:
-        assert altered(caller, TOPIC_RESOURCE, TOPIC, key, group) == ErrorCode.INVALID_CONFIG
-    directory.stop()
-    directory.start(1)
-    with directory.connect(0) as caller:
-        assert altered(caller, TOPIC_RESOURCE, TOPIC, key, group) == ErrorCode.NONE
-    directory.stop()
-
-    run = subprocess.run(
-        directory.words(*TWO), capture_output=True, text=True, check=False, timeout=WITHIN_S
-    )
-
-    assert run.returncode == 1
-    assert key in run.stderr
 
 
 def test_a_directory_that_is_served_is_refused_to_others(directory: Directory) -> None:
