@@ -1,6 +1,7 @@
 """Several processes that serve one data directory: `triglot serve --processes N`.
 
 starting  the supervisor's side: what they share, taken before there is any of them
-process   one of them, from its fork to its end
+serving   what a forked process does
+process   one of them: what all have in common; leading and following are the two kinds
 internal  their connections to each other
 """

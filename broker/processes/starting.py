@@ -15,7 +15,7 @@ from broker._version import VERSION
 from broker.network import descriptors
 from broker.network.listening import listening_sockets
 from broker.notify import notify
-from broker.processes.process import serve
+from broker.processes.serving import serve
 from broker.processes.shared import Shared
 from broker.server import StartRefused
 from broker.supervision.supervisor import Supervisor
