@@ -85,6 +85,11 @@ class StartOffsets:
         """The files have been set aside: no start will find these segments any more."""
         self._leaving.discard(removal)
 
+    def is_leaving(self, partition: Partition) -> bool:
+        """Whether files of segments that a log has let go of are still being set aside. Any
+        thread."""
+        return any(removal.partition == partition for removal in tuple(self._leaving))
+
     def _noted(self) -> dict[Partition, int]:
         leaving = {removal.partition for removal in self._leaving}
         noted: dict[Partition, int] = {}

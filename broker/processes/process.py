@@ -32,7 +32,7 @@ from broker.surroundings import SURROUNDINGS
 from config import ConfigError
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
-from storage.layout import RESERVE
+from storage.layout import RESERVE, partition_of
 from storage.share import LockOfAll, Share
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 EXIT_REFUSED = 1
 SETTLED_WITHIN_S = 10.0
 """Time for answers to who waits for a log that moves; a sync takes milliseconds."""
-CLEANER_PAUSE_S = 0.05
+WORK_PAUSE_S = 0.05
 FOLLOW_AGAIN_EVERY_S = 5.0
 """Interval in which folders are tried again that the disk refused."""
 
@@ -163,15 +163,17 @@ class Process(ABC):
 
     def _settled(self, log: Log) -> Job:
         """Write what is queued for a log that is to be closed; the job waits for those who wait for
-        it, and for a compaction that is at work on it."""
+        it, and for who is at work on its files: a compaction, a removal."""
         broker, answered = self._broker, threading.Event()
+        starts, key = broker.directory.starts, partition_of(log.name)
+        assert key is not None
         broker.appends.write()
         broker.group_commit.wait([log], lambda _: answered.set())
 
         def wait() -> None:
             answered.wait(SETTLED_WITHIN_S)
-            while broker.cleaner.is_at_work_on(log):
-                clock.sleep(CLEANER_PAUSE_S)
+            while broker.cleaner.is_at_work_on(log) or starts.is_leaving(key):
+                clock.sleep(WORK_PAUSE_S)
 
         return wait
 
