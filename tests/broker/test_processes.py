@@ -280,6 +280,20 @@ def test_a_topic_that_is_made_by_its_first_use_is_made_wherever_it_is_used(
         assert found.partitions == made.partitions
 
 
+def test_a_topic_that_a_process_could_not_make_room_for_comes_later(directory: Directory) -> None:
+    directory.start(2)
+    in_the_way = directory.data / f"{TOPIC}-1"
+    in_the_way.write_bytes(b"")
+    with directory.connect(0) as controller, directory.connect(1) as other:
+        controller.create_topic(TOPIC, 2)
+        (said,) = directory.said("a topic is not served, for its folders are not made")
+        assert said["process"] == 1
+        in_the_way.unlink()
+        until(lambda: metadata(other).topics[0].error_code == ErrorCode.NONE)
+        assert leaders(other) == [1, 2]
+        assert other.produce(TOPIC, batch(b"v"), partition=1).error_code == ErrorCode.NONE
+
+
 def test_a_group_is_found_by_any_process_and_served_by_one(directory: Directory) -> None:
     directory.start(2)
     found = []
