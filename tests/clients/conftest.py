@@ -52,8 +52,7 @@ class OutsideServer:
 def _new_server(data: Path, settings: Mapping[str, str]) -> ServerProcess:
     if os.environ.get("TEST_SERVER") == "kafka":
         return KafkaProcess(data, settings=settings)
-    processes = os.environ.get("TEST_PROCESSES", "1")
-    return BrokerProcess(data, settings={"broker.processes": processes, **settings})
+    return BrokerProcess(data, settings=settings)
 
 
 @pytest.fixture(scope="session")

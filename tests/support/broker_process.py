@@ -28,7 +28,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class BrokerProcess(ServerProcess):
-    """`python -m tools serve` on a free loopback port, or on the settings' `listeners`."""
+    """`python -m tools serve` on a free loopback port, or on the settings' `listeners`. The
+    environment's TEST_PROCESSES has it serve by so many processes."""
 
     READY_LINE = re.compile(r"listening on 127\.0\.0\.1:(?P<port>\d+)")
     CONTROL = re.compile(r"by the control port (\S+)")
@@ -44,7 +45,9 @@ class BrokerProcess(ServerProcess):
     ) -> None:
         """`open_files` is how many descriptors it may have; None leaves it at ours. `may_fork` is
         for all that do not look at what an interpreter of its own shows of itself."""
-        super().__init__(data, settings=settings)
+        processes = os.environ.get("TEST_PROCESSES", "1")
+        several = {} if processes == "1" else {"broker.processes": processes}
+        super().__init__(data, settings={**several, **(settings or {})})
         self.arguments = arguments
         self.open_files = open_files
         self._may_fork = may_fork
