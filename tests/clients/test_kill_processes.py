@@ -53,6 +53,7 @@ class Load:
                 "enable.idempotence": True,
                 "message.timeout.ms": 120_000,
                 "linger.ms": 1,
+                "reconnect.backoff.max.ms": 200,  # else it waits longer after each kill
             }
         )
         self.sent = 0
