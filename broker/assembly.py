@@ -23,7 +23,7 @@ from broker.coordinator.needs import ProducerIds
 from broker.coordinator.offset_coordinator import OffsetCoordinator
 from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.current_settings import CurrentSettings
-from broker.fetching.conversion import Conversions
+from broker.fetching.conversion import Conversions, limits_of
 from broker.fetching.sessions import FetchSessions
 from broker.handlers.context import Parts
 from broker.metadata import features
@@ -51,7 +51,6 @@ from broker.producing.preparing import Preparation
 from broker.request_times import RequestTimes
 from broker.surroundings import member_id
 from broker.workers import SideBySide, Worker
-from protocol.records.convert import ExpansionLimits
 from storage.data_dir import DataDirectory
 from storage.filesystem import SPARES
 from storage.identity import uuid_of
@@ -181,7 +180,7 @@ class Broker:
         self.conversions = Conversions(
             self.converter,
             self.expander,
-            _expansion_limits(settings),
+            limits_of(settings),
             cache_max_bytes=settings.conversion_cache_max_bytes,
         )
         self.disk = DiskState(
@@ -218,7 +217,7 @@ class Broker:
         self.group_commit.covers_acks = settings.log_flush_policy == "ack"
         self.disk.configure(settings.disk_reserve_bytes)
         self.conversions.configure(
-            _expansion_limits(settings), cache_max_bytes=settings.conversion_cache_max_bytes
+            limits_of(settings), cache_max_bytes=settings.conversion_cache_max_bytes
         )
 
     def _make_topics(
@@ -305,15 +304,21 @@ class Broker:
 
     def _make_transactions(self) -> None:
         self.producer_ids = ProducerIds(self.store, self.disk)
-        self.transactions = TransactionCoordinator(
-            self.topics, self._transaction_runtime, alone=self.neighbours is None
-        )
+        self.transactions = TransactionCoordinator(self.topics, self._transaction_runtime)
+        if self.neighbours is not None:
+            from broker.coordinator.transactions.shared import SharedTransactions  # most are alone
 
-    def _transaction_runtime(self) -> TransactionRuntime:
+            self.transactions = SharedTransactions(
+                self.topics, self._transaction_runtime, self.loop, self.neighbours
+            )
+
+    def _transaction_runtime(
+        self, kind: Callable[..., TransactionRuntime] | None = None
+    ) -> TransactionRuntime:
         # Most brokers never see a transaction.
         from broker.coordinator.transactions.runtime import TransactionRuntime
 
-        return TransactionRuntime(
+        return (kind or TransactionRuntime)(
             settings=self.settings,
             loop=self.loop,
             topics=self.topics,
@@ -494,7 +499,3 @@ class Broker:
 
         found = {name: getattr(self, name) for name in families.Sources._fields}
         return families.Sources(**found)
-
-
-def _expansion_limits(settings: BrokerSettings) -> ExpansionLimits:
-    return ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio)

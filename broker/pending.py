@@ -118,6 +118,15 @@ class Later(Waiting):
             self._gone()
 
 
+class AskedFirst(Exception):
+    """A request has to be handled again, from the beginning, when another process has answered. It
+    has changed nothing. `ask` calls what it is given then."""
+
+    def __init__(self, ask: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__("another process is asked first")
+        self.ask = ask
+
+
 SLICE_S, PAUSE_S = 0.002, 0.001
 
 

@@ -42,6 +42,11 @@ def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
     ):
         if given:
             yield name, "it is for one process (broker.processes)"
+    if not settings.transaction_partition_verification_enable:
+        yield (
+            "transaction.partition.verification.enable",
+            "it is true for several processes (broker.processes): the coordinator may be another",
+        )
     of_metrics = Listener(METRICS, settings.metrics_host, settings.metrics_port or 0)
     yield from _overlaps("listeners", (*settings.client_listeners, of_metrics), count)
     yield from _overlaps("advertised.listeners", settings.advertised_listeners or (), count)

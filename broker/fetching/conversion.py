@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.workers import Worker
+    from config import BrokerSettings
     from protocol.records.convert import Converted, Form
     from storage.slices import FileSlice
 
@@ -315,3 +316,8 @@ class Conversions:
 def _is_too_large(outcome: Outcome) -> bool:
     """Whether the entry expands beyond the limits it was converted with."""
     return isinstance(outcome, KafkaError) and outcome.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def limits_of(settings: BrokerSettings) -> ExpansionLimits:
+    """How far these let a batch expand."""
+    return ExpansionLimits(settings.max_decompressed_batch_bytes, settings.max_decompression_ratio)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinator.transactions.transaction import TV1, TV2
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
+from broker.pending import Durable, coordinator_not_available
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.eras import ADD_PARTITIONS_TO_TXN, code_for
 from protocol.errors import ErrorCode, KafkaError
@@ -34,13 +35,13 @@ SEVERAL_SINCE = 4
 Asked = AddPartitionsToTxnRequest.Transaction
 
 
-def add_partitions_to_txn(request: Request, ctx: Context) -> AddPartitionsToTxnResponse:
+def add_partitions_to_txn(request: Request, ctx: Context) -> AddPartitionsToTxnResponse | Durable:
     message: AddPartitionsToTxnRequest = request.message
     version = request.version
     if version >= SEVERAL_SINCE:
         if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return AddPartitionsToTxnResponse(
+        response = AddPartitionsToTxnResponse(
             error_code=ErrorCode.NONE,
             results_by_transaction=[
                 AddPartitionsToTxnResponse.TransactionResult(
@@ -50,6 +51,7 @@ def add_partitions_to_txn(request: Request, ctx: Context) -> AddPartitionsToTxnR
                 for asked in message.transactions
             ],
         )
+        return _to_process(response, message, ctx)
     asked = Asked(
         transactional_id=message.v3_and_below_transactional_id,
         producer_id=message.v3_and_below_producer_id,
@@ -57,6 +59,20 @@ def add_partitions_to_txn(request: Request, ctx: Context) -> AddPartitionsToTxnR
         topics=message.v3_and_below_topics,
     )
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(asked, version, ctx))
+
+
+def _to_process(
+    response: AddPartitionsToTxnResponse, message: AddPartitionsToTxnRequest, ctx: Context
+) -> AddPartitionsToTxnResponse | Durable:
+    """What another process is told is on the disk, for it appends by that: if the machine lost it,
+    nobody would know to which transaction the batches belong."""
+    if ctx.neighbours is None or not ctx.group_commit.covers_acks or not ctx.transactions.is_there:
+        return response
+    found = {
+        ctx.transactions.runtime.partition_of(one.transactional_id) for one in message.transactions
+    }
+    touched = [one for one in found if not one.led_elsewhere]
+    return Durable(response, touched, coordinator_not_available)
 
 
 def _results(asked: Asked, version: int, ctx: Context) -> list[TopicResult]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.partitions.disk_state import DISK_FULL
-from broker.pending import Durable, Silent
+from broker.pending import AskedFirst, Durable, Silent
 from broker.producing.failures import refuse_set, refuse_unsynced
 from broker.producing.preparing import Deferred, PrepareWait, append_prepared, is_new
 from broker.producing.transactions import (
@@ -113,6 +113,7 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         )
         if transaction is not None:
             _require_transactional_id(message.transactional_id, ctx)
+            _ask_first(transaction, message, topic, ctx)
             if acks == ACKS_LEADER:
                 acks = ACKS_ALL
     try:
@@ -147,6 +148,24 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
     return _acknowledge(acks, answer, [partition], ctx)
 
 
+def _ask_first(
+    transaction: ProduceTransaction, message: SingleProduce, topic: Topic | None, ctx: Context
+) -> None:
+    """See that the batch can be admitted, where it may be written. Raises AskedFirst."""
+    index, producer = message.index, transactional_producer(message.records)
+    if topic is None or topic.internal or not 0 <= index < len(topic.partitions):
+        return
+    if topic.partitions[index].led_elsewhere or producer is None:
+        return
+    if not ctx.allows(Operation.WRITE, ResourceType.TOPIC, topic.name, silent=True):
+        return
+    try:
+        transaction.ask_first([(topic.name, index)], producer)
+    except AskedFirst:
+        message.records = _kept(message.records)
+        raise
+
+
 def _answered_single(version: int, named: bytes, entry: PartitionResult) -> Answered:
     if version >= TOPIC_IDS_SINCE:
         return Answered(topic_id=named, partition_responses=[entry])
@@ -168,7 +187,13 @@ def _produce_all(
     version = request.route.version
     by_id = version >= TOPIC_IDS_SINCE
     if transaction is not None:
-        _add_all(transaction, message, ctx, by_id=by_id)
+        try:
+            _add_all(transaction, message, ctx, by_id=by_id)
+        except AskedFirst:
+            for data in message.topic_data:
+                for sent in data.partition_data:
+                    sent.records = _kept(sent.records)
+            raise
     acks = message.acks
     answered = []
     touched: list[Partition] = []
@@ -227,11 +252,20 @@ def _add_all(
             continue
         for sent in data.partition_data:
             found = transactional_producer(sent.records)
-            if found is not None and 0 <= sent.index < len(topic.partitions):
+            count = len(topic.partitions)
+            if found is None or not 0 <= sent.index < count:
+                continue
+            if not topic.partitions[sent.index].led_elsewhere:
                 places[topic.name, sent.index] = None
                 producer = found  # the same of all
     if producer is not None:
+        transaction.ask_first(places, producer)
         transaction.add_all(list(places), producer)
+
+
+def _kept(records: memoryview | None) -> memoryview:
+    """Records of a request that waits: the connection goes on reading into the buffer."""
+    return NO_RECORDS if records is None else memoryview(bytearray(records))
 
 
 def _unknown(topic: Topic | None, version: int) -> ErrorCode:

@@ -87,14 +87,11 @@ def _join(message: TxnOffsetCommitRequest, version: int, shard: Shard, ctx: Cont
     adds = version >= ADDED_SINCE
     if not adds and not ctx.settings.current.transaction_partition_verification_enable:
         return
+    who = message.transactional_id, message.producer_id, message.producer_epoch
+    places = [(OFFSETS_TOPIC, shard.partition.index)]
+    ctx.transactions.ask_first(*who, places, add=adds)
     try:
-        ctx.transactions.verify(
-            message.transactional_id,
-            message.producer_id,
-            message.producer_epoch,
-            [(OFFSETS_TOPIC, shard.partition.index)],
-            add=adds,
-        )
+        ctx.transactions.verify(*who, places, add=adds)
     except KafkaError as error:
         raise KafkaError(str(error), code=COORDINATOR_CODES.get(error.code, error.code)) from error
 

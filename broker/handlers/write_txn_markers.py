@@ -68,6 +68,7 @@ def _written(
         if asked.name in NOT_OURS:
             codes: list[int] = [ErrorCode.INVALID_TOPIC_EXCEPTION] * len(places)
         else:
+            ctx.transactions.ended(marker.producer_id, places)
             codes = ctx.markers.end(end, places, if_open=False)
         for place, code in zip(places, codes, strict=True):
             partition = ctx.topics.partition(*place)

@@ -30,7 +30,7 @@ from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.produce import produce
 from broker.handlers.sync_group import sync_group
 from broker.metadata.changes import ChangeWait
-from broker.pending import error_answer
+from broker.pending import AskedFirst, Later, error_answer
 from broker.request_times import ALL_TIMED, TIMED_EVERY, TimedRequest, next_timed
 from protocol import registry
 from protocol.connection import Served
@@ -123,6 +123,15 @@ def answer(request: Request, ctx: Context) -> Any:
         return told(error, route.handler, request, ctx)
 
 
+def _again(handler: Handler, request: Request, ctx: Context) -> Any:
+    """The result of a request that is handled again."""
+    ctx.now_ms = ctx.clock_ms()
+    try:
+        return handler(request, ctx)
+    except Exception as error:
+        return told(error, handler, request, ctx)
+
+
 def told(error: Exception, handler: Handler, request: Request, ctx: Context) -> Any:
     """The result of a handler that has raised this.
 
@@ -133,6 +142,9 @@ def told(error: Exception, handler: Handler, request: Request, ctx: Context) -> 
     if isinstance(error, NeededFirst):
         made = error.need.met(lambda: handler(request, ctx))
         return ChangeWait(ctx.changes, made, ctx.peer_host)
+    if isinstance(error, AskedFirst):
+        ask = error.ask
+        return Later(lambda later: ask(lambda: later.answer(_again(handler, request, ctx))))
     if request.message is None:
         name = request.route.api.name
         raise CloseConnection(f"{name} of an unknown version could not be answered") from error

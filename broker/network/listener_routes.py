@@ -4,23 +4,29 @@ the settings name one), or those of the controller."""
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.network.dispatch import HANDLERS, served
 from protocol.connection import Routes
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.current_settings import CurrentSettings
+    from broker.handlers.context import Context
     from broker.network.dispatch import Handler
     from broker.network.rehearsals import Rehearsals
     from config import BrokerSettings
+    from protocol.connection import Request
 
 
-OF_PROCESSES = (9, 16, 19)
-"""Keys of what a process asks of another as a client does: OffsetFetch and ListGroups for metrics,
-CreateTopics for topics that are made by their first use."""
+OF_CONTROLLER = (19, 22)
+"""Keys of what a process asks of the controller as a client does: CreateTopics for topics that are
+made by their first use, InitProducerId for an id."""
+OF_PARTITIONS = (9, 16, 24, 27)
+"""Keys of what it asks of those who lead partitions: OffsetFetch and ListGroups for metrics,
+AddPartitionsToTxn of coordinators, WriteTxnMarkers."""
 
 
 class ListenerRoutes:
@@ -46,7 +52,8 @@ class ListenerRoutes:
 
         handlers = {
             **CONTROLLER_HANDLERS,
-            **{key: HANDLERS[key] for key in OF_PROCESSES},
+            **{key: HANDLERS[key] for key in OF_CONTROLLER},
+            **{key: _when_open(HANDLERS[key]) for key in OF_PARTITIONS},
             ENVELOPE_KEY: Envelopes(self.of_clients).handler,
         }
         return Routes(served(handlers))
@@ -65,6 +72,18 @@ class ListenerRoutes:
         from broker.network.rehearsals import Rehearsals  # few brokers answer as another release
 
         return Rehearsals(self.of_clients, self._settings)
+
+
+def _when_open(handler: Handler) -> Handler:
+    """The handler of a request about partitions, which are known when all logs are open. The
+    controller serves its log before that."""
+
+    def handle(request: Request, ctx: Context) -> Any:
+        if not ctx.topics.are_open:
+            raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return handler(request, ctx)
+
+    return handle
 
 
 def _routes(

@@ -103,6 +103,8 @@ class Topics:
         self.metric_names = MetricNames()
         self.version = 0
         """Grows with every topic that comes, grows or goes."""
+        self.are_open = False
+        """Whether a start has opened all of them."""
         self._deleted: dict[str, None] = {}
         """Names of deleted topics that nobody has wanted back since, oldest first."""
         self._wanted: dict[bytes, Topic] = {}
@@ -137,6 +139,7 @@ class Topics:
                 if log is None:
                     log = self._directory.elsewhere(stored, index, topic.settings)
                 topic.partitions.append(self._partition(topic, index, log))
+        self.are_open = True
         return reports
 
     def _served(self, stored: StoredTopic) -> Topic:

@@ -16,6 +16,7 @@ from broker.surroundings import SURROUNDINGS
 from broker.workers import Worker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from storage.identity import uuid_of
 from storage.metadata.image_topics import FollowedTopics
 from storage.share import LastStop, Share
@@ -23,6 +24,7 @@ from storage.share import LastStop, Share
 if TYPE_CHECKING:
     from typing import Any
 
+    from protocol.schema import Message
     from storage.metadata.delta import Delta
     from storage.reports import RecoveryReport
 
@@ -83,6 +85,7 @@ class FollowingProcess(Process):
                 first_id,
                 led_since=led["since"],
                 make_elsewhere=self._make_topic,
+                new_producer_id=self._new_producer_id,
             ),
             None,
             SURROUNDINGS._replace(faulted=Forwarding(self._connect).handlers),
@@ -114,17 +117,30 @@ class FollowingProcess(Process):
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_WITHIN_MS)
 
-        async def ask() -> CreateTopicsResponse:
+        code = self._ask_controller(request, CreateTopicsResponse).topics[0].error_code
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code=ErrorCode(code))
+
+    def _new_producer_id(self) -> int:
+        """Have the controller give one; on a thread of its own. Raises KafkaError."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        answer = self._ask_controller(request, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(code=ErrorCode(answer.error_code))
+        producer_id: int = answer.producer_id
+        return producer_id
+
+    def _ask_controller(self, request: Message, kind: type[Any]) -> Any:
+        """Its answer, on a connection of its own. Raises KafkaError, COORDINATOR_NOT_AVAILABLE."""
+
+        async def ask() -> Any:
             peer = await self._connect()
             try:
-                return await peer.ask(request, CreateTopicsResponse)
+                return await peer.ask(request, kind)
             finally:
                 peer.close()
 
         try:
-            answer = asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
         except ConnectionError as error:
             raise KafkaError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-        code = answer.topics[0].error_code
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise KafkaError(code=ErrorCode(code))

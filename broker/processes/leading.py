@@ -14,6 +14,7 @@ from broker.processes.process import Process
 from broker.supervision.line import ALL, GONE, HERE, LED
 from broker.surroundings import SURROUNDINGS
 from storage.errors import DataDirectoryError
+from storage.layout import CLEAN_SHUTDOWN
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
 from storage.share import LastStop, Share
@@ -89,16 +90,28 @@ class LeadingProcess(Process):
 
     def _require_what_is_served(self, broker: Broker) -> None:
         """Raises DataDirectoryError for a directory of which several processes can't serve all."""
-        if TRANSACTION_TOPIC in broker.store.image.topics:
-            raise DataDirectoryError(
-                f"the directory has transactions ({TRANSACTION_TOPIC}), which are for one process: "
-                "start it without --processes"
-            )
+        if not self._led:
+            self._require_settled(broker)
         broker.dynamic_settings.apply()
         if "listeners" in broker.settings.current.layers.this_broker:
             raise DataDirectoryError(
                 "listeners were set while the broker ran, which is for one process: start it "
                 "without --processes and delete them (kafka-configs --delete-config listeners)"
+            )
+
+    def _require_settled(self, broker: Broker) -> None:
+        """One process syncs no markers, and finds those that were lost again by looking at all
+        partitions. Raises DataDirectoryError."""
+        topics = broker.store.image.topics
+        was_clean = SURROUNDINGS.files.exists(f"{self._settings.data_directory}/{CLEAN_SHUTDOWN}")
+        was_shared = any(
+            one.process for topic in topics.values() for one in topic.partitions.values()
+        )
+        if TRANSACTION_TOPIC in topics and not (was_clean or was_shared):
+            raise DataDirectoryError(
+                f"the directory has transactions ({TRANSACTION_TOPIC}), and the one process that "
+                "served it did not stop in good order: start it once without --processes, which "
+                "settles them, and stop it"
             )
 
     def _last_stop(self) -> LastStop | None:

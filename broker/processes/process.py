@@ -21,6 +21,7 @@ from broker.metadata.changes import Changes
 from broker.metadata.following.effects import ObserverStopped
 from broker.neighbours import Neighbours
 from broker.network.peer import Peer
+from broker.network.peers import Peers
 from broker.network.secured import warn_of_open_listeners
 from broker.processes.groups_elsewhere import GroupsElsewhere
 from broker.processes.internal import internal_connection
@@ -80,6 +81,7 @@ class Process(ABC):
             shared.ports,
             number,
             GroupsElsewhere([partial(self._connect, one) for one in others]),
+            Peers(self._connect),
         )
         self._internal: asyncio.AbstractServer | None = None
 

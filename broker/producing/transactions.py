@@ -25,7 +25,7 @@ from protocol.records.layout import (
 from storage.errors import OutOfOrderSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from broker.partitions.topic import Partition
     from protocol.messages.produce import ProduceRequest
@@ -59,6 +59,18 @@ class Coordinator(Protocol):
         """Whether this partition is known to belong to the open transaction of this producer. If it
         is not, `verify` says why, or makes it so."""
 
+    def ask_first(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[Place],
+        *,
+        add: bool,
+    ) -> None:
+        """See that `verify` can be answered. Raises AskedFirst where another process has to be
+        asked."""
+
     def verify(
         self,
         transactional_id: str,
@@ -86,6 +98,12 @@ class ProduceTransaction:
         self._transactional_id = transactional_id
         self._adds = adds
         self._verifies = verifies
+
+    def ask_first(self, places: Iterable[Place], producer: tuple[int, int]) -> None:
+        """See that batches can be admitted to these partitions, before any is appended. `producer`
+        is its id and epoch. Raises AskedFirst."""
+        if self._adds or self._verifies:
+            self._coordinator.ask_first(self._transactional_id, *producer, places, add=self._adds)
 
     def add_all(self, places: Sequence[Place], producer: tuple[int, int]) -> None:
         """Have several partitions join with one change of the coordinator's state. If they may

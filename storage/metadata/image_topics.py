@@ -95,26 +95,33 @@ class FollowedTopics(ImageTopics):
         *,
         led_since: int,
         make_elsewhere: Callable[[str, int], None],
+        new_producer_id: Callable[[], int],
     ) -> None:
         """`led_since` is what the controller has told. `make_elsewhere` has it make a topic, with
-        so many partitions, and returns when it is followed here; on any thread but the loop's. It
-        raises KafkaError."""
+        so many partitions, and returns when it is followed here; `new_producer_id` has it give one
+        that nobody has had. Both are called on any thread but the loop's, and raise KafkaError."""
         super().__init__(image, node_id)
         self._led_since = led_since
         self.make_elsewhere = make_elsewhere
+        self._new_producer_id = new_producer_id
+        self._producer_ids: list[int] = []
+        """Given and not used: one, or a few."""
 
     @property
     def led_since(self) -> int:
         return self._led_since
 
-    has_producer_ids = False
+    @property
+    def has_producer_ids(self) -> bool:
+        return bool(self._producer_ids)
 
     def next_producer_id(self) -> int:
-        raise _not_controller()
+        return self._producer_ids.pop()
 
     def reservation(self) -> Steps[None]:
-        """Producer ids are given by the controller. Raises KafkaError, NOT_CONTROLLER."""
-        raise _not_controller()
+        """Producer ids are given by the controller. Raises KafkaError."""
+        if not self._producer_ids:
+            self._producer_ids.append((yield self._new_producer_id))
 
     def creation(self, topics: Sequence[Topic]) -> Steps[None]:
         """Raises KafkaError, NOT_CONTROLLER, as all changes of topics here."""

@@ -422,6 +422,10 @@ TWO = ("--processes", "2")
     [
         ((*TWO, "--set", "console.port=0"), "console.port"),
         ((*TWO, "--testing", "127.0.0.1:0"), "--testing"),
+        (
+            (*TWO, "--set", "transaction.partition.verification.enable=false"),
+            "transaction.partition.verification.enable",
+        ),
         ((*TWO, "--as-version", "2.8"), "as.version"),
         (("--processes", "0"), "a number from 1 to 64, or auto"),
         (("--processes", "65"), "a number from 1 to 64, or auto"),
@@ -450,32 +454,6 @@ def test_what_is_for_one_process_is_refused_in_a_line(
     assert said in run.stderr
     assert "Traceback" not in run.stderr
     assert not (tmp_path / "data").exists()
-
-
-def test_transactions_are_refused_with_the_reason(directory: Directory) -> None:
-    directory.start(2)
-    for number in (0, 1):
-        with directory.connect(number) as caller:
-            found = caller.call(FindCoordinatorRequest(key="tx", key_type=1), 1)
-            assert found.error_code == ErrorCode.INVALID_REQUEST
-
-
-def test_a_directory_with_transactions_is_for_one_process(directory: Directory) -> None:
-    directory.start(1)
-    with directory.connect(0) as caller:
-        found = caller.call(FindCoordinatorRequest(key="tx", key_type=1), 1)
-        assert found.error_code == ErrorCode.NONE
-    directory.stop()
-    before = (directory.data / "meta.properties").read_text()
-
-    run = subprocess.run(
-        directory.words(*TWO), capture_output=True, text=True, check=False, timeout=WITHIN_S
-    )
-
-    assert run.returncode == 1
-    assert "__transaction_state" in run.stderr
-    assert (directory.data / "meta.properties").read_text() == before
-    directory.start(1)
 
 
 def test_a_directory_that_is_served_is_refused_to_others(directory: Directory) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import statistics
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,7 +37,6 @@ from tests.support.fetched import NotAvailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.support.server_process import ServerProcess
 
@@ -94,6 +95,32 @@ def _faults(name: str, numbers: list[int], wanted: int) -> list[str]:
     if numbers != sorted(numbers):
         faults.append(f"{name}: out of order")
     return faults
+
+
+@pytest.mark.linux
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(300 + ROUNDS * 30)
+def test_kill_9_of_processes_under_copiers_doubles_and_loses_nothing(
+    new_server: Callable[..., ServerProcess], topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
+    chance = random.Random(seed)
+    server = new_server(group_initial_rebalance_delay_ms="0", broker_processes="2")
+    shared, alone = Way(server, f"{topic}-shared", SHARED), Way(server, f"{topic}-alone", ALONE)
+    copiers = [shared.copier(ConfluentCopier, server, number) for number in range(3)]
+    copiers.append(alone.copier(AiokafkaCopier, server, 3))
+    for _ in range(ROUNDS):
+        _wait_for_commits(copiers)
+        time.sleep(chance.uniform(0, 0.3))
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+        os.kill(int(chance.choice(children.split())), signal.SIGKILL)
+    _wait_for_commits(copiers)
+    faults = shared.faults(server) + alone.faults(server)
+    for copier in copiers:
+        copier.finish()
+    _tell(capsys, "copiers, of one process of two", copiers, [shared, alone], [0.0], faults)
+    assert faults == [], f"seed {seed}"
+    assert "a handler failed" not in server.output()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -167,6 +167,25 @@ def test_clients_of_both_libraries_write_and_read_through_tls_and_scram(
     consumer.close()
 
 
+def test_processes_ask_each_other_about_transactions_whatever_the_rules_say(
+    secured: SecuredDirectory,
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaProducer
+    kind = ResourceType.TRANSACTIONAL_ID
+    with secured.connect_as("admin", 0) as admin:
+        for name in ("pay-0", "pay-1", "pay-2", "pay-3"):  # one or the other process coordinates
+            admin.allow(kind, name, "User:alice", Operation.ALL)
+            producer = KafkaProducer(**of_kafka_python(secured, 1), transactional_id=name)
+            producer.init_transactions()
+            producer.begin_transaction()
+            sent = [producer.send(TOPIC, b"once", partition=at) for at in range(PARTITIONS)]
+            producer.commit_transaction()
+            assert all(one.succeeded() for one in sent)
+            producer.close()
+
+
 def test_rules_and_passwords_that_are_taken_back_hold_nowhere(secured: SecuredDirectory) -> None:
     with secured.connect_as("admin", 1) as admin, secured.connect_as("bob", 0) as bob:
         set_password(admin, "eve", "eve-secret")

@@ -69,6 +69,12 @@ class KnownTransactions:
         """Every question goes to `verify`, and is counted there."""
         return False
 
+    def ask_first(self, *_: object, add: bool) -> None:
+        """Nobody has to be asked."""
+
+    def ended(self, producer_id: int, partitions: Iterable[Place]) -> None:
+        """The test knows of it."""
+
     def verify(
         self,
         transactional_id: str,

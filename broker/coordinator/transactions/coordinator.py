@@ -12,7 +12,7 @@ from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.partitions.topics import Topics
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 class TransactionCoordinator:
     """All transactional ids of this broker. Belongs to the loop."""
 
-    def __init__(
-        self, topics: Topics, make_runtime: Callable[[], TransactionRuntime], *, alone: bool = True
-    ) -> None:
-        """`make_runtime` is called once, when the part that does the work is first needed. Where
-        the broker is not `alone`, it is refused: markers do not go to other processes yet."""
-        self._alone = alone
+    def __init__(self, topics: Topics, make_runtime: Callable[[], TransactionRuntime]) -> None:
+        """`make_runtime` is called once, when the part that does the work is first needed."""
         self._topics = topics
         self._make_runtime = make_runtime
         self._runtime: TransactionRuntime | None = None
@@ -34,11 +30,6 @@ class TransactionCoordinator:
     @property
     def runtime(self) -> TransactionRuntime:
         """The part that does the work, made at first use."""
-        if not self._alone:
-            raise KafkaError(
-                "transactions are for one process (broker.processes)",
-                code=ErrorCode.INVALID_REQUEST,
-            )
         if self._runtime is None:
             self._runtime = self._make_runtime()
         return self._runtime
@@ -82,6 +73,22 @@ class TransactionCoordinator:
             and now.producer_id == producer_id
             and now.epoch == epoch
         )
+
+    def ask_first(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        add: bool,
+    ) -> None:
+        """See that `verify` can be answered. Raises AskedFirst where the coordinator is another
+        process and has to be asked; here it is this one."""
+
+    def ended(self, producer_id: int, partitions: Iterable[tuple[str, int]]) -> None:
+        """A transaction of this producer ends in these partitions, by the decision of whoever
+        coordinates it."""
 
     def verify(
         self,

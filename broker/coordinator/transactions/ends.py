@@ -98,8 +98,7 @@ class Ends:
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
         """Have a decision written and carried out. Raises KafkaError, and nothing is decided."""
-        ends = [self._end_of(place) for place in in_stored_order(decided.partitions)]
-        self.write(shard, transactional_id, decided, ends=ends)
+        self.write(shard, transactional_id, decided, ends=self._ends_of(decided))
         if self._settings.current.log_flush_policy != "ack":
             self._carry_out(shard, transactional_id, decided, done)
             return
@@ -113,6 +112,10 @@ class Ends:
                 self._carry_out(shard, transactional_id, decided, done)
 
         self._group_commit.wait([shard.partition.log], synced)
+
+    def _ends_of(self, decided: Transaction) -> list[End] | None:
+        """Next offsets and leader epochs of the partitions of an end."""
+        return [self._end_of(place) for place in in_stored_order(decided.partitions)]
 
     def _end_of(self, place: tuple[str, int]) -> End:
         partition = self._topics.partition(*place)

@@ -15,7 +15,7 @@ transactional id is first looked for.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker import logs
 from broker.coordinator.needs import StateTopic
@@ -92,7 +92,7 @@ class TransactionRuntime:
         """Shards that have been read, and wait for the others."""
         self._deadlines_ms: dict[str, int] = {}
         """When the time of each open transaction is up, on a clock that never goes back."""
-        self.ends = Ends(
+        self.ends = self._make_ends(
             settings=settings,
             loop=loop,
             topics=topics,
@@ -104,6 +104,9 @@ class TransactionRuntime:
         self.aborted = 0
         """Transactions whose time was up."""
         self.expired = 0
+
+    def _make_ends(self, **parts: Any) -> Ends:
+        return Ends(**parts)
 
     # Shards
 
@@ -154,7 +157,11 @@ class TransactionRuntime:
 
     def leader_id(self, transactional_id: str) -> int:
         """The id of the broker that coordinates an id. The topic has to be there."""
-        return self.shards[shard_number(transactional_id, len(self.shards))].partition.leader_id
+        return self.partition_of(transactional_id).leader_id
+
+    def partition_of(self, transactional_id: str) -> Partition:
+        """The partition of the state topic that an id falls to. The topic has to be there."""
+        return self.shards[shard_number(transactional_id, len(self.shards))].partition
 
     def known(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
         """An id with its shard. Raises KafkaError as `shard`, INVALID_REQUEST for an empty id,

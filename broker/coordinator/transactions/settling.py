@@ -66,7 +66,7 @@ def settle(
         shard
         for shard in runtime.shards
         if shard.ending or (opened and shard.states)
-        if _is_on_disk(shard)
+        if is_on_disk(shard)
     ]
     for shard in shards:
         for transactional_id, decided in list(shard.ending.items()):
@@ -88,7 +88,7 @@ def settle(
                 _go_on(runtime, ends, shard, transactional_id, opened)
 
 
-def _is_on_disk(shard: TransactionShard) -> bool:
+def is_on_disk(shard: TransactionShard) -> bool:
     """Sync what decides from here on; whether that could be. Where only the process has died, it
     may still be lost with the machine, and a marker that goes by it be kept."""
     log = shard.partition.log
