@@ -4,7 +4,10 @@ Each of eight partitions has a connection of its own to its leader, with a few r
 one batch each. The CPU is that of all processes and their supervisor, so it does not matter who
 has to wait for the cores; the rate does. Rounds alternate, and medians count.
 
-    python -m bench.processes [--rounds 3] [--processes 2]
+    python -m bench.processes [--rounds 3] [--processes 2] [--load-grows]
+
+With --load-grows each of several processes has as many requests on the way as one process has:
+what shares a sync is then the same.
 """
 
 from __future__ import annotations
@@ -81,21 +84,21 @@ class Served:
             yield from map(int, children.read().split())
 
 
-def drive(port: int, frame: bytes, count: int) -> None:
+def drive(port: int, frame: bytes, count: int, in_flight: int) -> None:
     """Send the same request so often, and read the answers."""
     with socket.create_connection((HOST, port)) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answers = one.makefile("rb")
         sent = received = 0
         while received < count:
-            while sent < count and sent - received < IN_FLIGHT:
+            while sent < count and sent - received < in_flight:
                 one.sendall(frame)
                 sent += 1
             answers.read(struct.unpack(">i", answers.read(4))[0])
             received += 1
 
 
-def measured(processes: int, size: int, acks: int, count: int) -> Found:
+def measured(processes: int, size: int, acks: int, count: int, *, in_flight: int) -> Found:
     with tempfile.TemporaryDirectory() as data:
         served = Served(processes, data)
         wire = WireClient.__new__(WireClient)
@@ -104,7 +107,8 @@ def measured(processes: int, size: int, acks: int, count: int) -> Found:
         senders = []
         for partition, leader in served.leaders.items():
             request = produce_request((TOPIC, partition, batch(value)), acks=acks)
-            words = (served.ports[leader], wire.frame(request, 9, 1), count // PARTITIONS)
+            frame = wire.frame(request, 9, 1)
+            words = (served.ports[leader], frame, count // PARTITIONS, in_flight)
             senders.append(threading.Thread(target=drive, args=words))
         before_s, began_s = served.cpu_s(), time.monotonic()
         for one in senders:
@@ -120,13 +124,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--load-grows", action="store_true")
     arguments = parser.parse_args()
     several = arguments.processes
     for size, acks, count in CASES:
         found: dict[int, list[Found]] = {1: [], several: []}
         for _ in range(arguments.rounds):
             for processes in (1, several):
-                found[processes].append(measured(processes, size, acks, count))
+                in_flight = IN_FLIGHT * (processes if arguments.load_grows else 1)
+                one = measured(processes, size, acks, count, in_flight=in_flight)
+                found[processes].append(one)
         cpu_us, rate = (
             {n: statistics.median(getattr(one, name) for one in found[n]) for n in found}
             for name in Found._fields
