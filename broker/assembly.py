@@ -312,13 +312,8 @@ class Broker:
                 self.topics, self._transaction_runtime, self.loop, self.neighbours
             )
 
-    def _transaction_runtime(
-        self, kind: Callable[..., TransactionRuntime] | None = None
-    ) -> TransactionRuntime:
-        # Most brokers never see a transaction.
-        from broker.coordinator.transactions.runtime import TransactionRuntime
-
-        return (kind or TransactionRuntime)(
+    def _transaction_runtime(self, kind: Callable[..., TransactionRuntime]) -> TransactionRuntime:
+        return kind(
             settings=self.settings,
             loop=self.loop,
             topics=self.topics,
@@ -405,6 +400,7 @@ class Broker:
     def _topic_removed(self, topic: Topic, folders: list[str]) -> None:
         self.folder_removal.remove_later(folders, topic.settings.file_delete_delay_ms)
         self.offsets.topic_deleted(topic.name)
+        self.transactions.left((topic.name, one.index) for one in topic.partitions)
 
     def _parts(self) -> Parts:
         settings, parts = self.settings.current, Parts()

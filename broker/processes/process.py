@@ -164,11 +164,13 @@ class Process(ABC):
         self._learning.add_done_callback(lambda _: then())
 
     def _settled(self, log: Log) -> Job:
-        """Write what is queued for a log that is to be closed; the job waits for those who wait for
-        it, and for who is at work on its files: a compaction, a removal."""
+        """Write what is queued for a log that is to be closed, and believe nothing that was heard
+        of its transactions; the job waits for those who wait for it, and for who is at work on its
+        files: a compaction, a removal."""
         broker, answered = self._broker, threading.Event()
         starts, key = broker.directory.starts, partition_of(log.name)
         assert key is not None
+        broker.transactions.left([key])
         broker.appends.write()
         broker.group_commit.wait([log], lambda _: answered.set())
 

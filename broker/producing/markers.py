@@ -163,6 +163,8 @@ class Markers:
         return entry
 
     def _tell(self, error: KafkaError, log: Log) -> None:
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the coordinator looks for the leader
+            return
         if not self._disk.noticed(error):
             logs.warn_once_a_minute("a marker was not written", str(error), log.name)
 

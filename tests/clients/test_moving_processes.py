@@ -2,8 +2,9 @@
 
     two processes -> Kafka -> four processes, which are killed -> Kafka -> two processes
 
-In each turn a client writes to all partitions, and one group reads what was written in that turn
-and nothing else.
+In each turn a client writes to all partitions, in transactions: one it commits, one it aborts, and
+one it leaves open for the next turn, which ends it. A group that reads what is committed finds what
+was committed in that turn and nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, Producer
 
 from tests.clients.moving.kafka import FEW_SHARDS, kafka
 from tests.support.broker_process import BrokerProcess
@@ -33,24 +34,23 @@ pytestmark = [
 
 TOPIC, PARTITIONS, GROUP = "orders", 8, "billing"
 RECORDS = 40
+WITHIN_S = 60.0
 PROCESSES = "broker.processes"
 
 
 def write(server: ServerProcess, turn: int) -> list[str]:
-    """To all partitions; what was acknowledged."""
+    """To all partitions; what was committed."""
     values = [f"{turn}-{number}" for number in range(RECORDS)]
-    producer = Producer({"bootstrap.servers": server.bootstrap, "acks": "all"})
-    failed: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            failed.append(error)
-
-    for number, value in enumerate(values):
-        partition = number % PARTITIONS
-        producer.produce(TOPIC, value.encode(), partition=partition, on_delivery=delivered)
-    producer.flush()
-    assert not failed, str(failed[0])
+    producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "billing"})
+    producer.init_transactions(WITHIN_S)
+    for end in (producer.commit_transaction, producer.abort_transaction, None):
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            sent = value if end == producer.commit_transaction else f"{value} of none"
+            producer.produce(TOPIC, sent.encode(), partition=number % PARTITIONS)
+        assert producer.flush(WITHIN_S) == 0
+        if end is not None:
+            end(WITHIN_S)
     return sorted(values)
 
 

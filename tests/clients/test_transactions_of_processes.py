@@ -9,14 +9,17 @@ import warnings
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from broker.coordinator.transactions.transaction import TV2
 from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, Topic
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.broker.test_processes import HOST, WITHIN_S, Directory, directory, until
+from tests.broker.test_moves_of_processes import moved, moves
+from tests.broker.test_processes import HOST, WITHIN_S, Directory, directory, leaders, until
 from tests.clients.transactions.telling import set_transaction_version
 from tests.support.caller import batch, produce_request
 
@@ -28,6 +31,8 @@ with warnings.catch_warnings():
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tests.support.caller import Caller
 
 pytestmark = [pytest.mark.clients, pytest.mark.linux]
 
@@ -177,6 +182,110 @@ def test_an_end_that_was_decided_comes_about_when_the_processes_are_back(
 
     assert committed(directory) == [[b"v"]] * PARTITIONS
     producer.close(timeout=0)
+
+
+def move_all(caller: Caller) -> None:
+    """Have each partition of the topic led by the other of two processes."""
+    to = {index: [3 - leader] for index, leader in enumerate(leaders(caller))}
+    assert moved(caller, TOPIC, to) == [ErrorCode.NONE] * PARTITIONS
+    until(lambda: leaders(caller) == [one for (one,) in to.values()])
+    until(lambda: not moves(caller))
+
+
+def test_a_transaction_goes_on_and_ends_in_partitions_that_have_moved_meanwhile(
+    directory: Directory,
+) -> None:
+    """With librdkafka: one is in both processes, of the next only what was before the move."""
+    directory.start(2)
+    make_topic(directory)
+    wanted: list[bytes] = []
+    with directory.connect(0) as caller:
+        for transactional_id in ids_of_both(directory):
+            producer = Producer(
+                {
+                    "bootstrap.servers": ",".join(servers(directory)),
+                    "transactional.id": transactional_id,
+                    "linger.ms": 0,
+                }
+            )
+            producer.init_transactions(WITHIN_S)
+            for goes_on in (True, False):
+                for commits in (True, False):
+                    name = f"{transactional_id} {goes_on} {commits} "
+                    values = [f"{name}{part}".encode() for part in range(1 + goes_on)]
+                    producer.begin_transaction()
+                    produce_everywhere(producer, values[0])
+                    move_all(caller)
+                    for value in values[1:]:
+                        produce_everywhere(producer, value)
+                    if commits:
+                        producer.commit_transaction(WITHIN_S)
+                        wanted += values
+                    else:
+                        producer.abort_transaction(WITHIN_S)
+
+    assert committed(directory) == [wanted] * PARTITIONS
+    assert "a handler failed" not in directory.log()
+
+
+def produce_everywhere(producer: Producer, value: bytes) -> None:
+    for index in range(PARTITIONS):
+        producer.produce(TOPIC, value, partition=index)
+    assert producer.flush(WITHIN_S) == 0
+
+
+def test_no_late_batch_gets_into_a_partition_that_has_been_away_when_its_transaction_ended(
+    directory: Directory,
+) -> None:
+    """It would stay open for good: its producer, of the first generation, has the same epoch."""
+    directory.start(2)
+    make_topic(directory)
+    (transactional_id, *_) = ids_of_both(directory)
+    begun = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    with (
+        directory.connect(coordinator_of(directory, transactional_id)) as of_id,
+        directory.connect(0) as caller,
+    ):
+        given = of_id.call(begun, 4)
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=given.producer_id,
+            v3_and_below_producer_epoch=given.producer_epoch,
+            v3_and_below_topics=[Topic(name=TOPIC, partitions=[0])],
+        )
+        (added,) = of_id.call(asked, 3).results_by_topic_v3_and_below
+        assert added.results_by_partition[0].partition_error_code == ErrorCode.NONE
+
+        def sent(sequence: int) -> int:
+            records = batch(
+                b"v",
+                producer_id=given.producer_id,
+                producer_epoch=given.producer_epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            request = produce_request((TOPIC, 0, records), transactional_id=transactional_id)
+            (answered,) = caller.call(request, 11).responses
+            code: int = answered.partition_responses[0].error_code
+            return code
+
+        assert leaders(caller)[0] == 1
+        assert sent(0) == ErrorCode.NONE
+        move_all(caller)
+        ended = of_id.call(
+            EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=given.producer_id,
+                producer_epoch=given.producer_epoch,
+                committed=True,
+            ),
+            3,
+        )
+        assert ended.error_code == ErrorCode.NONE
+        move_all(caller)
+        assert sent(1) == ErrorCode.TRANSACTION_ABORTABLE
+
+    assert committed(directory) == [[b"v"], [], [], []]
 
 
 def test_batches_of_the_second_generation_join_by_themselves_wherever_they_come(

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from broker.coordinator.transactions.runtime import TransactionRuntime
     from broker.partitions.topics import Topics
 
+    Kind = Callable[..., TransactionRuntime]
+
 
 class TransactionCoordinator:
     """All transactional ids of this broker. Belongs to the loop."""
 
-    def __init__(self, topics: Topics, make_runtime: Callable[[], TransactionRuntime]) -> None:
-        """`make_runtime` is called once, when the part that does the work is first needed."""
+    def __init__(self, topics: Topics, make_runtime: Callable[[Kind], TransactionRuntime]) -> None:
+        """`make_runtime` is called once, with the kind to make, when the part that does the work is
+        first needed."""
         self._topics = topics
         self._make_runtime = make_runtime
         self._runtime: TransactionRuntime | None = None
@@ -31,8 +34,13 @@ class TransactionCoordinator:
     def runtime(self) -> TransactionRuntime:
         """The part that does the work, made at first use."""
         if self._runtime is None:
-            self._runtime = self._make_runtime()
+            self._runtime = self._make_runtime(self._kind())
         return self._runtime
+
+    def _kind(self) -> Kind:
+        from broker.coordinator.transactions.runtime import TransactionRuntime
+
+        return TransactionRuntime
 
     @property
     def is_there(self) -> bool:
@@ -89,6 +97,9 @@ class TransactionCoordinator:
     def ended(self, producer_id: int, partitions: Iterable[tuple[str, int]]) -> None:
         """A transaction of this producer ends in these partitions, by the decision of whoever
         coordinates it."""
+
+    def left(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """These partitions are led elsewhere from now on, or have been deleted."""
 
     def verify(
         self,

@@ -38,6 +38,7 @@ from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from broker.coordinator.transactions.coordinator import Kind
     from broker.coordinator.transactions.ends import Done
     from broker.coordinator.transactions.shard import TransactionShard
     from broker.coordinator.transactions.transaction import Transaction
@@ -66,18 +67,20 @@ class SharedTransactions(TransactionCoordinator):
     def __init__(
         self,
         topics: Topics,
-        make_runtime: Callable[[Callable[..., TransactionRuntime]], TransactionRuntime],
+        make_runtime: Callable[[Kind], TransactionRuntime],
         loop: asyncio.AbstractEventLoop,
         neighbours: Neighbours,
     ) -> None:
-        """`make_runtime` is given the kind to make."""
-        super().__init__(topics, lambda: make_runtime(partial(SharedRuntime, neighbours)))
+        super().__init__(topics, make_runtime)
         self._loop = loop
         self._neighbours = neighbours
         self._asked: dict[tuple[int, Place], _Asked] = {}
-        """By producer id and partition, until the marker comes: as many as are in open
-        transactions."""
+        """By producer id and partition, until the marker comes or the partition goes: as many as
+        are in open transactions."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _kind(self) -> Kind:
+        return partial(SharedRuntime, self._neighbours)
 
     def includes(
         self, transactional_id: str, producer_id: int, epoch: int, partition: Place
@@ -150,6 +153,13 @@ class SharedTransactions(TransactionCoordinator):
             asked = self._asked.pop((producer_id, place), None)
             if asked is not None and not asked.answered.done():
                 asked.answered.set_result(None)  # and asked again
+
+    def left(self, partitions: Iterable[Place]) -> None:
+        # Their markers come elsewhere, and what was answered would outlive the transactions.
+        gone = frozenset(partitions)
+        for producer_id, place in list(self._asked):
+            if place in gone:
+                self.ended(producer_id, [place])
 
     def stop(self) -> None:
         super().stop()

@@ -193,6 +193,23 @@ def test_an_answer_that_a_marker_has_overtaken_is_not_believed(partitions: Parti
     assert partitions.ask("first again", PLACE), "it is asked anew"
 
 
+def test_a_partition_that_leaves_takes_what_was_heard_of_it_along(partitions: Partitions) -> None:
+    """It may come back when its transactions have ended elsewhere."""
+    partitions.ask("first", PLACE, OTHER)
+    partitions.coordinator.answer()
+    partitions.turn()
+    partitions.known.left([PLACE])
+
+    assert not partitions.includes()
+    assert not partitions.ask("second", OTHER)
+    assert partitions.ask("third", PLACE), "it is asked anew"
+    partitions.known.left([PLACE])
+    partitions.coordinator.answer()
+    partitions.turn()
+    assert partitions.told == ["first", "third"]
+    assert not partitions.includes(), "it left before the answer came"
+
+
 def test_a_refusal_is_told_and_then_asked_for_anew(partitions: Partitions) -> None:
     partitions.ask("first", PLACE)
     partitions.coordinator.answer(ErrorCode.TRANSACTION_ABORTABLE)

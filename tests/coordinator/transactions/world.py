@@ -108,7 +108,7 @@ class World:
             transaction_version=lambda: self.version,
             wall_ms=lambda: self.now_ms,
         )
-        self.coordinator = TransactionCoordinator(parts.topics, lambda: self.runtime)
+        self.coordinator = TransactionCoordinator(parts.topics, lambda _: self.runtime)
         assert self.coordinator.runtime is self.runtime
         if TOPIC not in parts.topics.by_name:
             run_here(parts.topics.create(TOPIC, 3, {}))
