@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
-from broker.handlers.nodes import can_lead, process_of, there_is
+from broker.handlers.nodes import process_of, there_is
 from broker.partitions.internal_topics import INTERNAL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import PartitionChangeRecord
@@ -121,7 +121,7 @@ class _Moves:
             if not (state.adding or state.removing):
                 raise KafkaError(code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             return tuple(moved)
-        if not can_lead(wanted, self._ctx):
+        if process_of(wanted, self._ctx) is None:
             raise KafkaError(
                 f"replicas {wanted}; {there_is(self._ctx)}",
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
-from broker.handlers.nodes import can_lead, there_is
+from broker.handlers.nodes import process_of, there_is
 from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from broker.partitions.topics import MAX_PARTITIONS
 from protocol.acls import Operation, ResourceType
@@ -86,14 +86,12 @@ def _grow(asked: Asked, ctx: Context, mutations: Mutations, *, validate_only: bo
             f"{have + 1} to {MAX_PARTITIONS}",
             code=ErrorCode.INVALID_PARTITIONS,
         )
-    if asked.assignments is not None and (
-        len(asked.assignments) != asked.count - have
-        or not all(can_lead(item.broker_ids, ctx) for item in asked.assignments)
-    ):
+    assigned = [process_of(item.broker_ids, ctx) for item in asked.assignments or ()]
+    if asked.assignments is not None and (len(assigned) != asked.count - have or None in assigned):
         raise KafkaError(
             f"{asked.count - have} new partitions need as many assignments; {there_is(ctx)}",
             code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
     mutations.record(asked.count - have)
     if not validate_only:
-        yield from topics.grow(topic, asked.count)
+        yield from topics.grow(topic, asked.count, [one for one in assigned if one is not None])

@@ -5,7 +5,7 @@ served; a second request for the same name waits until the first one is answered
 refused, or whose folders are, takes no other with it.
 
 One node: a replication factor above 1 is refused, unless `replication.factor.clamp` lets it pass as
-1; a manual assignment may name this node only.
+1; a manual assignment may name this node only, or processes of the directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed
-from broker.handlers.nodes import can_lead, there_is
+from broker.handlers.nodes import process_of, there_is
 from broker.partitions.topic_names import MetricNames, check_name
 from broker.partitions.topics import MAX_PARTITIONS, NewTopic
 from config import ConfigError, TopicSettings
@@ -121,7 +121,7 @@ class _Plans:
         self._check_name(asked.name)
         if self._release is not None and not self._release.has_default_counts:
             _require_counts(asked)
-        partition_count = _partition_count(asked, self._ctx)
+        partition_count, assigned = _partitions(asked, self._ctx)
         overrides = {one.name: one.value for one in asked.configs if one.value is not None}
         missing = [config.name for config in asked.configs if config.value is None]
         if missing:
@@ -131,7 +131,7 @@ class _Plans:
         except ConfigError as error:
             raise KafkaError(str(error), code=ErrorCode.INVALID_CONFIG) from None
         self._mutations.record(partition_count)
-        self.wanted.append(NewTopic(asked.name, partition_count, overrides))
+        self.wanted.append(NewTopic(asked.name, partition_count, overrides, assigned))
         self._metric_names.add(asked.name)
         if not self._ctx.allows(
             Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name, silent=True
@@ -204,7 +204,9 @@ def _require_counts(asked: Asked) -> None:
             raise KafkaError(f"{what} must be larger than 0.", code=code)
 
 
-def _partition_count(asked: Asked, ctx: Context) -> int:
+def _partitions(asked: Asked, ctx: Context) -> tuple[int, list[int]]:
+    """How many there are, and the processes that they are assigned to, if they are. Raises
+    KafkaError."""
     settings = ctx.settings.current
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
@@ -212,8 +214,8 @@ def _partition_count(asked: Asked, ctx: Context) -> int:
                 "partitions are either counted or assigned, not both",
                 code=ErrorCode.INVALID_REQUEST,
             )
-        _check_assignments(asked, ctx)
-        return len(asked.assignments)
+        assigned = _assigned(asked, ctx)
+        return len(assigned), assigned
     count = settings.num_partitions if asked.num_partitions == DEFAULT else asked.num_partitions
     if not 1 <= count <= MAX_PARTITIONS:
         raise KafkaError(
@@ -226,20 +228,25 @@ def _partition_count(asked: Asked, ctx: Context) -> int:
             "replication.factor.clamp=true accepts more and keeps one copy)",
             code=ErrorCode.INVALID_REPLICATION_FACTOR,
         )
-    return count
+    return count, []
 
 
-def _check_assignments(asked: Asked, ctx: Context) -> None:
+def _assigned(asked: Asked, ctx: Context) -> list[int]:
+    """The process of each partition. Raises KafkaError."""
     indexes = sorted(item.partition_index for item in asked.assignments)
     if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
         raise KafkaError(
             "assigned partitions must be numbered from 0 without gaps",
             code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
+    assigned = dict.fromkeys(indexes, 0)
     for item in asked.assignments:
-        if not can_lead(item.broker_ids, ctx):
+        number = process_of(item.broker_ids, ctx)
+        if number is None:
             raise KafkaError(
                 f"partition {item.partition_index} is assigned to brokers {item.broker_ids}; "
                 f"{there_is(ctx)}",
                 code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
+        assigned[item.partition_index] = number
+    return list(assigned.values())

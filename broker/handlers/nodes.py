@@ -56,17 +56,15 @@ def nodes(ctx: Context) -> list[Node]:
     ]
 
 
-def can_lead(replicas: Sequence[int], ctx: Context) -> bool:
-    """Whether a partition can be kept by these brokers: by one of those there are."""
-    return ctx.neighbours is None and list(replicas) == [ctx.node_id]
-
-
 def process_of(replicas: Sequence[int], ctx: Context) -> int | None:
-    """The number of the process that these replicas name, if it is one that serves."""
+    """The number of the process that can keep a partition of these replicas, 0 where there is one
+    alone. None unless they are one broker, which is there and serves."""
     neighbours, moves = ctx.neighbours, ctx.moves
-    if neighbours is None or moves is None or len(replicas) != 1:
+    if neighbours is None:
+        return 0 if list(replicas) == [ctx.node_id] else None
+    if moves is None or len(replicas) != 1:
         return None
-    number = replicas[0] - neighbours.first_id
+    number = neighbours.process_of(replicas[0])
     return number if replicas[0] in neighbours.ids and moves.serves(number) else None
 
 
@@ -76,4 +74,4 @@ def there_is(ctx: Context) -> str:
     if neighbours is None:
         return f"there is only broker {ctx.node_id}"
     ids = neighbours.ids
-    return f"partitions are spread over the brokers {ids[0]} to {ids[-1]}, and cannot be assigned"
+    return f"each partition is kept by one of the brokers {ids[0]} to {ids[-1]}, while that serves"

@@ -47,7 +47,6 @@ MAX_PARTITIONS = 10_000
 MAX_DELETED_NAMES = 1_000
 """Bound on the names of deleted topics that are remembered; the oldest are forgotten first."""
 
-
 _TOPIC_RULES = ("validation_level", "max_decompressed_batch_bytes", "max_decompression_ratio")
 _FOR_TOPICS = {
     *_TOPIC_RULES,
@@ -66,11 +65,13 @@ def differ_for_topics(before: BrokerSettings, settings: BrokerSettings) -> bool:
 
 
 class NewTopic(NamedTuple):
-    """A topic that is wanted. `overrides` are its own settings."""
+    """A topic that is wanted. `overrides` are its own settings; `assigned` are the processes that
+    are to lead its partitions, by their numbers, if that is not left to the store."""
 
     name: str
     partition_count: int
     overrides: Mapping[str, str]
+    assigned: Sequence[int] = ()
 
 
 class Topics:
@@ -205,7 +206,8 @@ class Topics:
                 [
                     StoredTopic(topic.name, topic.topic_id, one.partition_count, topic.overrides)
                     for topic, one in zip(topics, wanted, strict=True)
-                ]
+                ],
+                {one.name: one.assigned for one in wanted if one.assigned},
             )
         except OSError:
             yield from self._take_back_quietly(topics)
@@ -386,8 +388,8 @@ class Topics:
                 self._store.forget_deleted(topic.topic_id)
                 self._removed(topic, found)
 
-    def grow(self, topic: Topic, partition_count: int) -> Steps[None]:
-        """Give a topic more partitions; existing ones are not touched.
+    def grow(self, topic: Topic, count: int, assigned: Sequence[int] = ()) -> Steps[None]:
+        """Give a topic more partitions, `assigned` as in NewTopic; existing ones are not touched.
 
         Raises OSError. Those that were stored by then come with the next growth, or start.
         """
@@ -395,8 +397,8 @@ class Topics:
         yield from self._directory.forgetting_deleted()
         stored = self._store.get(topic.name)
         assert stored is not None
-        if stored.partition_count < partition_count:
-            yield from self._store.growth(topic.name, partition_count)
+        if stored.partition_count < count:
+            yield from self._store.growth(topic.name, count, assigned)
         else:
             yield from self._follow(topic, stored)
         refused = self.refused.pop(topic.topic_id, None)

@@ -123,14 +123,16 @@ class FollowedTopics(ImageTopics):
         if not self._producer_ids:
             self._producer_ids.append((yield self._new_producer_id))
 
-    def creation(self, topics: Sequence[Topic]) -> Steps[None]:
+    def creation(
+        self, topics: Sequence[Topic], assigned: Mapping[str, Sequence[int]] | None = None
+    ) -> Steps[None]:
         """Raises KafkaError, NOT_CONTROLLER, as all changes of topics here."""
         raise _not_controller()
 
     def removal(self, names: Sequence[str]) -> Steps[list[Topic]]:
         raise _not_controller()
 
-    def growth(self, name: str, partition_count: int) -> Steps[Topic]:
+    def growth(self, name: str, partition_count: int, assigned: Sequence[int] = ()) -> Steps[Topic]:
         raise _not_controller()
 
     def configuration(self, name: str, configs: Mapping[str, str]) -> Steps[Topic]:

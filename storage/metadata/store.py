@@ -91,8 +91,11 @@ class MetadataStore(ImageTopics):
         """Make topics, at once; as `creation`."""
         run_here(self.creation(topics))
 
-    def creation(self, topics: Sequence[Topic]) -> Steps[None]:
-        """Make topics, whose names and ids differ; all are on the disk after one sync.
+    def creation(
+        self, topics: Sequence[Topic], assigned: Mapping[str, Sequence[int]] | None = None
+    ) -> Steps[None]:
+        """Make topics, whose names and ids differ; all are on the disk after one sync. The
+        partitions of those `assigned`, by name, are led by these processes.
 
         Raises ValueError if a name or an id is taken, and then has made none of them.
         """
@@ -103,14 +106,16 @@ class MetadataStore(ImageTopics):
             if topic.topic_id in self.image.topics_by_id:
                 raise ValueError(f"topic id {uuid_text(topic.topic_id)} is taken")
             configs = (_config(topic.name, key, value) for key, value in topic.configs.items())
-            partitions = yield from self._new_partitions(topic.topic_id, 0, topic.partition_count)
+            partitions = yield from self._new_partitions(
+                topic.topic_id, 0, topic.partition_count, (assigned or {}).get(topic.name, ())
+            )
             operations.append(
                 [TopicRecord(name=topic.name, topic_id=topic.topic_id), *configs, *partitions]
             )
         yield from self.append(*operations)
 
     def _new_partitions(
-        self, topic_id: bytes, first: int, count: int
+        self, topic_id: bytes, first: int, count: int, assigned: Sequence[int]
     ) -> Steps[list[PartitionRecord]]:
         mine = (self._node_id,)
         state = PartitionState(mine, mine, self._node_id, 0, 0, (self._directory,))
@@ -118,10 +123,9 @@ class MetadataStore(ImageTopics):
         records: list[PartitionRecord] = []
         for start in range(first, count, AT_ONCE):
             some = range(start, min(start + AT_ONCE, count))
-            records += [
-                partition_record(topic_id, number, state._replace(process=spread.next()))
-                for number in some
-            ]
+            for number in some:
+                process = assigned[number - first] if assigned else spread.next()
+                records.append(partition_record(topic_id, number, state._replace(process=process)))
             yield None
         return records
 
@@ -148,11 +152,11 @@ class MetadataStore(ImageTopics):
     def set_partition_count(self, name: str, partition_count: int) -> Topic:
         return run_here(self.growth(name, partition_count))
 
-    def growth(self, name: str, partition_count: int) -> Steps[Topic]:
-        """Give a topic more partitions."""
+    def growth(self, name: str, partition_count: int, assigned: Sequence[int] = ()) -> Steps[Topic]:
+        """Give a topic more partitions, led by the processes that they are `assigned` to."""
         state = self.image.topics[name]
         first = len(state.partitions)
-        new = yield from self._new_partitions(state.topic_id, first, partition_count)
+        new = yield from self._new_partitions(state.topic_id, first, partition_count, assigned)
         yield from self.append(new)
         return self._topic(state)
 
