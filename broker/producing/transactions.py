@@ -113,7 +113,8 @@ class ProduceTransaction:
                 self._coordinator.verify(self._transactional_id, *producer, places, add=True)
 
     def admit(self, partition: Partition, header: Header) -> None:
-        """Let a batch into its partition. Raises KafkaError with a code of Produce's.
+        """Let a batch into its partition. Raises KafkaError with a code of Produce's, or that of a
+        partition which is not served here.
 
         A batch that is in the log already is asked for like any other: after a loss of power it may
         be there, and the coordinator not know of it.
@@ -121,6 +122,7 @@ class ProduceTransaction:
         adds = self._adds
         if not adds and not self._verifies:
             return
+        partition.log.require_available()  # a producer would look for no other leader
         place = (partition.topic.name, partition.index)
         producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         transactional_id, coordinator = self._transactional_id, self._coordinator
