@@ -1,4 +1,5 @@
-"""Partitions that move between the processes of a directory, as clients and files show it."""
+"""Partitions that are assigned to processes of a directory, or move between them, as clients and
+files show it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.broker.test_processes import (
@@ -106,6 +109,52 @@ def test_what_cannot_move_is_refused(directory: Directory) -> None:
             assert moved(caller, topic, {0: [2], 1: [1]}) == [wrong] * 2
         assert leaders(caller) == [1, 2, 1, 2]
         assert caller.produce(TOPIC, batch(b"v")).error_code == ErrorCode.NONE
+
+
+def test_partitions_are_led_by_the_processes_that_they_are_assigned_to(
+    directory: Directory,
+) -> None:
+    directory.start(2)
+    place = CreateTopicsRequest.Topic.Assignment
+
+    def made(caller: Caller, name: str, *brokers: list[int]) -> int:
+        asked = CreateTopicsRequest.Topic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                place(partition_index=at, broker_ids=ids) for at, ids in enumerate(brokers)
+            ],
+            configs=[],
+        )
+        (found,) = caller.call(CreateTopicsRequest(topics=[asked], timeout_ms=1000), 4).topics
+        code: int = found.error_code
+        return code
+
+    def grown(caller: Caller, count: int, *brokers: list[int]) -> int:
+        more = CreatePartitionsRequest.Topic(
+            name=TOPIC,
+            count=count,
+            assignments=[
+                CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in brokers
+            ],
+        )
+        request = CreatePartitionsRequest(topics=[more], timeout_ms=1000, validate_only=False)
+        (found,) = caller.call(request, 1).results
+        code: int = found.error_code
+        return code
+
+    with directory.connect(0) as controller, directory.connect(1) as other:
+        assert made(other, TOPIC, [2], [2], [1]) == ErrorCode.NONE
+        wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        for brokers in ([3], [1, 2], [], [0]):
+            assert made(other, "wrong", [1], brokers) == wrong
+            assert grown(controller, 4, brokers) == wrong
+        assert grown(controller, 5, [2], [2]) == ErrorCode.NONE
+        assert leaders(controller) == leaders(other) == [2, 2, 1, 2, 2]
+        assert other.produce(TOPIC, batch(b"v"), partition=4).error_code == ErrorCode.NONE
+    directory.stop()
+    assert len(list(directory.data.glob(f"{TOPIC}-?"))) == 5
 
 
 def rebalanced(directory: Directory, *words: str) -> dict[str, Any]:

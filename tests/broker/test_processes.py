@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import CreatePartitionsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest
@@ -264,52 +263,6 @@ def test_a_change_may_be_asked_of_any_process(directory: Directory, version: int
         assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     directory.stop()
     assert not list(directory.data.glob(f"{TOPIC}-?"))
-
-
-def test_partitions_are_led_by_the_processes_that_they_are_assigned_to(
-    directory: Directory,
-) -> None:
-    directory.start(2)
-    place = CreateTopicsRequest.Topic.Assignment
-
-    def made(caller: Caller, name: str, *brokers: list[int]) -> int:
-        asked = CreateTopicsRequest.Topic(
-            name=name,
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[
-                place(partition_index=at, broker_ids=ids) for at, ids in enumerate(brokers)
-            ],
-            configs=[],
-        )
-        (found,) = caller.call(CreateTopicsRequest(topics=[asked], timeout_ms=1000), 4).topics
-        code: int = found.error_code
-        return code
-
-    def grown(caller: Caller, count: int, *brokers: list[int]) -> int:
-        more = CreatePartitionsRequest.Topic(
-            name=TOPIC,
-            count=count,
-            assignments=[
-                CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in brokers
-            ],
-        )
-        request = CreatePartitionsRequest(topics=[more], timeout_ms=1000, validate_only=False)
-        (found,) = caller.call(request, 1).results
-        code: int = found.error_code
-        return code
-
-    with directory.connect(0) as controller, directory.connect(1) as other:
-        assert made(other, TOPIC, [2], [2], [1]) == ErrorCode.NONE
-        wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        for brokers in ([3], [1, 2], [], [0]):
-            assert made(other, "wrong", [1], brokers) == wrong
-            assert grown(controller, 4, brokers) == wrong
-        assert grown(controller, 5, [2], [2]) == ErrorCode.NONE
-        assert leaders(controller) == leaders(other) == [2, 2, 1, 2, 2]
-        assert other.produce(TOPIC, batch(b"v"), partition=4).error_code == ErrorCode.NONE
-    directory.stop()
-    assert len(list(directory.data.glob(f"{TOPIC}-?"))) == 5
 
 
 def test_a_topic_that_is_made_by_its_first_use_is_made_wherever_it_is_used(
