@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from storage.metadata.store import MetadataStore
     from storage.steps import Steps
 
-    Wanted = Mapping[tuple[bytes, int], int]
-    """The number of a process, by topic id and number of the partition."""
+    Targets = Mapping[tuple[bytes, int], int]
+    """The number of the process that is to lead, by topic id and number of the partition."""
 
 AGAIN_AFTER_MS = 1000
 """Pause before a move is tried again that the disk did not let be noted."""
@@ -40,22 +40,22 @@ class Moves:
         self.pending: dict[tuple[bytes, int], int] = {}
         """The moves that are under way: as many as there are partitions at most."""
 
-    def begin(self, wanted: Wanted) -> Steps[None]:
+    def begin(self, targets: Targets) -> Steps[None]:
         """Begin to move partitions, which is ended by itself. Raises OSError, and then nothing has
         changed."""
-        yield from self._store.release(wanted)
-        self.pending.update(wanted)
+        yield from self._store.release(targets)
+        self.pending.update(targets)
         followed = self._changes.followed
         assert followed is not None
-        followed(partial(self._end, dict(wanted)))
+        followed(partial(self._end, dict(targets)))
 
-    def _end(self, wanted: Wanted) -> None:
+    def _end(self, targets: Targets) -> None:
         def ended(_: None) -> None:
-            for one in wanted:
+            for one in targets:
                 self.pending.pop(one, None)
 
         def failed(error: Exception) -> None:
             logs.error_once_a_minute("partitions are led by nobody", str(error), "moves")
-            self._changes.later(AGAIN_AFTER_MS, partial(self._end, wanted))
+            self._changes.later(AGAIN_AFTER_MS, partial(self._end, targets))
 
-        self._changes.make(self._store.move(wanted), ended, failed)
+        self._changes.make(self._store.move(targets), ended, failed)
