@@ -42,7 +42,7 @@ from broker.network.listener_routes import ListenerRoutes
 from broker.network.listening import Listening
 from broker.network.secured import SecureListeners
 from broker.network.turn import Turn
-from broker.partitions.disk_state import DiskState
+from broker.partitions.disk_state import DiskState, ReserveFile
 from broker.partitions.topics import Topics
 from broker.producing.appends import Appends
 from broker.producing.group_commit import GroupCommit
@@ -54,7 +54,7 @@ from broker.workers import SideBySide, Worker
 from storage.data_dir import DataDirectory
 from storage.filesystem import SPARES
 from storage.identity import uuid_of
-from storage.layout import CLIENTS, CLOCK, RESERVE
+from storage.layout import CLIENTS, CLOCK
 from storage.metadata.image import CLIENT_METRICS_RESOURCE
 from storage.metadata.store import MetadataStore
 from storage.segment import OPEN
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from broker.metadata.followed_controller import FollowedController
     from broker.metrics import families
     from broker.neighbours import Neighbours
+    from broker.partitions.disk_state import Reserve
     from broker.partitions.topic import Topic
     from broker.security.credentials import NewCredential
     from broker.security.delegation_tokens import DelegationTokens
@@ -183,14 +184,10 @@ class Broker:
             limits_of(settings),
             cache_max_bytes=settings.conversion_cache_max_bytes,
         )
-        self.disk = DiskState(
-            loop,
-            self.readers,
-            self.files,
-            directory.path,
-            settings.disk_reserve_bytes,
-            name=directory.own(RESERVE),
+        self.reserve: Reserve = surroundings.reserve or ReserveFile(
+            self.files, directory.path, settings.disk_reserve_bytes, self.readers.run
         )
+        self.disk = DiskState(loop, self.files, directory.path, self.reserve)
         self.appends = Appends(self.disk)
         self.turn = Turn(loop, self.appends)
         self.group_commit = GroupCommit(
@@ -215,7 +212,7 @@ class Broker:
 
     def _configure_storing(self, _: BrokerSettings, settings: BrokerSettings) -> None:
         self.group_commit.covers_acks = settings.log_flush_policy == "ack"
-        self.disk.configure(settings.disk_reserve_bytes)
+        self.reserve.configure(settings.disk_reserve_bytes)
         self.conversions.configure(
             limits_of(settings), cache_max_bytes=settings.conversion_cache_max_bytes
         )

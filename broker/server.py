@@ -28,7 +28,7 @@ from broker.network.connections import IDLE_CHECK_EVERY_S
 from broker.network.listening import CannotListen
 from broker.network.secured import warn_of_open_listeners
 from broker.notify import notify, tell_alive, watchdog_period_s
-from broker.partitions import disk_state
+from broker.partitions.disk_state import LOOK_EVERY_S as DISK_EVERY_S
 from broker.surroundings import SURROUNDINGS
 from config import ConfigError
 from storage.data_dir import DataDirectory
@@ -293,7 +293,7 @@ def begin_background(broker: Broker, more: Sequence[Task] = ()) -> Housekeeping:
     broker.flushing.start()
     housekeeping.start()
     broker.retention.start()
-    for soon in (broker.disk.look, broker.deletion_clock.look, broker.producer_expiry.run):
+    for soon in (broker.reserve.look, broker.deletion_clock.look, broker.producer_expiry.run):
         broker.loop.call_soon(soon)  # when the broker is ready
     broker.cleaner.start()
     return housekeeping
@@ -319,7 +319,7 @@ def _periodic_tasks(broker: Broker) -> list[Task]:
         *expiry,
         *([] if watchdog_s is None else [(watchdog_s, tell_alive)]),
         (broker.flushing.period_s, broker.flushing.look),
-        (disk_state.LOOK_EVERY_S, broker.disk.look),
+        (DISK_EVERY_S, broker.reserve.look),
         (descriptors.LOOK_EVERY_S, broker.descriptors.look),
         (max(AT_MOST_EVERY_S, offsets_s), checkpoints.write),
         (max(AT_MOST_EVERY_S, starts_s), checkpoints.write_starts),
@@ -426,7 +426,7 @@ class Running:
         broker.cleaner.discard_unfinished()
         broker.converter.stop()
         broker.expander.stop()
-        broker.disk.release()
+        broker.reserve.release()
         broker.deletion_clock.stop()
         broker.census.stop()
         broker.groups.snapshotting.write_all()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.network.dispatch import Handler
+    from broker.partitions.disk_state import Reserve
     from storage.filesystem import Filesystem
 
 
@@ -46,6 +47,8 @@ class Surroundings(NamedTuple):
     """A new id of a topic, a directory, a member: 16 bytes."""
     faulted: Callable[[dict[int, Handler]], dict[int, Handler]] | None = None
     """Makes a table of handlers of another one."""
+    reserve: Reserve | None = None
+    """That of the directory, where another process keeps it."""
 
 
 SURROUNDINGS = Surroundings()

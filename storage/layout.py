@@ -68,7 +68,7 @@ def shared_name(name: str) -> str:
     """The name under which the first of several processes has what another has in a file of this
     name: `clients.json` for `clients.json.1`."""
     first, _, number = name.rpartition(".")
-    of_each = (CLIENTS, CLOCK, RESERVE)
+    of_each = (CLIENTS, CLOCK)
     return first if first in of_each and number.isascii() and number.isdigit() else name
 
 

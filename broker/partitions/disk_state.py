@@ -4,14 +4,15 @@ While it lasts, records and topics are refused without asking the disk again and
 on, and so does all that makes room. What clean-up and a stop have to write finds its place where
 the reserve file was: it is given up when the state is entered, and made again before it is left.
 
-The file holds nothing. It is made after the start, and a stop removes it.
+The file holds nothing. One keeps it: the process that serves a directory, or the supervisor of
+those that do. It is made after the start, and a stop removes it.
 """
 
 from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker import logs
 from storage.errors import StorageError, is_disk_full
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from broker.workers import Worker
     from storage.filesystem import Filesystem
     from storage.log import Log
+
+    Run = Callable[[Callable[[], None], Callable[[None], None], Callable[[Exception], None]], None]
+    """Does a job that touches the disk, and calls the one of these that its end is for."""
 
 LOOK_EVERY_S = 1.0
 MARGIN_BYTES = 1024 * 1024
@@ -35,53 +38,30 @@ DISK_FULL = "the disk is full"
 
 
 class DiskState:
-    """Whether there is room for records. Belongs to the loop; `worker` makes the reserve.
+    """Whether there is room for records. Belongs to the loop."""
 
-    `reserve_bytes` 0 keeps none: then the state is known by the first write that fails.
-    """
-
-    __slots__ = (
-        "_files",
-        "_folder",
-        "_has_reserve",
-        "_is_trouble_logged",
-        "_looking",
-        "_loop",
-        "_path",
-        "_removals",
-        "_reserve_bytes",
-        "_worker",
-        "full",
-    )
+    __slots__ = ("_files", "_folder", "_loop", "_removals", "_reserve", "full")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        worker: Worker,
         files: Filesystem,
         folder: str,
-        reserve_bytes: int,
-        *,
-        name: str = RESERVE,
+        reserve: Reserve,
     ) -> None:
-        """`folder` is the data directory, `name` that of the reserve in it."""
+        """`folder` is the data directory."""
         self._loop = loop
         self._files = files
         self._folder = folder
-        self._path = f"{folder}/{name}"
-        self._reserve_bytes = reserve_bytes
-        self._worker = worker
-        self._has_reserve = self._looking = self._is_trouble_logged = False
         self._removals: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        self.full = False
+        self._reserve = reserve
+        self.full = reserve.full
+        reserve.changed = self._changed
 
     @property
     def free_bytes(self) -> int:
         """Room for writes, without the reserve; -1 if the system does not say."""
-        try:
-            return self._files.free_bytes(self._folder)
-        except OSError:
-            return -1
+        return free_bytes(self._files, self._folder)
 
     @property
     def total_bytes(self) -> int:
@@ -100,7 +80,7 @@ class DiskState:
         """Something failed. If for want of room, enter the state; whether that was it."""
         if not is_disk_full(error):
             return False
-        self._enter(str(error))
+        self._reserve.noticed(str(error))
         return True
 
     def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
@@ -119,22 +99,98 @@ class DiskState:
         logs.error_once_a_minute("records can't be read", str(refused), log.name)
         return refused
 
+    def _changed(self, full: bool) -> None:
+        self.full = full
+        if not full:
+            return
+        removals, self._removals = self._removals, {}
+        for remove, timer in removals.items():
+            timer.cancel()
+            self.remove_later(remove, 0)
+
+
+class Reserve(Protocol):
+    """What a process has of the reserve, whoever keeps it."""
+
+    full: bool
+    """Whether the disk is."""
+    changed: Callable[[bool], None]
+    """Called with `full` when that is another."""
+
+    def noticed(self, reason: str) -> None:
+        """Something found no room: the disk is full."""
+
+    def look(self) -> None:
+        """See whether a reserve has to be made, or there is room again. A periodic task."""
+
+    def configure(self, size: int) -> None:
+        """Keep a reserve of so many bytes from now on; the next look makes it."""
+
+    def release(self) -> None:
+        """Give up the reserve. Nothing happens if there is none."""
+
+
+class ReserveFile:
+    """The reserve of who keeps it.
+
+    `size` 0 keeps none: then a full disk is known by the first write that fails.
+    """
+
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_has_reserve",
+        "_is_trouble_logged",
+        "_looking",
+        "_path",
+        "_run",
+        "_size",
+        "changed",
+        "full",
+    )
+
+    def __init__(self, files: Filesystem, folder: str, size: int, run: Run) -> None:
+        """`folder` is the data directory. `run` makes the file, off the loop if there is one."""
+        self._files = files
+        self._folder = folder
+        self._path = f"{folder}/{RESERVE}"
+        self._size = size
+        self._run = run
+        self._has_reserve = self._looking = self._is_trouble_logged = False
+        self.changed: Callable[[bool], None] = nobody_asks
+        self.full = False
+
+    def noticed(self, reason: str) -> None:
+        """Something found no room: give up the reserve, and say so, once."""
+        if self.full:
+            return
+        self.full = True
+        free = free_bytes(self._files, self._folder)
+        self.release()
+        self.changed(True)  # before the first line of a process, which takes an import
+        logs.error(
+            "the disk is full: records and new topics are refused",
+            free_bytes=free,
+            reserve_bytes=self._size,
+            reason=reason,
+        )
+
     def look(self) -> None:
         """See whether a reserve has to be made, or there is room again. A periodic task."""
         if self._looking or not (self.full or self._wants_reserve()):
             return
         self._looking = True
-        full, size = self.full, self._reserve_bytes
+        full, size = self.full, self._size
 
         def looked(error: Exception | None) -> None:
             self._looked(error, was_full=full, size=size)
 
-        self._worker.run(lambda: self._make_reserve(size), looked, looked)
+        self._run(lambda: self._make(size), looked, looked)
 
-    def configure(self, reserve_bytes: int) -> None:
-        """Keep a reserve of this size from now on; the next look makes it."""
-        if reserve_bytes != self._reserve_bytes:
-            self._reserve_bytes = reserve_bytes
+    def configure(self, size: int) -> None:
+        """Keep a reserve of so many bytes from now on; the next look makes it."""
+        if size != self._size:
+            self._size = size
             self._is_trouble_logged = False
             if self._has_reserve:
                 self.release()
@@ -148,11 +204,10 @@ class DiskState:
             logs.error("the reserve was not given up", path=self._path, reason=str(error))
 
     def _wants_reserve(self) -> bool:
-        return self._reserve_bytes > 0 and not self._has_reserve
+        return self._size > 0 and not self._has_reserve
 
-    def _make_reserve(self, size: int) -> None:
-        """Make the reserve, if there is room for it and the margin; on the worker's thread.
-        Raises OSError.
+    def _make(self, size: int) -> None:
+        """Make the reserve, if there is room for it and the margin. Raises OSError.
 
         It is made too large and cut, since only so a quota is felt that statvfs does not tell.
         """
@@ -175,30 +230,41 @@ class DiskState:
 
     def _looked(self, error: Exception | None, *, was_full: bool, size: int) -> None:
         self._looking = False
-        if (self.full and not was_full) or size != self._reserve_bytes:
-            self.release()  # the state was entered meanwhile, or another size is wanted
+        if (self.full and not was_full) or size != self._size:
+            self.release()  # the disk got full meanwhile, or another size is wanted
         elif error is None:
-            self._has_reserve = self._reserve_bytes > 0
+            self._has_reserve = self._size > 0
             if self.full:
                 self.full = False
-                logs.info("the disk has room again", free_bytes=self.free_bytes)
-        elif not self.noticed(error) and not self._is_trouble_logged:
+                self.changed(False)
+                free = free_bytes(self._files, self._folder)
+                logs.info("the disk has room again", free_bytes=free)
+        elif is_disk_full(error):
+            self.noticed(str(error))
+        elif not self._is_trouble_logged:
             self._is_trouble_logged = True
             logs.warning("there is no disk reserve", path=self._path, reason=str(error))
 
-    def _enter(self, reason: str) -> None:
-        if self.full:
-            return
-        self.full = True
-        free_bytes = self.free_bytes
-        self.release()
-        logs.error(
-            "the disk is full: records and new topics are refused",
-            free_bytes=free_bytes,
-            reserve_bytes=self._reserve_bytes,
-            reason=reason,
-        )
-        removals, self._removals = self._removals, {}
-        for remove, timer in removals.items():
-            timer.cancel()
-            self.remove_later(remove, 0)
+
+def free_bytes(files: Filesystem, folder: str) -> int:
+    """Room for writes, without the reserve; -1 if the system does not say."""
+    try:
+        return files.free_bytes(folder)
+    except OSError:
+        return -1
+
+
+def at_once(
+    job: Callable[[], None], done: Callable[[None], None], failed: Callable[[Exception], None]
+) -> None:
+    """Do a job here and now, for who has no loop to hold up."""
+    try:
+        job()
+    except OSError as error:
+        failed(error)
+    else:
+        done(None)
+
+
+def nobody_asks(_: bool) -> None:
+    """What `changed` is before somebody wants to know."""

@@ -48,7 +48,7 @@ class FollowingProcess(Process):
         await self._before_the_stop(self._following)
 
     async def _begin(self) -> list[RecoveryReport]:
-        self._line.listen(self._loop, stop=self._stop.set, told=lambda *_: None)
+        self._line.listen(self._loop, stop=self._stop.set, told=self._told)
         identity, settings = self._shared.identity, self._settings
         opened: asyncio.Future[list[RecoveryReport]] = self._loop.create_future()
 
@@ -88,7 +88,9 @@ class FollowingProcess(Process):
                 new_producer_id=self._new_producer_id,
             ),
             None,
-            SURROUNDINGS._replace(faulted=Forwarding(self._connect).handlers),
+            SURROUNDINGS._replace(
+                faulted=Forwarding(self._connect).handlers, reserve=self._reserve
+            ),
             followed=FollowedController(follower, first_id),
             neighbours=self._neighbours,
         )

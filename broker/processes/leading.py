@@ -61,7 +61,7 @@ class LeadingProcess(Process):
             directory,
             store,
             clock_state,
-            SURROUNDINGS,
+            SURROUNDINGS._replace(reserve=self._reserve),
             neighbours=self._neighbours,
         )
         self._require_what_is_served(broker)
@@ -121,7 +121,8 @@ class LeadingProcess(Process):
         return LastStop(was_clean=False, led_alone=True)
 
     def _told(self, word: str, number: int) -> None:
-        """The supervisor tells the controller of the others."""
+        """The controller is told of the others, too."""
+        super()._told(word, number)
         node_id = self._shared.settings.node_id + number
         if word == ALL:
             self._broker.directory.checkpoints.all_opened()

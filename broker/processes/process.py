@@ -26,14 +26,15 @@ from broker.network.secured import warn_of_open_listeners
 from broker.processes.groups_elsewhere import GroupsElsewhere
 from broker.processes.internal import internal_connection
 from broker.processes.offsets_elsewhere import OffsetsElsewhere
+from broker.processes.shared_reserve import SharedReserve
 from broker.server import Running, StartRefused, begin_background, listen_for_scrapes
-from broker.supervision.line import BEAT, READY, REFUSED, STOPPED
+from broker.supervision.line import BEAT, FULL, READY, REFUSED, ROOM, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
 from broker.surroundings import SURROUNDINGS
 from config import ConfigError
 from storage.data_dir import DataDirectory
-from storage.errors import DataDirectoryError
-from storage.layout import RESERVE, partition_of
+from storage.errors import DataDirectoryError, is_disk_full
+from storage.layout import partition_of
 from storage.share import LockOfAll, Share
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Process(ABC):
             GroupsElsewhere([partial(self._connect, one) for one in others]),
             Peers(self._connect),
         )
+        self._reserve = SharedReserve(line, decides_size=number == 0)
         self._internal: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
@@ -95,6 +97,8 @@ class Process(ABC):
                 return 0
             running = await self._serve(reports)
         except (DataDirectoryError, ConfigError, ObserverStopped, StartRefused, OSError) as error:
+            if is_disk_full(error):  # it is tried again, with the room of the reserve
+                self._reserve.noticed(str(error))
             self._line.say(REFUSED, why=str(error))
             return EXIT_REFUSED
         self._beat()
@@ -113,6 +117,11 @@ class Process(ABC):
     @abstractmethod
     def _changes(self) -> Changes:
         """The queue in which the parts follow the metadata."""
+
+    def _told(self, word: str, number: int) -> None:
+        """The supervisor says this. `number` is that of another process, or -1."""
+        if word in (FULL, ROOM):
+            self._reserve.told(full=word == FULL)
 
     async def _wait_for_the_stop(self) -> None:
         await self._stop.wait()
@@ -194,7 +203,6 @@ class Process(ABC):
 
     def _directory(self, share: Share) -> DataDirectory:
         files, path = SURROUNDINGS.files, self._settings.data_directory
-        files.remove(f"{path}/{share.own(RESERVE)}")  # recovery may need the room
         return DataDirectory(
             files, path, LockOfAll(), self._shared.identity, SURROUNDINGS.new_uuid, share
         )
@@ -236,6 +244,7 @@ class Process(ABC):
     def _tell_refused(self, _: None) -> None:
         store = self._broker.store
         for topic_id, error in self._broker.topics.refused.items():
+            self._broker.disk.noticed(error)
             stored = store.by_id(topic_id)
             if stored is not None:
                 logs.error_once_a_minute(

@@ -15,6 +15,7 @@ from broker._version import VERSION
 from broker.network import descriptors
 from broker.network.listening import listening_sockets
 from broker.notify import notify
+from broker.partitions.disk_state import ReserveFile, at_once
 from broker.processes.serving import serve
 from broker.processes.shared import Shared
 from broker.server import StartRefused
@@ -23,6 +24,7 @@ from broker.surroundings import SURROUNDINGS
 from config.formats import PROCESSES_MAX
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError
+from storage.layout import RESERVE
 from storage.share import join_clean_states
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def serve_processes(
             cluster_id=settings.cluster_id,
             for_processes=True,
         )
+        files.remove(f"{path}/{RESERVE}")  # recovery may need the room
         shared = Shared(
             settings,
             directory.identity,
@@ -72,7 +75,8 @@ def serve_processes(
         supervisor.led |= {"was_clean": False, "led_alone": True}
         _announce(shared, as_json=as_json)
 
-    supervisor = Supervisor(count, partial(serve, shared), announce)
+    reserve = ReserveFile(files, path, settings.disk_reserve_bytes, at_once)
+    supervisor = Supervisor(count, partial(serve, shared), announce, reserve)
     finish = supervisor.run()
     if finish.clean:
         try:

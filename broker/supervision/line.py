@@ -4,11 +4,13 @@
     led {...}                 the controller leads the metadata log: what the others have to know
     ready                     it serves
     refused {"why": ...}      it can't start; the text is for the person who started it
+    full {"reason": ...}      something found no room on the disk
+    reserve {"bytes": ...}    the controller has another setting for what is to be kept free
     stopped {"clean": ...}    it has stopped, and whether all of it is on the disk
 
-The other way goes `stop`, and to the controller `all`, when all of them serve for the first time,
-`here N` when another begins to serve, and `gone N` when it has ended. The end of the line is the
-other's death.
+The other way go `stop`, `full` when the disk is, for any of them, and `room` when that is over; and
+to the controller `all`, when all of them serve for the first time, `here N` when another begins to
+serve, and `gone N` when it has ended. The end of the line is the other's death.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
 STOP, ALL, HERE, GONE = "stop", "all", "here", "gone"
+FULL, ROOM, RESERVE = "full", "room", "reserve"
 WORD_BYTES_MAX = 4096
 """A line is a few hundred bytes."""
 
@@ -69,7 +72,7 @@ class Line:
         told: Callable[[str, int], None],
     ) -> None:
         """Have `stop` called when the supervisor asks for it, or has died, and `told` with its
-        other words: ALL, and HERE or GONE with the number of a process."""
+        other words: FULL, ROOM, ALL, and HERE or GONE with the number of a process."""
         received = bytearray()
 
         def heard() -> None:

@@ -20,13 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from broker import clock, logs
 from broker.notify import tell_alive, watchdog_period_s
+from broker.partitions.disk_state import LOOK_EVERY_S
 from broker.supervision.line import (
     ALL,
+    FULL,
     GONE,
     HERE,
     LED,
     READY,
     REFUSED,
+    RESERVE,
+    ROOM,
     STOP,
     STOPPED,
     Line,
@@ -47,6 +51,7 @@ from broker.supervision.machine import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.partitions.disk_state import ReserveFile
     from broker.supervision.machine import Effect
 
 FAULT = 70
@@ -71,6 +76,23 @@ class _Child:
         os.close(self.ended)
 
 
+class _Periodic:
+    """Something to do again and again, while `due_s` says when."""
+
+    __slots__ = ("action", "due_s", "every_s")
+
+    def __init__(self, every_s: float, action: Callable[[], None], due_s: float | None) -> None:
+        self.every_s = every_s
+        self.action = action
+        self.due_s = due_s
+
+    def look(self, now_s: float) -> None:
+        """Do it, if it is time."""
+        if self.due_s is not None and now_s >= self.due_s:
+            self.due_s = now_s + self.every_s
+            self.action()
+
+
 class Supervisor:
     """Runs `count` processes until it is asked to stop."""
 
@@ -79,11 +101,14 @@ class Supervisor:
         count: int,
         serve: Callable[[int, Line, dict[str, Any]], int],
         announce: Callable[[], None],
+        reserve: ReserveFile,
         *,
         monotonic_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
         """`serve` is what a forked process does: its number, its line, and what the controller has
-        told of the metadata log; it returns an exit status. `announce` is called when all serve."""
+        told of the metadata log; it returns an exit status. `announce` is called when all serve.
+        The `reserve` is kept for all of them while they do: who notices that the disk is full may
+        die, or hang."""
         self._serve = serve
         self._announce = announce
         self._now_s = monotonic_s
@@ -95,9 +120,13 @@ class Supervisor:
         """What the controller was to be told while it was away: of each process that died."""
         self._wakes = socket.socketpair()
         """By which a signal wakes the loop."""
-        self._alive_every_s = watchdog_period_s()
-        self._alive_s = None if self._alive_every_s is None else 0.0
-        """When the service manager is to be given a sign of life."""
+        self._reserve = reserve
+        reserve.changed = self._tell_of_room
+        self._room = _Periodic(LOOK_EVERY_S, reserve.look, None)
+        self._periodic = [self._room]
+        watchdog_s = watchdog_period_s()
+        if watchdog_s is not None:
+            self._periodic.append(_Periodic(watchdog_s, tell_alive, 0.0))
         self._finish: Finish | None = None
         self.led: dict[str, Any] = {}
         """What the controller has told last of the metadata log."""
@@ -130,16 +159,15 @@ class Supervisor:
             woken.close()
 
     def _turn(self) -> None:
-        due_s = [one for one in (self._machine.deadline_s(), self._alive_s) if one is not None]
+        dues_s = [self._machine.deadline_s(), *(one.due_s for one in self._periodic)]
+        due_s = [one for one in dues_s if one is not None]
         timeout_s = max(min(due_s) - self._now_s(), 0.0) if due_s else None
         for key, _ in self._selector.select(timeout_s):
             key.data()
         now_s = self._now_s()
         self._do(self._machine.look(now_s))
-        if self._alive_s is not None and now_s >= self._alive_s:
-            assert self._alive_every_s is not None
-            self._alive_s = now_s + self._alive_every_s
-            tell_alive()
+        for one in self._periodic:
+            one.look(now_s)
 
     def _signalled(self, waking: socket.socket) -> None:
         numbers = waking.recv(READ_BYTES)
@@ -172,6 +200,10 @@ class Supervisor:
         elif word.name == REFUSED:
             self._why[number] = why = str(word.facts.get("why", ""))
             self.refusal = self.refusal or why
+        elif word.name == FULL:
+            self._reserve.noticed(str(word.facts.get("reason", "")))
+        elif word.name == RESERVE:
+            self._reserve.configure(int(word.facts["bytes"]))
         elif word.name == STOPPED:
             machine.stopped(number, clean=word.facts.get("clean") is True)
             self.broker_epoch = max(self.broker_epoch, int(word.facts.get("broker_epoch", -1)))
@@ -198,6 +230,8 @@ class Supervisor:
                 case Spawn(number):
                     self._spawn(number)
                 case AskToStop(number):
+                    self._room.due_s = None
+                    self._reserve.release()  # a stop has things to write
                     self._tell(number, STOP)
                 case Abort(number):
                     os.kill(self._children[number].pid, signal.SIGABRT)
@@ -206,6 +240,7 @@ class Supervisor:
                 case Announce():
                     self._announce()
                     self._tell(0, ALL)
+                    self._room.due_s = 0.0  # not before: a recovery may need the room
                 case Say(level, event, facts):
                     getattr(logs, level)(event, **facts)
                 case Finish():
@@ -216,6 +251,10 @@ class Supervisor:
         if child is not None:
             with suppress(BrokenPipeError, ConnectionResetError):
                 child.line.send(f"{order}\n".encode())
+
+    def _tell_of_room(self, full: bool) -> None:
+        for number in self._children:
+            self._tell(number, FULL if full else ROOM)
 
     def _tell_of_death(self, order: str) -> None:
         if 0 in self._children:
@@ -235,6 +274,8 @@ class Supervisor:
         read = selectors.EVENT_READ
         self._selector.register(ours, read, partial(self._heard, number, child))
         self._selector.register(child.ended, read, partial(self._ended, number, child))
+        if self._reserve.full:
+            self._tell(number, FULL)
         if number == 0:
             untold, self._untold = self._untold, []
             for order in untold:

@@ -20,7 +20,7 @@ from tests.broker.test_processes import (
     make_topic,
     produce_everywhere,
 )
-from tests.support.scraped import counters, scrape
+from tests.support.scraped import rows, scrape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ def test_each_process_tells_of_what_it_leads_under_its_number(directory: Directo
         produce_everywhere(directory, value)
     coordinator = commit_everywhere(directory, 1)
     ports = metrics_ports(directory)
-    pages = [counters(port) for port in ports]
+    pages = [rows(port) for port in ports]
 
     for number, page in enumerate(pages):
         label = f'process="{number}"'

@@ -101,15 +101,22 @@ def stored(server: BrokerProcess, topic: str) -> list[tuple[int, bytes]]:
     return [(offset, (record.value or b"")[:8]) for offset, record in found]
 
 
-def is_full(server: BrokerProcess) -> bool:
-    return counters(int(server.settings["metrics.port"]))["disk_full"] == 1
+def wait_until_full(server: BrokerProcess) -> None:
+    wait_for(server, 1)
 
 
 def wait_for_room(server: BrokerProcess) -> None:
-    deadline = time.monotonic() + 10
-    while is_full(server):
-        assert time.monotonic() < deadline, server.output()
-        time.sleep(0.1)
+    wait_for(server, 0)
+
+
+def wait_for(server: BrokerProcess, wanted: int) -> None:
+    """Wait until all processes of the server say this of `disk_full`."""
+    first = int(server.settings["metrics.port"])
+    deadline = time.monotonic() + 30
+    for port in range(first, first + server.processes):
+        while counters(port)["disk_full"] != wanted:
+            assert time.monotonic() < deadline, server.output()
+            time.sleep(0.1)
 
 
 def reserve(disk: Path) -> int:
@@ -127,9 +134,9 @@ def test_a_full_disk_refuses_records_quickly_and_serves_everything_else(
 
     written.fill(broker, KEPT)
 
+    wait_until_full(broker)
     assert written.codes == {ErrorCode.KAFKA_STORAGE_ERROR}
     assert reserve(disk) == -1
-    assert is_full(broker)
     with Caller(broker.host, broker.port) as caller:
         for acks in (-1, 1) * 10:
             with Timed() as took:
@@ -197,7 +204,7 @@ def test_what_was_acknowledged_outlives_the_end_of_a_broker_whose_disk_is_full(
     written, other = Written(), Written()
     assert other.write(broker, OTHER, count=200) == 200
     written.fill(broker, KEPT)
-    assert is_full(broker)
+    wait_until_full(broker)
 
     if ending == "stop":
         assert broker.stop() == 0

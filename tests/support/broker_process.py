@@ -72,7 +72,7 @@ class BrokerProcess(ServerProcess):
 
     def kill(self) -> None:
         """End it by SIGKILL, and with it the processes that serve its directory."""
-        if self.settings.get("broker.processes", "1") != "1":
+        if self.processes > 1:
             os.kill(self.pid, signal.SIGSTOP)  # or it would begin them anew
             children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
             for pid in map(int, children.split()):
@@ -81,6 +81,11 @@ class BrokerProcess(ServerProcess):
                 select.select([ended], [], [])  # it has the ports and the lock until then
                 os.close(ended)
         super().kill()
+
+    @property
+    def processes(self) -> int:
+        """How many serve it."""
+        return int(self.settings.get("broker.processes", "1"))
 
     @property
     def control(self) -> str:

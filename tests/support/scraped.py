@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.metrics.families import families
@@ -10,6 +11,9 @@ from broker.metrics.text import page
 
 if TYPE_CHECKING:
     from broker.metrics.families import Sources
+
+OF_PROCESS = re.compile(r'\{process="\d+"\}|(?<=\{)process="\d+",')
+"""The label that all rows of one of several processes have."""
 
 
 class Page(NamedTuple):
@@ -29,11 +33,16 @@ def scrape(port: int, path: str = "/metrics", *, method: str = "GET", accept: st
         connection.close()
 
 
-def counters(port: int) -> dict[str, float]:
+def rows(port: int) -> dict[str, float]:
     """Every row of the page: its name with its labels, without the prefix, and its value."""
-    rows = [line for line in scrape(port).body.splitlines() if not line.startswith("#")]
-    parted = [row.rpartition(" ") for row in rows]
+    lines = [line for line in scrape(port).body.splitlines() if not line.startswith("#")]
+    parted = [line.rpartition(" ") for line in lines]
     return {name.removeprefix("triglot_"): float(value) for name, _, value in parted}
+
+
+def counters(port: int) -> dict[str, float]:
+    """The same, without the label that says of which process."""
+    return {OF_PROCESS.sub("", name): value for name, value in rows(port).items()}
 
 
 def page_of(sources: Sources) -> str:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from broker import logs
-from broker.partitions.disk_state import MARGIN_BYTES, DiskState
+from broker.partitions.disk_state import MARGIN_BYTES, DiskState, ReserveFile
 from storage.errors import StorageError
 from tests.support.memory_filesystem import MemoryFilesystem
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-
-    from broker.workers import Worker
 
 RESERVE_BYTES = 2 << 20
 ENOUGH = RESERVE_BYTES + MARGIN_BYTES
@@ -76,17 +74,16 @@ class Disk:
         self.files.make_dir("/data")
         self.files.capacity = room
         self.driven = HandDriven()
-        self.state = DiskState(
-            cast("asyncio.AbstractEventLoop", self.driven),
-            cast("Worker", self.driven),
-            self.files,
-            "/data",
-            reserve_bytes,
-        )
+        self._kept = ReserveFile(self.files, "/data", reserve_bytes, self.driven.run)
+        loop = cast("asyncio.AbstractEventLoop", self.driven)
+        self.state = DiskState(loop, self.files, "/data", self._kept)
+
+    def begin_look(self) -> None:
+        self._kept.look()
 
     def look(self) -> bool:
         """One look, to its end; whether the disk is full then."""
-        self.state.look()
+        self.begin_look()
         self.driven.work()
         return self.state.full
 
@@ -195,7 +192,7 @@ def test_a_disk_that_is_nearly_full_at_the_start_counts_as_full() -> None:
 
 def test_a_reserve_that_was_being_made_when_the_disk_got_full_is_given_up() -> None:
     disk = Disk(room=10 << 20)
-    disk.state.look()
+    disk.begin_look()
     ((job, done, _),) = disk.driven.jobs
     made = job()
     disk.state.noticed(no_room())

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,9 +20,11 @@ pytestmark = pytest.mark.linux
 
 PROGRAM = """
 import asyncio, json, os, sys
+from broker.partitions.disk_state import ReserveFile, at_once
 from broker.supervision.supervisor import Supervisor
+from tests.support.memory_filesystem import MemoryFilesystem
 
-FAILS = {fails}
+FAILS, FULL = {fails}, {full}
 
 def tell(**facts):
     os.write(1, (json.dumps(facts) + "\\n").encode())
@@ -29,7 +32,13 @@ def tell(**facts):
 async def life(number, line):
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    line.listen(loop, stop=asked.set, told=lambda *told: tell(told=told, number=number))
+
+    def told(word, other):
+        tell(told=(word, other), number=number)
+        if word == "all" and FULL:
+            line.say("full", reason="nothing is left")
+
+    line.listen(loop, stop=asked.set, told=told)
     if number == 0:
         line.say("led", since=7)
     line.say("ready")
@@ -50,8 +59,13 @@ def serve(number, line, led):
     asyncio.run(life(number, line))
     return 0
 
-supervisor = Supervisor(3, serve, lambda: tell(announced=True))
+files = MemoryFilesystem()
+files.make_dir("/data")
+files.capacity = {room}
+reserve = ReserveFile(files, "/data", 1000, at_once)
+supervisor = Supervisor(3, serve, lambda: tell(announced=True), reserve)
 finish = supervisor.run()
+tell(reserve=files.exists("/data/.triglot-reserve"))
 tell(finish=list(finish), refusal=supervisor.refusal)
 """
 
@@ -59,9 +73,11 @@ tell(finish=list(finish), refusal=supervisor.refusal)
 class Supervised:
     """The supervisor's process, and what it and its processes tell."""
 
-    def __init__(self, *, fails: int = -1) -> None:
+    def __init__(self, *, fails: int = -1, full: bool = False, room: int | None = None) -> None:
+        """`fails` is the process that can't start; the controller says that the disk is `full`
+        when all serve; `room` is how much there is in truth."""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(fails=fails)],
+            [sys.executable, "-c", PROGRAM.format(fails=fails, full=full, room=room)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -80,19 +96,30 @@ class Supervised:
                 return dict(one)
         raise EOFError(wanted, self.told, self.process.communicate()[1])
 
+    def until_all_are_told(self, word: str) -> None:
+        """All processes have heard this of the supervisor."""
+        waiting = {0, 1, 2}
+        while waiting:
+            waiting.discard(self.until(told=[word, -1])["number"])
+
     def said(self) -> str:
         """What it has logged, when it has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
 
 
-@pytest.fixture
-def supervised() -> Iterator[Supervised]:
-    one = Supervised()
+@contextmanager
+def running(one: Supervised) -> Iterator[Supervised]:
     yield one
     if one.process.poll() is None:
         one.process.terminate()
     one.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def supervised() -> Iterator[Supervised]:
+    with running(Supervised()) as one:
+        yield one
 
 
 def wait_for_the_end_of(pid: int) -> None:
@@ -190,3 +217,23 @@ def test_a_start_that_is_refused_ends_them_all_and_says_why(number: int) -> None
     assert supervised.until(refusal="no room")["finish"] == [False, True]
     assert supervised.process.wait(60) == 0
     supervised.process.communicate()
+
+
+def test_all_are_told_that_the_disk_is_full_and_that_it_has_room_again() -> None:
+    with running(Supervised(full=True)) as supervised:
+        supervised.until_all_are_told("full")
+        supervised.until_all_are_told("room")
+        supervised.process.terminate()
+        assert supervised.until(reserve=False), "it is given up for the stop"
+        said = supervised.said()
+    assert said.count("the disk is full: records and new topics are refused") == 1
+    assert said.count("the disk has room again") == 1
+
+
+def test_a_process_that_begins_while_the_disk_is_full_is_told() -> None:
+    with running(Supervised(room=0)) as supervised:
+        supervised.until_all_are_told("full")
+        for number in (1, 0):
+            os.kill(supervised.pids[number], signal.SIGKILL)
+            supervised.until(begun=number)
+            supervised.until(told=["full", -1], number=number)

@@ -70,7 +70,7 @@ def ended(world: World, producer: Producer, *, commit: bool) -> None:
     machine = world.machine
     machine.files.faults.clear()
     machine.files.capacity = None
-    machine.broker.disk.look()
+    machine.broker.reserve.look()
     machine.settle()
     machine.pass_ms(2_000)
     machine.settle()
