@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import time
 import tracemalloc
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +27,6 @@ from tests.fuzz.test_mutated_sets import seeds, spoiled
 from tests.pipeline.plain_rows import arrow_rows, plain_rows
 from tests.records.corpus import raw, reseal, sets, vectors
 from tests.records.loop_inputs import record, varint
-from tests.support.broker_process import CHECKOUT
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -480,28 +477,3 @@ def test_no_shape_of_the_same_bytes_is_slow() -> None:
         started = time.process_time()  # a tenth of a second here, or less
         assert list(decode_pieces(entries, topic="t", partition=0, start=0, end=INT64_MAX))
         assert time.process_time() - started < 3, name
-
-
-def test_records_become_columns_without_pandas() -> None:
-    """Its import takes each new Python process of Spark's longer than all of ours."""
-    assert find_spec("pandas") is not None
-    program = (
-        "import sys\n"
-        "from pipeline.columns.decode import decode_pieces\n"
-        "place = dict(topic='orders', partition=3, start=0, end=100, headers=True)\n"
-        "pieces = decode_pieces(sys.stdin.buffer.read(), **place)\n"
-        "print(sum(piece.num_rows for piece in pieces), 'pandas' in sys.modules)"
-    )
-    entries = build_batch(
-        [(MOMENT, b"k", b"v", [("h", b"w")]), (-1, None, b"v", ()), (MOMENT, b"k", None, ())]
-    )
-
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=CHECKOUT,
-        input=entries,
-        capture_output=True,
-        check=False,
-    )
-
-    assert ended.stdout == b"3 False\n", ended.stderr.decode()

@@ -1,10 +1,11 @@
-"""The Python of Spark's workers: which PySpark it imports, and where it is left as it is."""
+"""The Python of Spark's workers: what it imports, and where it is left as it is."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,13 @@ import pyspark
 import pytest
 
 from pipeline.spark.worker_python import worker_python
+from protocol.records.builder import build_batch
+from tests.support.broker_process import CHECKOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NOW_MS = 1_700_000_000_000
 ASK = "import pyspark, py4j; print(pyspark.__file__, py4j.__file__)"
 INSTALLED = Path(pyspark.__file__).parents[1]
 
@@ -77,3 +81,28 @@ def test_the_workers_of_a_session_import_the_installed_pyspark(spark: SparkSessi
 
     (found,) = spark.sparkContext.parallelize([0], 1).map(place).collect()
     assert Path(found).parents[1] == INSTALLED
+
+
+def test_records_become_columns_without_pandas() -> None:
+    """Its import takes each new Python process of Spark's longer than all of ours."""
+    assert find_spec("pandas") is not None
+    program = (
+        "import sys\n"
+        "from pipeline.columns.decode import decode_pieces\n"
+        "place = dict(topic='orders', partition=3, start=0, end=100, headers=True)\n"
+        "pieces = decode_pieces(sys.stdin.buffer.read(), **place)\n"
+        "print(sum(piece.num_rows for piece in pieces), 'pandas' in sys.modules)"
+    )
+    entries = build_batch(
+        [(NOW_MS, b"k", b"v", [("h", b"w")]), (-1, None, b"v", ()), (NOW_MS, b"k", None, ())]
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=CHECKOUT,
+        input=entries,
+        capture_output=True,
+        check=False,
+    )
+
+    assert ended.stdout == b"3 False\n", ended.stderr.decode()
