@@ -99,8 +99,11 @@ def prepare(server: ServerProcess, transaction_version: int | None) -> None:
             codes: list[int] = []
 
             def answered(request: InitProducerIdRequest = request, name: str = name) -> bool:
-                caller.call(FindCoordinatorRequest(key=name, key_type=1), 1)
-                codes.append(caller.call(request, 1).error_code)  # noqa: B023
+                found = caller.call(FindCoordinatorRequest(key=name, key_type=1), 1)
+                codes.append(found.error_code)  # noqa: B023
+                if not found.error_code:
+                    with Caller(found.host, found.port) as coordinator:
+                        codes.append(coordinator.call(request, 1).error_code)  # noqa: B023
                 return codes[-1] not in NOT_READY  # noqa: B023
 
             assert until(answered), "the coordinator does not get ready"
