@@ -359,7 +359,7 @@ class Broker:
             settings, directory, disk=disk, readers=self.readers, now_ms=self.now_ms
         )
         self.checkpoints = Checkpoints(
-            loop, directory, appends=self.appends, disk=disk, worker=self.checkpointer
+            loop, directory, self.appends, self.group_commit, disk=disk, worker=self.checkpointer
         )
         self.producer_expiry = ProducerExpiry(
             settings, directory, deletion_ms=self.deletion_clock.now_ms

@@ -293,7 +293,12 @@ def begin_background(broker: Broker, more: Sequence[Task] = ()) -> Housekeeping:
     broker.flushing.start()
     housekeeping.start()
     broker.retention.start()
-    for soon in (broker.reserve.look, broker.deletion_clock.look, broker.producer_expiry.run):
+    for soon in (
+        broker.reserve.look,
+        broker.deletion_clock.look,
+        broker.producer_expiry.run,
+        broker.checkpoints.write_recovered,
+    ):
         broker.loop.call_soon(soon)  # when the broker is ready
     broker.cleaner.start()
     return housekeeping

@@ -101,8 +101,8 @@ class Log:
         "_failure", "_format", "_last_offset_max", "_mark", "_queue", "_refused", "_roll_after_ms",
         "_room", "_syncs", "active", "clean_state", "cleaned_to", "covered_point", "epochs",
         "epochs_stored", "files", "folder", "index_interval_bytes", "leader_epoch", "name",
-        "next_offset", "producers", "received", "recovery_point", "refusal", "segments",
-        "settings", "start_offset", "unavailable", "written_offset",
+        "next_offset", "opened_at", "producers", "received", "recovery_point", "refusal",
+        "segments", "settings", "start_offset", "unavailable", "written_offset",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +126,7 @@ class Log:
         self.settings = settings
         self.index_interval_bytes = settings.index_interval_bytes
         self.start_offset = start_offset
-        self.next_offset = self.written_offset = next_offset
+        self.next_offset = self.written_offset = self.opened_at = next_offset
         self.recovery_point = self.covered_point = recovery_point
         self.leader_epoch = leader_epoch
         self.epochs = epochs
@@ -502,6 +502,9 @@ class Log:
         """The steps that `unsynced` gave for this offset have been taken."""
         if self._failure is None and self._syncs.confirm(up_to):
             self.recovery_point = max(self.recovery_point, up_to)
+            if self.recovery_point >= self.opened_at > self.covered_point:
+                # The files of the indexes up to there are among the first steps of any round.
+                self.covered_point = self.opened_at
             base_offset = self.active.base_offset
             if self.recovery_point > base_offset > self.covered_point:
                 # Only a round that began after the roll, and took its steps, can come so far.

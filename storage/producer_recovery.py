@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from storage.segment import Segment
     from storage.transaction_index import AbortedTransaction
 
+TEMPORARY_SNAPSHOT = f"end{SNAPSHOT}.tmp"
+"""Name of the snapshot of a log's end until it is on the disk. It is always the same, for a start
+that is killed before that leaves it to the next."""
 SNAPSHOTS_MADE = 2
 """Snapshots that are made up for while the log is read: at the bases of its last segments, as with
 Kafka. Without them a log that crashes once more would be read as far again."""
@@ -62,6 +65,32 @@ class Remade:
             self.segment.replace_aborted(self.index)
 
 
+class PutSnapshot:
+    """Puts a snapshot that was written under another name in place, whole, and removes those that
+    it supersedes. If the disk refuses, or the topic was deleted, there is none: the next start
+    reads more."""
+
+    __slots__ = ("_files", "_path", "_superseded", "_temporary")
+
+    def __init__(self, files: Filesystem, temporary: str, path: str, superseded: list[str]) -> None:
+        self._files = files
+        self._temporary = temporary
+        self._path = path
+        self._superseded = superseded
+
+    def sync(self) -> None:
+        files = self._files
+        with suppress(OSError):
+            file = files.open_file(self._temporary)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            files.rename(self._temporary, self._path)
+            for path in self._superseded:
+                files.remove(path)
+
+
 class ProducerRecovery:
     """The steps by which a start learns of a log's producers and aborted transactions."""
 
@@ -81,6 +110,8 @@ class ProducerRecovery:
         self.unsynced: list[str] = []
         """Paths of files that are still to be synced. If only the process died, what it wrote can
         be read, and need not be on the disk."""
+        self.snapshot: PutSnapshot | None = None
+        """Puts a snapshot of the log's end in place, before the folder is synced."""
 
     def believe_below(self, segment: Segment, point: int, *, markers_from: int) -> None:
         """Take what a segment's transaction index says of offsets below `point`, and make the rest
@@ -102,8 +133,12 @@ class ProducerRecovery:
                 self._remade[base_offset] = Remade(segment, None, base_offset)
                 self._needed_from = min(self._needed_from, base_offset)
 
-    def run(self, names: list[str], start_offset: int, next_offset: int) -> ProducerStates:
-        """The producers as of `next_offset`; transaction indexes are stored. Raises OSError."""
+    def run(
+        self, names: list[str], start_offset: int, next_offset: int, *, keeps_end: bool
+    ) -> ProducerStates:
+        """The producers as of `next_offset`; transaction indexes are stored. With `keeps_end` a
+        snapshot is to be put in place, so that the next start need not read again what this one
+        has. Raises OSError."""
         offsets = {offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None}
         unsynced = self._unsynced_of(offsets, next_offset)
         for offset in unsynced:
@@ -115,6 +150,7 @@ class ProducerRecovery:
         useful = [offset for offset in offsets if first <= offset <= last]
         producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
         self._look_through(unsynced, offset)
+        used = offset
         if offset < 0:
             offset = start_offset
         if offset < next_offset:
@@ -128,6 +164,8 @@ class ProducerRecovery:
             for aborted in scan_producers(producers, self._segments, offset, entered):
                 self._enter(aborted)
         producers.settle()
+        if keeps_end and offset < next_offset:
+            self._keep_end(next_offset, producers, offsets - {used, next_offset})
         for remade in self._remade.values():
             remade.store()
             if remade.index:
@@ -170,6 +208,20 @@ class ProducerRecovery:
     def _spoilt(self, name: str, error: MalformedFile) -> None:
         self._malformed(name, error)
         self._files.remove(f"{self._folder}/{name}")
+
+    def _keep_end(self, offset: int, producers: ProducerStates, others: set[int]) -> None:
+        bases = {segment.base_offset for segment in self._segments}
+        superseded = [self._snapshot_path(other) for other in sorted(others - bases)]
+        temporary = f"{self._folder}/{TEMPORARY_SNAPSHOT}"
+        with suppress(OSError):  # a full disk: the next start will read as much as this one
+            file = self._files.open_file(temporary, create=True)
+            try:
+                file.truncate(0)
+                file.write_at([producers.encode()], 0)
+            finally:
+                file.close()
+            path = self._snapshot_path(offset)
+            self.snapshot = PutSnapshot(self._files, temporary, path, superseded)
 
     def _store_snapshot(self, offset: int, producers: ProducerStates) -> None:
         with suppress(OSError):  # a full disk: the next start will read as much as this one

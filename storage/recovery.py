@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from storage.filesystem import Filesystem
     from storage.producers import ProducerStates
     from storage.settings import LogSettings
+    from storage.syncing import SyncStep
 
 QUARANTINED = ".damaged"
 """Appended to the name of a segment file that contradicts the ones before it; never deleted."""
@@ -120,7 +121,7 @@ class Opening:
         self.damage: str | None = None
         self.epochs = LeaderEpochs()
         self.epochs_stored = False
-        self.stored: list[SyncFile] = []
+        self.stored: list[SyncStep] = []
         self.markers_from = LARGEST_OFFSET  # the first one at or above the recovery point
         self.clean = False
 
@@ -452,8 +453,11 @@ class Opening:
                 recovery.believe_below(segment, point, markers_from=self.markers_from)
         for base in self._lost_transaction_indexes(names):
             recovery.make_anew(base)
-        producers = recovery.run(names, start_offset, self.next_offset)
+        keeps_end = not self.known.was_clean and self.damage is None
+        producers = recovery.run(names, start_offset, self.next_offset, keeps_end=keeps_end)
         self.stored += [SyncFile(self.files, path) for path in recovery.unsynced]
+        if recovery.snapshot is not None:
+            self.stored.append(recovery.snapshot)
         return producers
 
     def _lost_transaction_indexes(self, names: list[str]) -> list[int]:

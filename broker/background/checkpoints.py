@@ -3,10 +3,15 @@ to read again.
 
 Before a recovery point is written, the log up to it is covered: what a recovery would need to know
 of producers and times is on the disk. Logs are covered one after the other, some at a time.
+
+What a start after a crash has looked through is covered when it has been synced, for the start has
+written the rest. So that is noted first of all: a broker that dies again and again looks through
+what is new each time, and no more.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker import logs
@@ -20,9 +25,11 @@ if TYPE_CHECKING:
 
     from broker.partitions.disk_state import DiskState
     from broker.producing.appends import Appends
+    from broker.producing.group_commit import GroupCommit
     from broker.slicing import Wait
     from broker.workers import Worker
     from storage.data_dir import DataDirectory
+    from storage.log import Log
     from storage.syncing import SyncStep
 
 AT_MOST_EVERY_S = 1.0
@@ -34,6 +41,9 @@ SYNCED_EVERY_S = 1.0
 """Time by which the notes on syncs may lag behind them."""
 SYNCED_LOGS_PER_S = 1000
 """With more logs than this it is noted less often: it is one file with a line for each."""
+RECOVERED_AT_ONCE = 8
+"""Logs that are synced together after a start: whoever waits for a sync then waits for these, too.
+"""
 COVER_S = 0.002
 COVER_PAUSE_S = 0.01
 """Time of the loop that a checkpoint takes at a time, and how long it then lets others work."""
@@ -41,20 +51,22 @@ COVER_PAUSE_S = 0.01
 
 class Checkpoints:
     """Belongs to the loop; `write`, `write_if_due`, `write_starts` and `note_synced` are periodic
-    tasks. Files are written on the thread `worker`."""
+    tasks, `write_recovered` is for the start. Files are written on the thread `worker`."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         directory: DataDirectory,
-        *,
         appends: Appends,
+        group_commit: GroupCommit,
+        *,
         disk: DiskState,
         worker: Worker,
     ) -> None:
         self._loop = loop
         self._directory = directory
         self._appends = appends
+        self._group_commit = group_commit
         self._disk = disk
         self._worker = worker
         self._slicer = Slicer(loop, "checkpoints", slice_s=COVER_S, pause_s=COVER_PAUSE_S)
@@ -64,6 +76,16 @@ class Checkpoints:
 
     def stop(self) -> None:
         self._slicer.stop()
+
+    def write_recovered(self) -> None:
+        """Sync the logs that the start has looked through, some at a time, and write their recovery
+        points."""
+        recovered = [
+            log for log in self._directory.logs.values() if log.covered_point < log.opened_at
+        ]
+        if recovered:
+            self._steps = []
+            self._slicer.run(self._sync(recovered), self._write_offsets, self._not_covered)
 
     def write_if_due(self) -> None:
         """Write a checkpoint if much was written since the last."""
@@ -94,6 +116,15 @@ class Checkpoints:
 
     def _noted_synced(self) -> None:
         self._noting_synced = False
+
+    def _sync(self, logs: list[Log]) -> Iterator[Wait | None]:
+        for first in range(0, len(logs), RECOVERED_AT_ONCE):
+            yield partial(self._take_synced, logs[first : first + RECOVERED_AT_ONCE])
+        self._steps = yield from self._directory.checkpoints.gather_offsets()
+
+    def _take_synced(self, logs: list[Log], resume: Callable[[], None]) -> None:
+        # One that can't be synced is not covered, and what it was asked for fails in its own time.
+        self._group_commit.wait(logs, lambda _: resume())
 
     def _cover(self) -> Iterator[Wait | None]:
         """Cover the logs: each may cost a millisecond here and several syncs on the thread."""

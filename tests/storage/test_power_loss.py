@@ -182,7 +182,7 @@ def test_a_log_is_a_prefix_of_its_history_wherever_the_power_fails(seed: int) ->
             if again:
                 power_failed, files = stopped(files, rng)
             point = rng.choice((0, history.noted))
-            known = LastKnown(recovery_point=point, gaps_below=0)
+            known = LastKnown(recovery_point=point, was_clean=False, gaps_below=0)
             log, _ = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
             expect_a_prefix(log, history)
             expect_the_indexes_to_be_right(log, history)
