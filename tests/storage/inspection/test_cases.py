@@ -142,7 +142,9 @@ def test_s3_to_s5_a_flipped_bit_costs_one_batch(marked: bool) -> None:
     assert_repaired(files, [offset for offset in ALL if offset != 10])
     aside = files.read_bytes(f"{LOG_0}.damaged-10-12")
     assert len(aside) == len(entries_of(contents)[FOLDER][5])
-    assert {found.kind for found in notes(files)} == {"gap", "set-aside", "not-clean"}
+    # After a crash a start writes a snapshot of the end, and here it has not come to a sync.
+    unsynced = set() if marked else {"left-over"}
+    assert {found.kind for found in notes(files)} == {"gap", "set-aside", "not-clean"} | unsynced
 
 
 @pytest.mark.parametrize("garbage", [b"\xa5" * 16, bytes(7), b"\0\0\0\1\0\0\0\1"])
