@@ -1,10 +1,14 @@
-"""Requests that are the controller's to answer, passed on to it (KIP-590).
+"""Requests that are another process's to answer, passed on to it (KIP-590).
 
 A client may ask any process: old clients know of no controller, and a client that does may ask one
 that has just come back. So what changes the metadata goes on in an envelope, with what is known of
 the client, and its answer comes back the same way:
 
     client -> process -> Envelope -> controller: access, quotas, the change -> all follow -> back
+
+The first versions of OffsetCommit and OffsetFetch know of no coordinator either. Kafka keeps their
+offsets in ZooKeeper, so that any broker will do, and clients ask the partition's leader. They go on
+to the group's coordinator.
 """
 
 from __future__ import annotations
@@ -21,16 +25,19 @@ from broker.pending import Durable, Later, Waiting
 from broker.security.principal import Principal
 from protocol.client import Conversation, WrongAnswer
 from protocol.connection import Request
+from protocol.eras import OFFSET_COMMIT, OFFSET_FETCH
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.header import REQUEST_START
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse, refused
 from protocol.primitives import skip_tags
+from storage.share import CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.network.dispatch import Handler
     from protocol.connection import Routes
+    from storage.log import Log
 
 ENVELOPE_KEY = 58
 OF_THE_CONTROLLER = (19, 20, 22, 30, 31, 33, 37, 38, 39, 40, 44, 45, 46, 49, 51, 55, 57, 64)
@@ -41,41 +48,56 @@ BROKER_LOGGER = 8
 INIT_PRODUCER_ID = 22
 ENVELOPE_BYTES_MAX = 64 * 1024 * 1024
 IDLE_MAX = 4
-"""Connections to the controller that are kept for later requests."""
+"""Connections to a process that are kept for later requests."""
 
 
 class Forwarding:
-    """Belongs to the loop. A connection for each request that is on its way, for the controller
-    handles those of one in their order, and a change may take its time."""
+    """Belongs to the loop. A connection for each request that is on its way, for a process handles
+    those of one in their order, and a change may take its time."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Peer]]) -> None:
-        """`connect` raises PeerLost."""
+    def __init__(self, connect: Callable[[int], Awaitable[Peer]], process: int) -> None:
+        """`connect` connects to the process of a number, and raises PeerLost; `process` is that of
+        this one."""
         self._connect = connect
-        self._idle: list[Peer] = []
-        """Connections that wait for the next request."""
+        self._process = process
+        self._idle: dict[int, list[Peer]] = {}
+        """Connections that wait for the next request, by process."""
 
     def handlers(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
-        """A table of handlers in which those of the controller pass on."""
-        return {
-            key: self._passing_on(handler) if key in OF_THE_CONTROLLER else handler
-            for key, handler in handlers.items()
-        }
+        """A table of handlers in which those of other processes pass on."""
+        return {key: self._passing_on(key, handler) for key, handler in handlers.items()}
 
-    def _passing_on(self, handler: Handler) -> Handler:
-        def pass_on(request: Request, ctx: Context) -> Any:
+    def _passing_on(self, key: int, handler: Handler) -> Handler:
+        """The handler, if all requests with this key are for this process."""
+
+        def to_controller(request: Request, ctx: Context) -> Any:
             if _is_for_this_process(request):
                 return handler(request, ctx)
-            return Later(partial(self._begin, ctx))
+            return Later(partial(self._begin, ctx, CONTROLLER, ErrorCode.NOT_CONTROLLER))
 
-        return pass_on
+        def to_coordinator(request: Request, ctx: Context) -> Any:
+            process = _coordinator(request, ctx)
+            if process == self._process:
+                return handler(request, ctx)
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return Later(partial(self._begin, ctx, process, code))
 
-    def _begin(self, ctx: Context, later: Later) -> None:
-        task = asyncio.get_running_loop().create_task(self._asked(later.request, ctx))
+        if key in (OFFSET_COMMIT, OFFSET_FETCH):
+            return to_coordinator
+        if key in OF_THE_CONTROLLER and self._process != CONTROLLER:
+            return to_controller
+        return handler
+
+    def _begin(self, ctx: Context, process: int, unreachable: ErrorCode, later: Later) -> None:
+        asked = self._asked(later.request, ctx, process, unreachable)
+        task = asyncio.get_running_loop().create_task(asked)
         task.add_done_callback(lambda done: later.answer(done.result()))
 
-    async def _asked(self, request: Request, ctx: Context) -> Any:
-        """The answer of the controller; a refusal where there is none now, after which a client
-        looks for the controller and asks again."""
+    async def _asked(
+        self, request: Request, ctx: Context, process: int, unreachable: ErrorCode
+    ) -> Any:
+        """The answer of that process; a refusal while it is away, after which a client looks for
+        the controller, or the coordinator, and asks again."""
         api = request.route.api
         client_id = (request.client_id or "").encode()
         embedded = Conversation(client_id, max_answer_bytes=ENVELOPE_BYTES_MAX)
@@ -86,31 +108,33 @@ class Forwarding:
             client_host_address=ctx.peer_host.encode(),
         )
         try:
-            peer = await self._to_controller()
+            peer = await self._to(process)
             found = await peer.ask(envelope, EnvelopeResponse)
-            self._keep(peer)
+            self._keep(process, peer)
             if found.error_code or found.response_data is None:
                 return api.refused(request.message, ErrorCode(found.error_code))
             return embedded.answer(sent, api.response, found.response_data)
         except (PeerLost, WrongAnswer):
-            return api.refused(request.message, ErrorCode.NOT_CONTROLLER)
+            return api.refused(request.message, unreachable)
 
-    async def _to_controller(self) -> Peer:
-        while self._idle:
-            peer = self._idle.pop()
+    async def _to(self, process: int) -> Peer:
+        idle = self._idle.setdefault(process, [])
+        while idle:
+            peer = idle.pop()
             if not peer.is_lost:
                 return peer
-        return await self._connect()
+        return await self._connect(process)
 
-    def _keep(self, peer: Peer) -> None:
-        if len(self._idle) < IDLE_MAX:
-            self._idle.append(peer)
+    def _keep(self, process: int, peer: Peer) -> None:
+        idle = self._idle[process]
+        if len(idle) < IDLE_MAX:
+            idle.append(peer)
         else:
             peer.close()
 
 
 class Envelopes:
-    """The controller's side."""
+    """The side of who answers."""
 
     def __init__(self, routes: Routes) -> None:
         """`routes` are those of clients."""
@@ -127,7 +151,7 @@ class Envelopes:
         _take_known(context, bytes(request.message.request_principal))
         context.client_id, context.now_ms = inner.client_id, ctx.now_ms
         context.used[inner.route] = None  # the process that it asked has counted it
-        opened = _Opened(inner, answer(inner, context))
+        opened = _Opened(inner, answer(inner, context), context)
         return Later(opened.begin)
 
     def _opened(self, data: bytes) -> Request:
@@ -151,10 +175,11 @@ class _Opened:
     """A request that came in an envelope, and is answered into one: its connection, as far as it
     waits."""
 
-    def __init__(self, inner: Request, result: Any) -> None:
+    def __init__(self, inner: Request, result: Any, ctx: Context) -> None:
         """`result` is what its handler has returned."""
         self._inner = inner
         self._result = result
+        self._ctx = ctx
         self._later: Later
 
     def begin(self, later: Later) -> None:
@@ -167,12 +192,34 @@ class _Opened:
             result.start(self, request)
             return
         if isinstance(result, Durable):
-            raise TypeError(f"{request.route.api.name} is not the controller's")
+            self._wait_for_disk(request, result)
+            return
         out = bytearray(request.correlation_id.to_bytes(4, "big"))
         if request.route.flexible:
             out.append(0)
         request.route.encode(result, out, [])
         self._later.answer(EnvelopeResponse(response_data=bytes(out), error_code=ErrorCode.NONE))
+
+    def _wait_for_disk(self, request: Request, result: Durable) -> None:
+        def done(failed: dict[Log, str]) -> None:
+            refused = result.refuse(request, result, failed) if failed else result.response
+            self.finish_waiting(request, refused)
+
+        self._ctx.group_commit.wait([one.log for one in result.partitions], done)
+
+
+def _coordinator(request: Request, ctx: Context) -> int:
+    """The number of the process that is to answer a request about the offsets of a group: the one
+    that was asked, but for the versions that know of no coordinator. Raises KafkaError."""
+    assert ctx.neighbours is not None
+    if request.version > 0:
+        return ctx.neighbours.process
+    if not ctx.topics.are_open:  # it has come from another process, and nothing is known here yet
+        raise KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    runtime = ctx.groups.runtime
+    if not runtime.take_topic():
+        return ctx.neighbours.process
+    return ctx.neighbours.process_of(runtime.leader_id(request.message.group_id))
 
 
 def _is_for_this_process(request: Request) -> bool:

@@ -89,7 +89,8 @@ class FollowingProcess(Process):
             ),
             None,
             SURROUNDINGS._replace(
-                faulted=Forwarding(self._connect).handlers, reserve=self._reserve
+                faulted=Forwarding(self._connect, self._number).handlers,
+                reserve=self._reserve,
             ),
             followed=FollowedController(follower, first_id),
             neighbours=self._neighbours,

@@ -9,6 +9,7 @@ from broker import logs
 from broker.assembly import Broker
 from broker.metadata.followers import Followers
 from broker.metadata.moves import Moves
+from broker.network.forwarding import Forwarding
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
 from broker.processes.process import Process
 from broker.supervision.line import ALL, GONE, HERE, LED
@@ -17,7 +18,7 @@ from storage.errors import DataDirectoryError
 from storage.layout import CLEAN_SHUTDOWN
 from storage.metadata.metadata_log import MetadataLogSettings
 from storage.metadata.opening import open_metadata
-from storage.share import LastStop, Share
+from storage.share import CONTROLLER, LastStop, Share
 from storage.trusted_time import read_clock_state
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class LeadingProcess(Process):
             directory,
             store,
             clock_state,
-            SURROUNDINGS._replace(reserve=self._reserve),
+            SURROUNDINGS._replace(
+                faulted=Forwarding(self._connect, CONTROLLER).handlers, reserve=self._reserve
+            ),
             neighbours=self._neighbours,
         )
         self._require_what_is_served(broker)
