@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from config.platforms import PORTABLE_VARIABLE
 from tests.support import forked_commands
-from tests.support.server_process import RunningProcess, ServerProcess
+from tests.support.server_process import RunningProcess, ServerProcess, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ class BrokerProcess(ServerProcess):
         self._may_fork = may_fork
 
     def _launch(self) -> RunningProcess:
+        processes = int(self.settings.get("broker.processes", "1"))
+        if processes > 1 and self.port == 0:
+            self.port = free_port(processes)  # of 0 each would have another after every start
         command = [sys.executable, "-m", "tools", "serve", "--data", str(self.data.resolve())]
         if "listeners" not in self.settings:
             command += ["--listen", self.bootstrap]

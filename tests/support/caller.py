@@ -17,6 +17,7 @@ from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -165,6 +166,12 @@ class Caller(WireClient):
         (leader,) = [one.leader_id for one in found.partitions if one.partition_index == partition]
         (broker,) = [one for one in answer.brokers if one.node_id == leader]
         return Caller(broker.host, broker.port)
+
+    def coordinator_of(self, key: str, key_type: int) -> Caller:
+        """A caller of the broker that coordinates a group (0) or a transactional id (1)."""
+        found = self.call(FindCoordinatorRequest(key=key, key_type=key_type), 1)
+        assert found.error_code == 0
+        return Caller(found.host, found.port)
 
     def produce(
         self,

@@ -232,15 +232,17 @@ _candidates = itertools.cycle(random.SystemRandom().sample(SERVER_PORTS, len(SER
 """Each once before any comes again: who asks for several gets several."""
 
 
-def free_port() -> int:
-    """A port that nobody listens on at this moment, for servers that cannot pick one.
+def free_port(in_a_row: int = 1) -> int:
+    """A port that nobody listens on at this moment, the first of so many, for servers that cannot
+    pick one.
 
     It lies below those that the system gives to connections and to port 0: none of these takes it
     before the server does.
     """
     for port in itertools.islice(_candidates, len(SERVER_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for one in range(port, port + in_a_row):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", one))
             return port
     raise ServerFailed("no port is free")
 

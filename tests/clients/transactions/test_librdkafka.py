@@ -210,7 +210,8 @@ def test_a_transaction_that_has_timed_out_cannot_be_committed(
     producer.begin()
     producer.write("late")
     producer.flush()
-    with Caller(killed_server.host, killed_server.port) as caller:
+    host, port = killed_server.host, killed_server.port
+    with Caller(host, port) as any_broker, any_broker.leader_of(TOPIC) as caller:
         assert until(lambda: caller.fetch(TOPIC, isolation_level=1).last_stable_offset == 2)
     with pytest.raises(REFUSED) as refused:
         producer.commit()

@@ -111,10 +111,12 @@ def make_topic(server: ServerProcess, name: str, *values: bytes) -> str:
     """A topic of one partition with these records."""
     with Caller(server.host, server.port) as caller:
         caller.create_topic(name)
-        # Its leader may not be there at once.
-        assert until(lambda: caller.offset(name, -1, version=5).error_code == 0)
-        if values:
-            assert caller.produce(name, batch(*values), version=8).error_code == 0
+        assert until(lambda: caller.describe(name).error_code == 0)
+        with caller.leader_of(name) as leader:
+            # It may not lead at once.
+            assert until(lambda: leader.offset(name, -1, version=5).error_code == 0)
+            if values:
+                assert leader.produce(name, batch(*values), version=8).error_code == 0
     return name
 
 
@@ -123,7 +125,10 @@ def committed_offset(server: ServerProcess, group: str, topic: str) -> int:
     asked = OffsetFetchRequest.Topic(name=topic, partition_indexes=[0])
     request = OffsetFetchRequest(group_id=group, topics=[asked], require_stable=True)
     entries: list[Any] = []
-    with Caller(server.host, server.port) as caller:
+    with (
+        Caller(server.host, server.port) as any_broker,
+        any_broker.coordinator_of(group, 0) as caller,
+    ):
 
         def stable() -> bool:
             entries.append(caller.call(request, STABLE_SINCE).topics[0].partitions[0])
@@ -250,6 +255,6 @@ def test_a_transaction_that_nobody_ends_is_aborted_after_its_time_out(
     host.send("other", topic, "kept")
     host.commit("other")
     # The last stable offset moves past it when the coordinator has looked.
-    with Caller(server.host, server.port) as caller:
+    with Caller(server.host, server.port) as any_broker, any_broker.leader_of(topic) as caller:
         assert until(lambda: caller.fetch(topic, isolation_level=1).last_stable_offset == 4)
     assert host.read(topic, COMMITTED) == ["kept"]
