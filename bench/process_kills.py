@@ -7,9 +7,11 @@ after the other is killed, the controller as often as others. For the partitions
 killed the longest time without an ack counts; for all others the time from a send to its ack, of
 what was sent within 2 s after a kill and of what was sent in the second before it.
 
-    python -m bench.process_kills [--rounds 100] [--processes 2] [--seed N]
+    python -m bench.process_kills [--rounds 100] [--processes 2] [--seed N] [--busy 16]
 
-It ends with 1 if a record is lost or doubled.
+With --busy so many other processes compute beside all of it, without a pause: on a machine that has
+more to do than it can, whoever needs the processor for long waits longest. It ends with 1 if a
+record is lost or doubled.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import argparse
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
 from bisect import bisect_left
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +43,7 @@ with warnings.catch_warnings():
     import kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 EVERY_S = 0.01
 AFTER_S, BEFORE_S = 2.0, 1.0
@@ -193,6 +197,19 @@ def kills(
     return done
 
 
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes compute meanwhile."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+
+
 def wait_for_all(loads: Sequence[Load]) -> None:
     """Until each partition has been heard of from now on."""
     began_s = time.monotonic()
@@ -267,17 +284,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--busy", type=int, default=0)
     arguments = parser.parse_args()
     print(
         f"{arguments.rounds} kills of {arguments.processes} processes, seed {arguments.seed}, "
-        f"load {os.getloadavg()[0]:.1f}",
+        f"{arguments.busy} busy beside them, load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
     with tempfile.TemporaryDirectory() as data:
         served = Served(arguments.processes, data)
         try:
             loads = [kind(served.ports) for kind in (Librdkafka, KafkaPython)]
-            done = kills(served, loads, arguments.rounds, random.Random(arguments.seed))
+            with busy(arguments.busy):
+                done = kills(served, loads, arguments.rounds, random.Random(arguments.seed))
             for load in loads:
                 load.finish()
             whole = [told(load, done, stored(served.ports, load)) for load in loads]
