@@ -92,7 +92,7 @@ class OffsetCheckpoints:
             del self._ends_taken_over[METADATA]
         for key, log in self._logs.items():
             log.segments.gaps_below = self._ends_taken_over.get(key, 0)
-        if noted.is_ours and self._ends_taken_over == noted.taken_over:
+        if noted.is_ours and self._ends_taken_over == self._own(noted.taken_over):
             return
         with suppress(OSError):
             self._taken_over.holding(dict(self._ends_taken_over)).sync()
@@ -100,6 +100,12 @@ class OffsetCheckpoints:
                 # In this order: without the former, gaps above these points count as our own.
                 for step in self.points():
                     step.sync()
+
+    def _own(self, noted: dict[Partition, int]) -> dict[Partition, int]:
+        """What this process answers for, where there are several."""
+        if not self._is_shared:
+            return noted
+        return {key: end for key, end in noted.items() if key == METADATA or key in self._logs}
 
     def all_opened(self) -> None:
         """All processes have noted where their logs ended: from now on the directory is ours. To

@@ -189,6 +189,22 @@ def test_a_process_that_comes_back_opens_its_logs_as_after_a_crash_and_leaves_th
     assert two.offsets(RECOVERY_POINTS).keys() == before.keys()
 
 
+def test_what_was_taken_over_is_noted_once(files: MemoryFilesystem) -> None:
+    two = opened(files, 2)
+    for partition in range(4):
+        two.append(partition)
+    two.stop()
+    files.remove(f"{PATH}/{TAKEN_OVER}")  # as if from another broker
+    two = opened(files, 2)
+    assert two.offsets(TAKEN_OVER).keys() == {METADATA, *((TOPIC, number) for number in range(4))}
+    calls = len(files.calls)
+
+    back = share_of(files, Share(1, LastStop(was_clean=False, led_alone=True)))
+    back.open_logs(two.store, lambda _: SETTINGS, now_ms=NOW_MS)
+
+    assert not [call for call in files.calls[calls:] if TAKEN_OVER in call]
+
+
 def test_a_deleted_topic_goes_when_each_has_let_go_of_its_part(files: MemoryFilesystem) -> None:
     two = opened(files, 2)
     topic = two.store.remove(TOPIC)
