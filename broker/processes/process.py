@@ -102,7 +102,7 @@ class Process(ABC):
             self._line.say(REFUSED, why=str(error))
             return EXIT_REFUSED
         self._beat()
-        self._line.say(READY)
+        self._line.say(READY, computing_s=clock.process_s())
         await self._wait_for_the_stop()
         clean, broker = await running.stop(), self._broker
         self._line.say(STOPPED, clean=clean, broker_epoch=broker.broker_epoch)

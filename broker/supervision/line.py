@@ -2,7 +2,7 @@
 
     beat                      the loop turns; at a start, the process does
     led {...}                 the controller leads the metadata log: what the others have to know
-    ready                     it serves
+    ready {"computing_s": ..} it serves, and how long it was on a processor before
     refused {"why": ...}      it can't start; the text is for the person who started it
     full {"reason": ...}      something found no room on the disk
     reserve {"bytes": ...}    the controller has another setting for what is to be kept free

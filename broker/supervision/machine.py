@@ -151,15 +151,19 @@ class Supervision:
             if one.state is State.GONE and one.due_s is None
         ]
 
-    def ready(self, number: int, now_s: float) -> list[Effect]:
-        """A process serves."""
+    def ready(self, number: int, now_s: float, computing_s: float = 0.0) -> list[Effect]:
+        """A process serves, after so long a time on a processor."""
         self.heard(number, now_s)
         one = self.processes[number]
         if one.state is not State.STARTING:
             return []  # it was asked to stop meanwhile
         one.become(State.READY)
         if self._announced:
-            facts = {"process": number, "seconds": round(now_s - one.began_s, 3)}
+            facts = {
+                "process": number,
+                "seconds": round(now_s - one.began_s, 3),
+                "computing_s": round(computing_s, 3),
+            }
             return [Say("info", "a process serves again", facts)]
         if all(each.state is State.READY for each in self.processes):
             self._announced = True

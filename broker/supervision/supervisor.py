@@ -196,7 +196,7 @@ class Supervisor:
             self._serving.add(number)
             for one in self._serving if number == 0 else (number,):
                 self._tell(0, f"{HERE} {one}")
-            self._do(machine.ready(number, now_s))
+            self._do(machine.ready(number, now_s, float(word.facts.get("computing_s", 0))))
         elif word.name == REFUSED:
             self._why[number] = why = str(word.facts.get("why", ""))
             self.refusal = self.refusal or why

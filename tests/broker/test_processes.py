@@ -213,6 +213,8 @@ def test_a_process_that_is_killed_comes_back_with_all_that_was_acknowledged(
         assert leaders(caller) == [1, 2, 1, 2]
     (told,) = directory.said("a process died")
     assert (told["process"], told["how"]) == (victim, "SIGKILL")
+    (told,) = directory.said("a process serves again")
+    assert told["computing_s"] > 0
     produce_everywhere(directory, b"after")
     assert values(directory) == [[b"before", b"after"]] * PARTITIONS
     directory.stop()

@@ -90,8 +90,8 @@ def test_a_process_that_dies_is_begun_anew_at_once_and_the_others_go_on() -> Non
     assert lines(effects) == [
         ("a process died", {"process": 1, "how": "SIGKILL", "begun_anew_after_s": 0.0})
     ]
-    assert lines(supervision.ready(1, LIVED_S + 0.5)) == [
-        ("a process serves again", {"process": 1, "seconds": 0.5})
+    assert lines(supervision.ready(1, LIVED_S + 0.5, 0.25)) == [
+        ("a process serves again", {"process": 1, "seconds": 0.5, "computing_s": 0.25})
     ]
 
 
