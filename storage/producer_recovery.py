@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from storage.segment import Segment
     from storage.transaction_index import AbortedTransaction
 
-TEMPORARY_SNAPSHOT = f"end{SNAPSHOT}.tmp"
-"""Name of the snapshot of a log's end until it is on the disk. It is always the same, for a start
-that is killed before that leaves it to the next."""
+TEMPORARY_SNAPSHOT = f"start{SNAPSHOT}.tmp"
+"""Name of a start's snapshot until it is on the disk. It is always the same, for a start that is
+killed before that leaves it to the next."""
 SNAPSHOTS_MADE = 2
 """Snapshots that are made up for while the log is read: at the bases of its last segments, as with
 Kafka. Without them a log that crashes once more would be read as far again."""
@@ -111,7 +111,7 @@ class ProducerRecovery:
         """Paths of files that are still to be synced. If only the process died, what it wrote can
         be read, and need not be on the disk."""
         self.snapshot: PutSnapshot | None = None
-        """Puts a snapshot of the log's end in place, before the folder is synced."""
+        """Puts the one more in place, before the folder is synced."""
 
     def believe_below(self, segment: Segment, point: int, *, markers_from: int) -> None:
         """Take what a segment's transaction index says of offsets below `point`, and make the rest
@@ -134,11 +134,14 @@ class ProducerRecovery:
                 self._needed_from = min(self._needed_from, base_offset)
 
     def run(
-        self, names: list[str], start_offset: int, next_offset: int, *, keeps_end: bool
+        self, names: list[str], start_offset: int, next_offset: int, *, keep_at: int = -1
     ) -> ProducerStates:
-        """The producers as of `next_offset`; transaction indexes are stored. With `keeps_end` a
-        snapshot is to be put in place, so that the next start need not read again what this one
-        has. Raises OSError."""
+        """The producers as of `next_offset`; transaction indexes are stored. Raises OSError.
+
+        Batches at or above the offset `keep_at` may be sent again: a snapshot from below it is
+        begun with, for it has the last batch of a producer alone. One more, of just that offset,
+        is to be put in place, so that the next start need not read again what this one has.
+        """
         offsets = {offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None}
         unsynced = self._unsynced_of(offsets, next_offset)
         for offset in unsynced:
@@ -148,6 +151,8 @@ class ProducerRecovery:
         # segment: markers that ended its transactions, batches that its producers went on from.
         first, last = self._segments[0].base_offset, min(next_offset, self._needed_from)
         useful = [offset for offset in offsets if first <= offset <= last]
+        if keep_at >= 0:
+            useful = [offset for offset in useful if offset <= keep_at] or useful
         producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
         self._look_through(unsynced, offset)
         used = offset
@@ -161,11 +166,12 @@ class ProducerRecovery:
                 if segment.base_offset in bases and segment.base_offset > start_offset:
                     self._store_snapshot(segment.base_offset, producers)
 
-            for aborted in scan_producers(producers, self._segments, offset, entered):
-                self._enter(aborted)
+            if offset < keep_at <= next_offset:
+                self._enter_all(producers, offset, entered, keep_at)
+                self._keep(keep_at, producers, offsets - {used, keep_at})
+                offset = keep_at
+            self._enter_all(producers, offset, entered)
         producers.settle()
-        if keeps_end and offset < next_offset:
-            self._keep_end(next_offset, producers, offsets - {used, next_offset})
         for remade in self._remade.values():
             remade.store()
             if remade.index:
@@ -198,6 +204,17 @@ class ProducerRecovery:
         finally:
             file.close()
 
+    def _enter_all(
+        self,
+        producers: ProducerStates,
+        offset: int,
+        entered: Callable[[Segment], None],
+        end_offset: int = LARGEST_OFFSET,
+    ) -> None:
+        segments = self._segments
+        for aborted in scan_producers(producers, segments, offset, entered, end_offset=end_offset):
+            self._enter(aborted)
+
     def _enter(self, aborted: AbortedTransaction) -> None:
         bases = [segment.base_offset for segment in self._segments]
         number = bisect_right(bases, aborted.last_offset) - 1
@@ -209,7 +226,7 @@ class ProducerRecovery:
         self._malformed(name, error)
         self._files.remove(f"{self._folder}/{name}")
 
-    def _keep_end(self, offset: int, producers: ProducerStates, others: set[int]) -> None:
+    def _keep(self, offset: int, producers: ProducerStates, others: set[int]) -> None:
         bases = {segment.base_offset for segment in self._segments}
         superseded = [self._snapshot_path(other) for other in sorted(others - bases)]
         temporary = f"{self._folder}/{TEMPORARY_SNAPSHOT}"

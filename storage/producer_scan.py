@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from protocol.records.layout import ATTRIBUTES, CONTROL_BIT, PRODUCER_ID
 from protocol.records.markers import decode_marker
 from storage.errors import MalformedFile
-from storage.layout import SNAPSHOT, file_name, offset_of
+from storage.layout import LARGEST_OFFSET, SNAPSHOT, file_name, offset_of
 from storage.producers import ProducerStates
 from storage.transaction_index import AbortedTransaction, TransactionIndex
 
@@ -52,8 +52,11 @@ def scan_producers(
     segments: list[Segment],
     offset: int,
     entered: Callable[[Segment], None] | None = None,
+    *,
+    end_offset: int = LARGEST_OFFSET,
 ) -> Iterator[AbortedTransaction]:
-    """Enter all batches from `offset` on, and yield the transactions that were aborted there.
+    """Enter all batches from `offset` on that end below `end_offset`, and yield the transactions
+    that were aborted there.
 
     `producers` are what they were at that offset, and go along. Segments are unloaded when done
     with, but for the last. `entered` is told of each whose first batch comes next.
@@ -64,6 +67,8 @@ def scan_producers(
             entered(segment)
         segment.load()
         for entry in segment.verified.entries_from(offset):
+            if entry.last_offset >= end_offset:
+                return
             header = entry.header
             if header is None or entry.last_offset < offset or header[PRODUCER_ID] < 0:
                 continue

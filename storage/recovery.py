@@ -453,8 +453,11 @@ class Opening:
                 recovery.believe_below(segment, point, markers_from=self.markers_from)
         for base in self._lost_transaction_indexes(names):
             recovery.make_anew(base)
-        keeps_end = not self.known.was_clean and self.damage is None
-        producers = recovery.run(names, start_offset, self.next_offset, keeps_end=keeps_end)
+        keep_at = -1
+        if not self.known.was_clean and self.damage is None:
+            # What was synced before that was noted has been answered.
+            keep_at = min(max(self.known.synced, self.known.recovery_point), self.next_offset)
+        producers = recovery.run(names, start_offset, self.next_offset, keep_at=keep_at)
         self.stored += [SyncFile(self.files, path) for path in recovery.unsynced]
         if recovery.snapshot is not None:
             self.stored.append(recovery.snapshot)

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocol.records.layout import HEADER_SIZE
+from storage import closing
+from storage.closing import store_for_recovery
+from storage.producers import REMEMBERED_BATCHES
 from storage.recovery import LastKnown, open_log
-from tests.storage.logs import FOLDER, NOW_MS, Settings, append, batch, everything, opened
+from tests.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    Settings,
+    append,
+    batch,
+    everything,
+    header_of,
+    opened,
+)
 from tests.support.memory_filesystem import MemoryFilesystem
 
 if TYPE_CHECKING:
@@ -37,10 +49,10 @@ def fill(log: Log, first: int, count: int, *, abort_every: int = 0) -> None:
     log.write()
 
 
-def started(files: MemoryFilesystem, point: int) -> Log:
-    """What a start finds after the process was killed whose recovery point was noted so."""
+def started(files: MemoryFilesystem, point: int, *, synced: int = 0) -> Log:
+    """What a start finds after the process was killed of which these offsets were noted."""
     files.kill()
-    known = LastKnown(recovery_point=point, was_clean=False, gaps_below=0)
+    known = LastKnown(recovery_point=point, was_clean=False, gaps_below=0, synced=synced)
     log, reports = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
     assert reports == []
     return log
@@ -55,8 +67,9 @@ def trusted_from(log: Log) -> tuple[str, int]:
 @pytest.mark.parametrize("abort_every", [0, 10])
 def test_a_second_start_reads_nothing_of_a_log_that_the_first_has_read(abort_every: int) -> None:
     files = MemoryFilesystem()
-    fill(opened(files, SETTINGS), 0, WRITTEN, abort_every=abort_every)
-    first = started(files, 0)
+    log = opened(files, SETTINGS)
+    fill(log, 0, WRITTEN, abort_every=abort_every)
+    first = started(files, 0, synced=log.next_offset)
     found = first.next_offset
     assert len(first.segments) > 2
 
@@ -98,18 +111,56 @@ def test_what_is_not_synced_is_not_covered() -> None:
     assert log.covered_point == log.next_offset
 
 
+def test_what_a_producer_may_send_again_is_known_after_starts_that_follow_each_other() -> None:
+    files = MemoryFilesystem()
+    log = opened(files, SETTINGS)
+    fill(log, 0, WRITTEN)
+    synced = log.next_offset
+    fill(log, WRITTEN, REMEMBERED_BATCHES)  # on their way, and not answered
+    first = started(files, 0, synced=synced)
+    first.sync()
+
+    second = started(files, first.covered_point, synced=first.recovery_point)
+
+    expect_to_know_the_last(second)
+
+
+def test_what_a_producer_may_send_again_is_known_after_a_checkpoint_of_just_before_the_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "INDEX_LAG_ENTRIES", 1)
+    files = MemoryFilesystem()
+    log = opened(files, SETTINGS)
+    for first, count in ((0, WRITTEN), (WRITTEN, REMEMBERED_BATCHES)):
+        noted = log.recovery_point
+        fill(log, first, count)
+        log.sync()
+        for cover in store_for_recovery(log):
+            cover.sync()
+    assert files.exists(f"{FOLDER}/{log.next_offset:020}.snapshot")
+
+    expect_to_know_the_last(started(files, noted, synced=noted))
+
+
+def expect_to_know_the_last(log: Log) -> None:
+    """The last batches of the producer, each as what is in the log already."""
+    for sequence in range(WRITTEN, WRITTEN + REMEMBERED_BATCHES):
+        again = header_of(batch(b"%050d" % sequence, producer=(PRODUCER_ID, 0, sequence)))
+        found = log.producers.check(again)
+        assert found is not None
+        assert found.base_offset == sequence
+
+
 def test_starts_that_follow_each_other_leave_two_snapshots() -> None:
     files = MemoryFilesystem()
-    files.make_dir(FOLDER)
     settings = Settings()
     log = opened(files, settings)
-    for start in range(5):
-        fill(log, 10 * start, 10)
+    for start in range(1, 6):
+        fill(log, 10 * (start - 1), 10)
         files.kill()
-        known = LastKnown(was_clean=False, gaps_below=0)  # nobody has noted anything
+        known = LastKnown(was_clean=False, gaps_below=0, synced=10 * start)
         log, _ = open_log(files, FOLDER, settings, known=known, now_ms=NOW_MS)
         log.sync()
 
     found = [name for name in files.list_dir(FOLDER) if name.endswith(".snapshot")]
-    assert len(found) <= 2
-    assert f"{50:020}.snapshot" in found
+    assert found == [f"{40:020}.snapshot", f"{50:020}.snapshot"]
