@@ -66,29 +66,24 @@ class Remade:
 
 
 class PutSnapshot:
-    """Puts a snapshot that was written under another name in place, whole, and removes those that
-    it supersedes. If the disk refuses, or the topic was deleted, there is none: the next start
-    reads more."""
+    """Puts a snapshot that was written under another name in place, whole. If the disk refuses, or
+    the topic was deleted, there is none: the next start reads more."""
 
-    __slots__ = ("_files", "_path", "_superseded", "_temporary")
+    __slots__ = ("_files", "_path", "_temporary")
 
-    def __init__(self, files: Filesystem, temporary: str, path: str, superseded: list[str]) -> None:
+    def __init__(self, files: Filesystem, temporary: str, path: str) -> None:
         self._files = files
         self._temporary = temporary
         self._path = path
-        self._superseded = superseded
 
     def sync(self) -> None:
-        files = self._files
         with suppress(OSError):
-            file = files.open_file(self._temporary)
+            file = self._files.open_file(self._temporary)
             try:
                 file.sync()
             finally:
                 file.close()
-            files.rename(self._temporary, self._path)
-            for path in self._superseded:
-                files.remove(path)
+            self._files.rename(self._temporary, self._path)
 
 
 class ProducerRecovery:
@@ -226,19 +221,19 @@ class ProducerRecovery:
         self._malformed(name, error)
         self._files.remove(f"{self._folder}/{name}")
 
-    def _keep(self, offset: int, producers: ProducerStates, others: set[int]) -> None:
+    def _keep(self, offset: int, producers: ProducerStates, superseded: set[int]) -> None:
         bases = {segment.base_offset for segment in self._segments}
-        superseded = [self._snapshot_path(other) for other in sorted(others - bases)]
         temporary = f"{self._folder}/{TEMPORARY_SNAPSHOT}"
         with suppress(OSError):  # a full disk: the next start will read as much as this one
+            for other in superseded - bases:
+                self._files.remove(self._snapshot_path(other))
             file = self._files.open_file(temporary, create=True)
             try:
                 file.truncate(0)
                 file.write_at([producers.encode()], 0)
             finally:
                 file.close()
-            path = self._snapshot_path(offset)
-            self.snapshot = PutSnapshot(self._files, temporary, path, superseded)
+            self.snapshot = PutSnapshot(self._files, temporary, self._snapshot_path(offset))
 
     def _store_snapshot(self, offset: int, producers: ProducerStates) -> None:
         with suppress(OSError):  # a full disk: the next start will read as much as this one
