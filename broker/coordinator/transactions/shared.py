@@ -52,10 +52,9 @@ if TYPE_CHECKING:
 class _Asked:
     """What the coordinator has been asked of a partition; `code` when it has answered."""
 
-    __slots__ = ("answered", "code", "epoch")
+    __slots__ = ("answered", "code")
 
-    def __init__(self, epoch: int, answered: asyncio.Future[None]) -> None:
-        self.epoch = epoch
+    def __init__(self, answered: asyncio.Future[None]) -> None:
         self.code: int | None = None
         self.answered = answered
 
@@ -74,9 +73,10 @@ class SharedTransactions(TransactionCoordinator):
         super().__init__(topics, make_runtime)
         self._loop = loop
         self._neighbours = neighbours
-        self._asked: dict[tuple[int, Place], _Asked] = {}
-        """By producer id and partition, until the marker comes or the partition goes: as many as
-        are in open transactions."""
+        self._asked: dict[tuple[int, Place], dict[int, _Asked]] = {}
+        """By producer id and partition, and by epoch: instances of one producer that come at once
+        are asked for side by side. Until the marker comes or the partition goes: as many as are in
+        open transactions."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _kind(self) -> Kind:
@@ -85,9 +85,13 @@ class SharedTransactions(TransactionCoordinator):
     def includes(
         self, transactional_id: str, producer_id: int, epoch: int, partition: Place
     ) -> bool:
-        asked = self._asked.get((producer_id, partition))
-        is_known = asked is not None and asked.epoch == epoch and asked.code == ErrorCode.NONE
+        asked = self._found(producer_id, epoch, partition)
+        is_known = asked is not None and asked.code == ErrorCode.NONE
         return is_known or self._is_open(producer_id, epoch, partition)
+
+    def _found(self, producer_id: int, epoch: int, place: Place) -> _Asked | None:
+        of_producer = self._asked.get((producer_id, place))
+        return None if of_producer is None else of_producer.get(epoch)
 
     def _is_open(self, producer_id: int, epoch: int, place: Place) -> bool:
         """Whether a batch of the transaction is in the partition, so that it was asked for."""
@@ -114,8 +118,8 @@ class SharedTransactions(TransactionCoordinator):
             raise AskedFirst(partial(self._ask, who, missing, add))
 
     def _is_answered(self, producer_id: int, epoch: int, place: Place) -> bool:
-        asked = self._asked.get((producer_id, place))
-        if asked is not None and asked.epoch == epoch:
+        asked = self._found(producer_id, epoch, place)
+        if asked is not None:
             return asked.code is not None
         return self._is_open(producer_id, epoch, place)
 
@@ -133,8 +137,8 @@ class SharedTransactions(TransactionCoordinator):
         if len(partitions) > 1:
             return
         (place,) = partitions
-        asked = self._asked.get((producer_id, place))
-        if asked is None or asked.epoch != epoch or asked.code is None:
+        asked = self._found(producer_id, epoch, place)
+        if asked is None or asked.code is None:
             if self._is_open(producer_id, epoch, place):
                 return
             raise KafkaError(
@@ -142,7 +146,7 @@ class SharedTransactions(TransactionCoordinator):
                 code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
             )
         if asked.code:
-            del self._asked[producer_id, place]
+            self._forget(producer_id, epoch, place)
             code = ErrorCode(asked.code)
             if code is ErrorCode.PRODUCER_FENCED:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -150,9 +154,15 @@ class SharedTransactions(TransactionCoordinator):
 
     def ended(self, producer_id: int, partitions: Iterable[Place]) -> None:
         for place in partitions:
-            asked = self._asked.pop((producer_id, place), None)
-            if asked is not None and not asked.answered.done():
-                asked.answered.set_result(None)  # and asked again
+            for asked in self._asked.pop((producer_id, place), {}).values():
+                if not asked.answered.done():
+                    asked.answered.set_result(None)  # and asked again
+
+    def _forget(self, producer_id: int, epoch: int, place: Place) -> None:
+        of_producer = self._asked[producer_id, place]
+        del of_producer[epoch]
+        if not of_producer:
+            del self._asked[producer_id, place]
 
     def left(self, partitions: Iterable[Place]) -> None:
         # Their markers come elsewhere, and what was answered would outlive the transactions.
@@ -179,10 +189,10 @@ class SharedTransactions(TransactionCoordinator):
         waited: list[asyncio.Future[None]] = []
         asked: dict[Place, _Asked] = {}
         for place in partitions:
-            known = self._asked.get((producer_id, place))
-            if known is None or known.epoch != epoch or known.answered.done():
-                known = asked[place] = _Asked(epoch, self._loop.create_future())
-                self._asked[producer_id, place] = known
+            known = self._found(producer_id, epoch, place)
+            if known is None or known.answered.done():
+                known = asked[place] = _Asked(self._loop.create_future())
+                self._asked.setdefault((producer_id, place), {})[epoch] = known
             waited.append(known.answered)
 
         async def wait() -> None:

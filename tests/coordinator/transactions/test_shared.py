@@ -79,10 +79,12 @@ class Partitions:
         self._broker = broker
         self.told: list[str] = []
 
-    def ask(self, name: str, *places: tuple[str, int], add: bool = False) -> bool:
+    def ask(
+        self, name: str, *places: tuple[str, int], add: bool = False, epoch: int = EPOCH
+    ) -> bool:
         """A request of this name comes; whether it has to wait."""
         try:
-            self.known.ask_first("x", PRODUCER, EPOCH, places, add=add)
+            self.known.ask_first("x", PRODUCER, epoch, places, add=add)
         except AskedFirst as first:
             first.ask(lambda: self.told.append(name))
             self._broker.turn(3)
@@ -92,9 +94,9 @@ class Partitions:
     def turn(self) -> None:
         self._broker.turn(3)
 
-    def verify(self, place: tuple[str, int] = PLACE) -> ErrorCode:
+    def verify(self, place: tuple[str, int] = PLACE, epoch: int = EPOCH) -> ErrorCode:
         try:
-            self.known.verify("x", PRODUCER, EPOCH, [place], add=False)
+            self.known.verify("x", PRODUCER, epoch, [place], add=False)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -218,6 +220,23 @@ def test_a_refusal_is_told_and_then_asked_for_anew(partitions: Partitions) -> No
     assert not partitions.ask("first again", PLACE)
     assert partitions.verify() is ErrorCode.TRANSACTION_ABORTABLE
     assert partitions.ask("second", PLACE)
+
+
+def test_two_instances_of_a_producer_that_come_at_once_are_both_answered(
+    partitions: Partitions,
+) -> None:
+    """One goes on after a pause, when the next has begun: neither has the other asked anew."""
+    partitions.ask("new", PLACE, epoch=EPOCH)
+    partitions.ask("old", PLACE, epoch=EPOCH - 1)
+    partitions.coordinator.answer()
+    partitions.coordinator.answer(ErrorCode.PRODUCER_FENCED)
+    partitions.turn()
+
+    assert partitions.told == ["new", "old"]
+    assert not partitions.ask("new again", PLACE, epoch=EPOCH)
+    assert not partitions.ask("old again", PLACE, epoch=EPOCH - 1)
+    assert partitions.verify(epoch=EPOCH - 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partitions.includes()
 
 
 def test_a_coordinator_that_has_gone_is_not_available(partitions: Partitions) -> None:
