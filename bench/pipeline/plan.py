@@ -1,8 +1,9 @@
 """A plan for large clusters: `python -m bench.pipeline.plan`; what limits an archive first.
 
 A model in plain numbers of an archive that looks for more every so many seconds. Its constants are
-those of the machine that bench/results/2026-11-25-pipeline-plan.md names. `--measure` takes the
-driver's part of them anew, with a broker of ours that has so many partitions.
+those of the machine that bench/results/2026-11-25-pipeline-plan.md names, two of them corrected by
+`bench.pipeline.executors` (2026-11-26-lake.md). `--measure` takes the driver's part of them anew,
+with a broker of ours that has so many partitions.
 
 Assumed: records come evenly, all partitions get some in every interval; a task's work adds up as on
 one core; the store answers as fast as it is asked. Not in the model: the network, brokers, skew.
@@ -41,7 +42,7 @@ class Constants(NamedTuple):
 
     plan_partition: float = 25e-6
     """The driver's, per partition: metadata, ends, and the offsets as JSON."""
-    micro_batch: float = 0.5
+    micro_batch: float = 1.8
     """The driver's, whatever there is to do: Spark's plan, its log of offsets, our notes."""
     schedule_task: float = 0.006
     """The driver's, per task."""
@@ -51,7 +52,7 @@ class Constants(NamedTuple):
     """... and of one that a Delta table gets besides."""
     task: float = 0.04
     """A task's, whatever it does."""
-    range: float = 0.005
+    range: float = 0.011
     """A task's, per range: fetching, and a file of few rows."""
     record: float = 2e-6
     """A task's, per record of a hundred bytes."""
