@@ -4,16 +4,21 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import kafka.api.ConsumerMetadataRequest;
+import kafka.cluster.Broker;
 import kafka.common.OffsetAndMetadata;
 import kafka.common.OffsetMetadataAndError;
 import kafka.common.TopicAndPartition;
+import kafka.javaapi.ConsumerMetadataResponse;
 import kafka.javaapi.OffsetCommitRequest;
 import kafka.javaapi.OffsetCommitResponse;
 import kafka.javaapi.OffsetFetchRequest;
 import kafka.javaapi.consumer.SimpleConsumer;
+import kafka.network.BlockingChannel;
 
 /**
- * Kafka 0.8.2: offsets of groups, in version 0 or 1, by SimpleConsumer. Its groups need ZooKeeper.
+ * Kafka 0.8.2: offsets of groups, in version 0, which any broker keeps, or 1, which the coordinator
+ * does, by SimpleConsumer. Its groups need ZooKeeper.
  *
  * <p>Of the commands of tests/clients/python/group_host.py it knows {@code put} and {@code get}.
  */
@@ -31,12 +36,38 @@ public final class GroupHost {
 
     private static Object run(Command command) {
         String[] address = command.text("bootstrap").split(":");
+        String host = address[0];
+        int port = Integer.parseInt(address[1]);
+        if (version(command) > 0) {
+            Broker coordinator = coordinator(host, port, command.text("group"));
+            host = coordinator.host();
+            port = coordinator.port();
+        }
         SimpleConsumer consumer = new SimpleConsumer(
-            address[0], Integer.parseInt(address[1]), Command.TIMEOUT_MS, BUFFER_BYTES, CLIENT_ID);
+            host, port, Command.TIMEOUT_MS, BUFFER_BYTES, CLIENT_ID);
         try {
             return command.name.equals("put") ? put(command, consumer) : get(command, consumer);
         } finally {
             consumer.close();
+        }
+    }
+
+    /** The broker that keeps the group's offsets, as any broker tells. */
+    private static Broker coordinator(String host, int port, String group) {
+        BlockingChannel channel =
+            new BlockingChannel(host, port, BUFFER_BYTES, BUFFER_BYTES, Command.TIMEOUT_MS);
+        channel.connect();
+        try {
+            short version = ConsumerMetadataRequest.CurrentVersion();
+            channel.send(new ConsumerMetadataRequest(group, version, 0, CLIENT_ID));
+            ConsumerMetadataResponse answer =
+                ConsumerMetadataResponse.readFrom(channel.receive().buffer());
+            if (answer.errorCode() != 0) {
+                throw new IllegalStateException("no coordinator: error " + answer.errorCode());
+            }
+            return answer.coordinator();
+        } finally {
+            channel.disconnect();
         }
     }
 
