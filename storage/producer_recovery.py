@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from storage.layout import LARGEST_OFFSET, SNAPSHOT, TRANSACTION_INDEX, file_name, offset_of
 from storage.producer_scan import newest_snapshot, scan_producers
-from storage.rolling import store_snapshot
+from storage.rolling import store_snapshot, write_snapshot
+from storage.syncing import SyncFile
 from storage.transaction_index import (
     ENTRY_SIZE,
     TransactionIndex,
@@ -78,11 +79,7 @@ class PutSnapshot:
 
     def sync(self) -> None:
         with suppress(OSError):
-            file = self._files.open_file(self._temporary)
-            try:
-                file.sync()
-            finally:
-                file.close()
+            SyncFile(self._files, self._temporary).sync()
             self._files.rename(self._temporary, self._path)
 
 
@@ -227,12 +224,7 @@ class ProducerRecovery:
         with suppress(OSError):  # a full disk: the next start will read as much as this one
             for other in superseded - bases:
                 self._files.remove(self._snapshot_path(other))
-            file = self._files.open_file(temporary, create=True)
-            try:
-                file.truncate(0)
-                file.write_at([producers.encode()], 0)
-            finally:
-                file.close()
+            write_snapshot(self._files, temporary, producers)
             self.snapshot = PutSnapshot(self._files, temporary, self._snapshot_path(offset))
 
     def _store_snapshot(self, offset: int, producers: ProducerStates) -> None:

@@ -91,7 +91,11 @@ def store_snapshot(
     files: Filesystem, folder: str, offset: int, producers: ProducerStates
 ) -> SyncFile:
     """Write the producers' state as of `offset`; returns what is to be synced. Raises OSError."""
-    path = f"{folder}/{file_name(offset, SNAPSHOT)}"
+    return write_snapshot(files, f"{folder}/{file_name(offset, SNAPSHOT)}", producers)
+
+
+def write_snapshot(files: Filesystem, path: str, producers: ProducerStates) -> SyncFile:
+    """Write the producers' state into a file; returns what is to be synced. Raises OSError."""
     files.remove(path)  # an older file of that name may be longer
     file = files.open_file(path, create=True)
     try:

@@ -113,7 +113,8 @@ def _produce_single(request: Request, message: SingleProduce, ctx: Context) -> A
         )
         if transaction is not None:
             _require_transactional_id(message.transactional_id, ctx)
-            _ask_first(transaction, message, topic, ctx)
+            if ctx.neighbours is not None:
+                _ask_first(transaction, message, topic, ctx)
             if acks == ACKS_LEADER:
                 acks = ACKS_ALL
     try:

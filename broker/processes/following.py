@@ -134,7 +134,8 @@ class FollowingProcess(Process):
         return producer_id
 
     def _ask_controller(self, request: Message, kind: type[Any]) -> Any:
-        """Its answer, on a connection of its own. Raises KafkaError, COORDINATOR_NOT_AVAILABLE."""
+        """Its answer, on a connection of its own: a change may take its time, and requests of one
+        are answered in their order. Raises KafkaError, COORDINATOR_NOT_AVAILABLE."""
 
         async def ask() -> Any:
             peer = await self._connect()

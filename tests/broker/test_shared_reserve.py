@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from broker import logs
 from broker.partitions.disk_state import MARGIN_BYTES, DiskState, ReserveFile, at_once
 from broker.processes.shared_reserve import SharedReserve
 from broker.supervision.line import WORD_BYTES_MAX
@@ -95,15 +94,6 @@ class Directory:
         """The size of the reserve file; -1 if there is none."""
         path = f"/data/{RESERVE}"
         return self.files.size_of(path) if self.files.exists(path) else -1
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The events that were written into the log."""
-    events: list[str] = []
-    for level in ("info", "warning", "error"):
-        monkeypatch.setattr(logs, level, lambda event, **facts: events.append(event.split(":")[0]))
-    return events
 
 
 def test_what_one_notices_holds_in_all_and_is_said_once(said: list[str]) -> None:

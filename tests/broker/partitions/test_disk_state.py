@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from broker import logs
 from broker.partitions.disk_state import MARGIN_BYTES, DiskState, ReserveFile
 from storage.errors import StorageError
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -95,15 +94,6 @@ class Disk:
 
 def no_room(code: int = errno.ENOSPC) -> OSError:
     return OSError(code, os.strerror(code), "/data/orders-0")
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The events that were written into the log."""
-    events: list[str] = []
-    for level in ("info", "warning", "error"):
-        monkeypatch.setattr(logs, level, lambda event, **facts: events.append(event.split(":")[0]))
-    return events
 
 
 def test_the_reserve_is_made_by_the_first_look_and_takes_real_room() -> None:
