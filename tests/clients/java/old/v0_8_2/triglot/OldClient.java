@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.TreeMap;
 import java.util.concurrent.Future;
 import kafka.api.FetchRequestBuilder;
 import kafka.api.PartitionOffsetRequestInfo;
@@ -17,6 +18,7 @@ import kafka.common.TopicAndPartition;
 import kafka.javaapi.FetchResponse;
 import kafka.javaapi.OffsetRequest;
 import kafka.javaapi.OffsetResponse;
+import kafka.javaapi.PartitionMetadata;
 import kafka.javaapi.TopicMetadata;
 import kafka.javaapi.TopicMetadataRequest;
 import kafka.javaapi.consumer.SimpleConsumer;
@@ -74,25 +76,57 @@ public final class OldClient {
     }
 
     private static Object consume(Command command) throws Exception {
-        String[] address = command.text("bootstrap").split(":");
-        SimpleConsumer consumer = new SimpleConsumer(
-            address[0], Integer.parseInt(address[1]), Command.TIMEOUT_MS, FETCH_BYTES, CLIENT_ID);
+        long count = 0;
         try (PrintWriter lines = new PrintWriter(command.text("file"), StandardCharsets.UTF_8)) {
-            String topic = command.text("topic");
-            look(consumer, topic);
-            Map<Integer, Long> positions = new HashMap<>();
-            Map<Integer, Long> ends = new HashMap<>();
-            for (int partition : command.ends().keySet()) {
-                long earliest =
-                    offset(consumer, topic, partition, kafka.api.OffsetRequest.EarliestTime());
-                positions.put(partition, Math.max(earliest, command.number("start")));
-                ends.put(partition,
-                    offset(consumer, topic, partition, kafka.api.OffsetRequest.LatestTime()));
+            for (Map.Entry<String, List<Integer>> led : byLeader(command).entrySet()) {
+                SimpleConsumer consumer = connected(led.getKey());
+                try {
+                    count += readAll(consumer, command, led.getValue(), lines);
+                } finally {
+                    consumer.close();
+                }
             }
-            return read(consumer, topic, positions, ends, lines);
+        }
+        return count;
+    }
+
+    private static SimpleConsumer connected(String server) {
+        String[] address = server.split(":");
+        return new SimpleConsumer(
+            address[0], Integer.parseInt(address[1]), Command.TIMEOUT_MS, FETCH_BYTES, CLIENT_ID);
+    }
+
+    /** The partitions that are to be read, by the address of the broker that leads them. */
+    private static Map<String, List<Integer>> byLeader(Command command) {
+        Map<String, List<Integer>> led = new TreeMap<>();
+        SimpleConsumer consumer = connected(command.text("bootstrap"));
+        try {
+            for (PartitionMetadata found : look(consumer, command.text("topic"))) {
+                if (command.ends().containsKey(found.partitionId())) {
+                    String leader = found.leader().host() + ":" + found.leader().port();
+                    led.computeIfAbsent(leader, (key) -> new ArrayList<>())
+                        .add(found.partitionId());
+                }
+            }
         } finally {
             consumer.close();
         }
+        return led;
+    }
+
+    private static long readAll(SimpleConsumer consumer, Command command, List<Integer> partitions,
+            PrintWriter lines) {
+        String topic = command.text("topic");
+        Map<Integer, Long> positions = new HashMap<>();
+        Map<Integer, Long> ends = new HashMap<>();
+        for (int partition : partitions) {
+            long earliest =
+                offset(consumer, topic, partition, kafka.api.OffsetRequest.EarliestTime());
+            positions.put(partition, Math.max(earliest, command.number("start")));
+            ends.put(partition,
+                offset(consumer, topic, partition, kafka.api.OffsetRequest.LatestTime()));
+        }
+        return read(consumer, topic, positions, ends, lines);
     }
 
     private static long read(SimpleConsumer consumer, String topic, Map<Integer, Long> positions,
@@ -132,18 +166,23 @@ public final class OldClient {
         }
     }
 
-    /** Metadata: of this topic, and of all by an empty list. */
-    private static void look(SimpleConsumer consumer, String topic) {
+    /** Metadata: of this topic, and of all by an empty list; its partitions. */
+    private static List<PartitionMetadata> look(SimpleConsumer consumer, String topic) {
+        List<PartitionMetadata> partitions = List.of();
         for (List<String> asked : List.of(List.of(topic), Collections.<String>emptyList())) {
             boolean found = false;
             for (TopicMetadata metadata
                     : consumer.send(new TopicMetadataRequest(asked)).topicsMetadata()) {
-                found |= metadata.topic().equals(topic) && metadata.errorCode() == 0;
+                if (metadata.topic().equals(topic) && metadata.errorCode() == 0) {
+                    found = true;
+                    partitions = metadata.partitionsMetadata();
+                }
             }
             if (!found) {
                 throw new IllegalStateException("no metadata of " + topic);
             }
         }
+        return partitions;
     }
 
     private static long offset(SimpleConsumer consumer, String topic, int partition, long time) {
