@@ -1,13 +1,15 @@
 """CPU time of one and of several processes for the same requests, and the rate per wall second.
 
-Each of eight partitions has a connection of its own to its leader, with a few requests on the way,
-one batch each. The CPU is that of all processes and their supervisor, so it does not matter who
-has to wait for the cores; the rate does. Rounds alternate, and medians count.
+The load is one `blast` for each of the several processes, which asks for the partitions that this
+one leads; one process is asked by as many, for the same. Each has four connections. The CPU is that
+of all processes and their supervisor, so it does not matter who has to wait for the cores; the rate
+does. Rounds alternate, and medians count.
 
-    python -m bench.processes [--rounds 3] [--processes 2] [--load-grows]
+    python -m bench.processes [--rounds 5] [--processes 2] [--load same|each|paced]
 
-With --load-grows each of several processes has as many requests on the way as one process has:
-what shares a sync is then the same.
+How many requests a process finds when it looks decides what one costs, so the load comes in three
+forms: as many requests on the way whatever the number of processes is (same), as many for each
+process as for the one (each), and so many a second at fixed times (paced).
 """
 
 from __future__ import annotations
@@ -15,27 +17,39 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench import frames, machine
+from bench.programs import program
 from bench.servers import CHECKOUT
 from protocol.messages.metadata import MetadataRequest
-from tests.support.caller import Caller, batch, produce_request
-from tests.support.wire_client import WireClient
+from tests.support.caller import Caller, batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-HOST, TOPIC, PARTITIONS, IN_FLIGHT = "127.0.0.1", "t", 8, 8
-CASES = ((16_384, 1, 24_000), (100, 1, 40_000), (100, -1, 24_000))
-"""Bytes of a record, acks, requests of all connections together."""
+HOST, TOPIC, PARTITIONS, CONNECTIONS, IN_FLIGHT = "127.0.0.1", "t", 8, 4, 8
+
+
+class Case(NamedTuple):
+    """What is written; requests of all loads together, and how many of them a second when paced."""
+
+    record_bytes: int
+    acks: int
+    requests: int
+    paced: int
+
+
+CASES = (
+    Case(16_384, 1, 60_000, 6_000),
+    Case(100, 1, 120_000, 12_000),
+    Case(100, -1, 40_000, 3_000),
+)
 
 
 class Found(NamedTuple):
@@ -71,12 +85,7 @@ class Served:
 
     def cpu_s(self) -> float:
         """Of the supervisor and its processes, or of the one that there is."""
-        ticks = 0
-        for pid in (self.process.pid, *self.children()):
-            with open(f"/proc/{pid}/stat") as status:  # noqa: PTH123 - the kernel's
-                fields = status.read().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(machine.cpu_seconds, (self.process.pid, *self.children())))
 
     def children(self) -> Iterator[int]:
         pid = self.process.pid
@@ -84,64 +93,74 @@ class Served:
             yield from map(int, children.read().split())
 
 
-def drive(port: int, frame: bytes, count: int, in_flight: int) -> None:
-    """Send the same request so often, and read the answers."""
-    with socket.create_connection((HOST, port)) as one:
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        answers = one.makefile("rb")
-        sent = received = 0
-        while received < count:
-            while sent < count and sent - received < in_flight:
-                one.sendall(frame)
-                sent += 1
-            answers.read(struct.unpack(">i", answers.read(4))[0])
-            received += 1
-
-
-def measured(processes: int, size: int, acks: int, count: int, *, in_flight: int) -> Found:
-    with tempfile.TemporaryDirectory() as data:
-        served = Served(processes, data)
-        wire = WireClient.__new__(WireClient)
-        wire.client_id = "bench"
-        value = os.urandom(size)
-        senders = []
-        for partition, leader in served.leaders.items():
-            request = produce_request((TOPIC, partition, batch(value)), acks=acks)
-            frame = wire.frame(request, 9, 1)
-            words = (served.ports[leader], frame, count // PARTITIONS, in_flight)
-            senders.append(threading.Thread(target=drive, args=words))
+def measured(processes: int, several: int, case: Case, load: str) -> Found:
+    record = batch(os.urandom(case.record_bytes))
+    requests, paced = case.requests // several, case.paced // several
+    in_flight = IN_FLIGHT
+    if load == "each":
+        in_flight *= processes
+    options = ["-c", str(CONNECTIONS), "-e", str(frames.produce_error_position(TOPIC))]
+    if load == "paced":
+        options += ["-r", str(paced), "-t", str(requests / paced)]
+    else:
+        options += ["-s", "-w", str(in_flight), "-n", str(requests)]
+    with tempfile.TemporaryDirectory() as folder:
+        served = Served(processes, f"{folder}/data")
+        loads = []
+        for number, share in enumerate(shares(served.leaders, several)):
+            path = f"{folder}/frames-{number}"
+            with open(path, "wb") as file:  # noqa: PTH123 - beside its name in a command
+                for partition in share:
+                    frame = frames.produce_frame(TOPIC, record, acks=case.acks, partition=partition)
+                    file.write(frame)
+            port = served.ports[served.leaders[share[0]]]
+            loads.append([str(program("blast")), "-p", str(port), "-f", path, *options])
         before_s, began_s = served.cpu_s(), time.monotonic()
-        for one in senders:
-            one.start()
-        for one in senders:
-            one.join()
+        running = [subprocess.Popen(one, stdout=subprocess.PIPE) for one in loads]
+        answers = 0
+        for one in running:
+            told = json.loads(one.communicate()[0])
+            if told["errors"]:
+                raise RuntimeError(f"{told['errors']} requests were answered with an error")
+            answers += told["answers"]
         took_s, cpu_s = time.monotonic() - began_s, served.cpu_s() - before_s
         served.stop()
-    return Found(cpu_s / count * 1e6, count / took_s)
+    return Found(cpu_s / answers * 1e6, answers / took_s)
+
+
+def shares(leaders: dict[int, int], count: int) -> Sequence[list[int]]:
+    """The partitions of each load: those of one process, or of one a part by count."""
+    if len(set(leaders.values())) == count:
+        return [[p for p, one in leaders.items() if one == leader] for leader in range(count)]
+    partitions = sorted(leaders)
+    return [partitions[number::count] for number in range(count)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--load-grows", action="store_true")
+    parser.add_argument("--load", choices=("same", "each", "paced"), default="same")
     arguments = parser.parse_args()
     several = arguments.processes
-    for size, acks, count in CASES:
+    for case in CASES:
         found: dict[int, list[Found]] = {1: [], several: []}
         for _ in range(arguments.rounds):
             for processes in (1, several):
-                in_flight = IN_FLIGHT * (processes if arguments.load_grows else 1)
-                one = measured(processes, size, acks, count, in_flight=in_flight)
-                found[processes].append(one)
+                found[processes].append(measured(processes, several, case, arguments.load))
         cpu_us, rate = (
             {n: statistics.median(getattr(one, name) for one in found[n]) for n in found}
             for name in Found._fields
         )
+        pairs = list(zip(found[1], found[several], strict=True))
+        costs, rates = (
+            statistics.median(getattr(b, name) / getattr(a, name) for a, b in pairs)
+            for name in Found._fields
+        )
         print(
-            f"{size} B, acks={acks}: CPU {cpu_us[1]:.1f} us a request, {cpu_us[several]:.1f} by "
-            f"{several} processes ({cpu_us[several] / cpu_us[1]:.2f}); {rate[1]:.0f}/s and "
-            f"{rate[several]:.0f}/s ({rate[several] / rate[1]:.2f}); load {os.getloadavg()[0]:.1f}",
+            f"{case.record_bytes} B, acks={case.acks}: CPU {cpu_us[1]:.1f} us a request, "
+            f"{cpu_us[several]:.1f} by {several} processes ({costs:.2f}); {rate[1]:.0f}/s and "
+            f"{rate[several]:.0f}/s ({rates:.2f}); load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
 
