@@ -125,14 +125,13 @@ class ProducerRecovery:
                 self._remade[base_offset] = Remade(segment, None, base_offset)
                 self._needed_from = min(self._needed_from, base_offset)
 
-    def run(
-        self, names: list[str], start_offset: int, next_offset: int, *, keep_at: int = -1
-    ) -> ProducerStates:
+    def run(self, names: list[str], next_offset: int, *, keep_at: int = -1) -> ProducerStates:
         """The producers as of `next_offset`; transaction indexes are stored. Raises OSError.
 
-        Batches at or above the offset `keep_at` may be sent again: a snapshot from below it is
-        begun with, for it has the last batch of a producer alone. One more, of just that offset,
-        is to be put in place, so that the next start need not read again what this one has.
+        Batches at or above the offset `keep_at` may be sent again, and a snapshot has the last
+        batch of a producer alone: so one from below it is begun with, or, where there is none, the
+        first segment. One more, of just that offset, is to be put in place, so that the next start
+        need not read again what this one has.
         """
         offsets = {offset for name in names if (offset := offset_of(name, SNAPSHOT)) is not None}
         unsynced = self._unsynced_of(offsets, next_offset)
@@ -144,18 +143,19 @@ class ProducerRecovery:
         first, last = self._segments[0].base_offset, min(next_offset, self._needed_from)
         useful = [offset for offset in offsets if first <= offset <= last]
         if keep_at >= 0:
-            useful = [offset for offset in useful if offset <= keep_at] or useful
+            useful = [offset for offset in useful if offset <= max(keep_at, first)]
         producers, offset = newest_snapshot(self._files, self._folder, useful, self._spoilt)
         self._look_through(unsynced, offset)
         used = offset
         if offset < 0:
-            offset = start_offset
+            # Below the log's start, too: who wrote what was deleted goes on, and may send it again.
+            offset = first
         if offset < next_offset:
             bases = {segment.base_offset for segment in self._segments[-SNAPSHOTS_MADE:]}
             bases -= {base for base in offsets if self._files.exists(self._snapshot_path(base))}
 
             def entered(segment: Segment) -> None:
-                if segment.base_offset in bases and segment.base_offset > start_offset:
+                if segment.base_offset in bases and segment.base_offset > first:
                     self._store_snapshot(segment.base_offset, producers)
 
             if offset < keep_at <= next_offset:

@@ -157,7 +157,7 @@ class Opening:
             recovery_point=min(recovery_point, self.next_offset),
             leader_epoch=self.leader_epoch,
             epochs=self.epochs,
-            producers=self._load_producers(names, start_offset),
+            producers=self._load_producers(names),
         )
         log.epochs_stored = self.epochs_stored
         self._hand_over(log)
@@ -442,7 +442,7 @@ class Opening:
             if segment is not self.segments[-1]:
                 segment.release_file()
 
-    def _load_producers(self, names: list[str], start_offset: int) -> ProducerStates:
+    def _load_producers(self, names: list[str]) -> ProducerStates:
         """Producer states from the snapshots and the log; puts the transaction indexes in order."""
         recovery = ProducerRecovery(self.files, self.folder, self.segments, self._report_snapshot)
         if self.damage is None:
@@ -457,7 +457,7 @@ class Opening:
         if not self.known.was_clean and self.damage is None:
             # What was synced before that was noted has been answered.
             keep_at = min(max(self.known.synced, self.known.recovery_point), self.next_offset)
-        producers = recovery.run(names, start_offset, self.next_offset, keep_at=keep_at)
+        producers = recovery.run(names, self.next_offset, keep_at=keep_at)
         self.stored += [SyncFile(self.files, path) for path in recovery.unsynced]
         if recovery.snapshot is not None:
             self.stored.append(recovery.snapshot)

@@ -82,7 +82,7 @@ class TransactionsCheck:
             return
         for producer_id, since in check.watch.open.items():
             known = check.watch.states[producer_id]
-            # Of what lies below the log start as a whole a broker knows nothing.
+            # Of what lies below the log start as a whole a broker may know nothing.
             if max(since, known.last_offset) < check.log_start:
                 continue
             if len(self._opened) >= OPEN_MAX:

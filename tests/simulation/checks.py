@@ -155,7 +155,8 @@ def check_log(
     ledger.written = ledger.next_offset
     ledger.compacted = min(ledger.compacted, end)
     for sent in ledger.senders.values():
-        sent.fresh = 0
+        # What was not acknowledged before the crash will be sent again.
+        sent.fresh = 0 if clean else sum(last >= ledger.acked for _, _, last in sent.batches)
 
 
 def check_entries(world: World, log: Log, ledger: Ledger, found: list[bytes]) -> None:
@@ -300,21 +301,27 @@ def check_sender(
     header = batch_of(records, sender, 0)[1]
     if not sent.batches:
         return
-    sequence, base, last = sent.batches[-1]
-    records = some_records(rng, 0, last - base + 1, world.now_ms)
-    repeated = batch_of(records, sender._replace(sequence=sequence), 0)[1]
+    last = sent.batches[-1][2]
     try:
         new = log.producers.check(header) is None
-        again = log.producers.check(repeated)
     except OutOfOrderSequence:  # as with Kafka, if a marker is all that is left of a producer
         world.expect(last < known_from, f"{log.name}: {producer_id} cannot go on")
         return
     world.expect(new, f"{log.name}: the next batch of producer {producer_id} is not new")
-    if again is None:
-        world.expect(last < known_from, f"{log.name}: {base}..{last} of {producer_id} is not known")
-    else:
-        found = (again.base_offset, again.last_offset)
-        world.expect(found == (base, last), f"{log.name}: {base}..{last} was at {found}")
+    for sequence, base, last in sent.batches[-max(sent.fresh, 1) :]:
+        records = some_records(rng, 0, last - base + 1, world.now_ms)
+        repeated = batch_of(records, sender._replace(sequence=sequence), 0)[1]
+        batch = f"{log.name}: {base}..{last} of {producer_id}"
+        try:
+            again = log.producers.check(repeated)
+        except OutOfOrderSequence:
+            world.expect(last < known_from, f"{batch} is out of order")
+            continue
+        if again is None:
+            world.expect(last < known_from, f"{batch} is not known")
+        else:
+            found = (again.base_offset, again.last_offset)
+            world.expect(found == (base, last), f"{batch} was at {found}")
 
 
 def check_indexes(world: World, log: Log, ledger: Ledger, topic: SimulatedTopic) -> None:

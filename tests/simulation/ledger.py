@@ -33,7 +33,8 @@ REMEMBERED = 5
 
 class Sent:
     """A producer as a log must know it. `batches` are (sequence, base, last offset) of the last
-    ones, newest last, all of its present epoch; `fresh` of them were appended since the start.
+    ones, newest last, all of its present epoch; `fresh` of them may be sent again: they were not
+    acknowledged before a crash that the last start followed, or were appended since that.
     `opened` is where its transaction began, or -1."""
 
     __slots__ = ("batches", "epoch", "fresh", "next_sequence", "opened")

@@ -49,10 +49,14 @@ def fill(log: Log, first: int, count: int, *, abort_every: int = 0) -> None:
     log.write()
 
 
-def started(files: MemoryFilesystem, point: int, *, synced: int = 0) -> Log:
+def started(
+    files: MemoryFilesystem, point: int, *, synced: int = 0, start: int | None = None
+) -> Log:
     """What a start finds after the process was killed of which these offsets were noted."""
     files.kill()
-    known = LastKnown(recovery_point=point, was_clean=False, gaps_below=0, synced=synced)
+    known = LastKnown(
+        recovery_point=point, was_clean=False, gaps_below=0, synced=synced, start_offset=start
+    )
     log, reports = open_log(files, FOLDER, SETTINGS, known=known, now_ms=NOW_MS)
     assert reports == []
     return log
@@ -140,6 +144,31 @@ def test_what_a_producer_may_send_again_is_known_after_a_checkpoint_of_just_befo
     assert files.exists(f"{FOLDER}/{log.next_offset:020}.snapshot")
 
     expect_to_know_the_last(started(files, noted, synced=noted))
+
+
+@pytest.mark.parametrize("synced", [0, WRITTEN])
+def test_what_a_producer_may_send_again_is_known_after_the_first_roll_of_just_before_the_crash(
+    synced: int,
+) -> None:
+    files = MemoryFilesystem()
+    log = opened(files, Settings())
+    fill(log, 0, WRITTEN)
+    log.sync()
+    fill(log, WRITTEN, REMEMBERED_BATCHES - 1)  # on their way, and not answered
+    log.roll(now_ms=NOW_MS)
+    fill(log, WRITTEN + REMEMBERED_BATCHES - 1, 1)
+
+    expect_to_know_the_last(started(files, 0, synced=synced))
+
+
+def test_what_a_producer_may_send_again_is_known_though_the_log_starts_behind_it() -> None:
+    files = MemoryFilesystem()
+    log = opened(files, Settings())
+    fill(log, 0, WRITTEN + REMEMBERED_BATCHES)
+    log.sync()
+    log.delete_records(log.next_offset)
+
+    expect_to_know_the_last(started(files, 0, start=log.start_offset))
 
 
 def expect_to_know_the_last(log: Log) -> None:
