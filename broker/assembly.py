@@ -282,7 +282,7 @@ class Broker:
             arrivals=Arrivals(self.connection_counts.opened),
             new_member_id=partial(member_id, self.new_uuid),
             wall_ms=self.now_ms,
-            loaded=lambda: self.offsets.look_for_deleted(),
+            loaded=lambda: self.offsets.shard_loaded(),
         )
         self.offsets = OffsetCoordinator(
             self.groups.runtime,

@@ -6,6 +6,7 @@ allows it. Looking for what has expired, or belongs to a deleted topic, is done 
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ from protocol.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     StoredElsewhere = Callable[[str, str, int], "StoredOffset | None"]
 
@@ -47,6 +48,9 @@ PAUSE_S = 0.01
 """And then lets others work for so long."""
 TOMBSTONES_AT_ONCE = 5000
 """Bounds a batch of tombstones: their keys have to fit max.message.bytes of Kafka's readers."""
+JUST_DELETED_MS = 60_000
+"""A partition is on its way from one process to another for less."""
+JUST_DELETED_MAX = 1000
 MEMBER_EPOCHS_SINCE = 9
 ONE_BY_ONE_MAX = 8
 """Partitions of a commit up to which the table is quicker one by one."""
@@ -86,6 +90,9 @@ class OffsetCoordinator:
         self._slicer = Slicer(loop, "offsets", slice_s=SLICE_S, pause_s=PAUSE_S)
         self._deleted_topics: list[tuple[str, int]] = []
         """Names, and when they were deleted, ms since 1970."""
+        self._just_deleted: deque[tuple[str, int]] = deque(maxlen=JUST_DELETED_MAX)
+        """Those of which the offsets have been removed here, where other processes coordinate
+        groups, too: one of a partition that moved meanwhile may have been looked at by none."""
         self.commits = 0
         self.expired = 0
 
@@ -339,6 +346,13 @@ class OffsetCoordinator:
         else:
             logs.fault_once_a_minute("the expiration of offsets failed", error, "groups")
 
+    def shard_loaded(self) -> None:
+        """Another part of the groups is known: see that it has no offsets of deleted topics."""
+        since_ms = self._wall_ms() - JUST_DELETED_MS
+        self._deleted_topics += [one for one in self._just_deleted if one[1] >= since_ms]
+        self._just_deleted.clear()
+        self.look_for_deleted()
+
     def look_for_deleted(self) -> None:
         """Let go of the offsets of deleted topics that are still there, once all are loaded."""
         if self._deleted_topics and not self._runtime.is_loading:
@@ -348,12 +362,25 @@ class OffsetCoordinator:
         """One pass over all loaded shards, a step at a time. A topic is done with when all of them
         have been looked at."""
         topics = [] if self._runtime.is_loading else list(self._deleted_topics)
-        for shard in list(self._runtime.loaded_shards()):
-            for topic, deleted_ms in topics:
-                yield from self._remove_topic(shard, topic, deleted_ms)
-            if expiry:
-                yield from self._expire(shard)
+        shards = list(self._runtime.loaded_shards())
+        for shard in shards:
+            for _ in self._sweep_one(shard, topics, expiry=expiry):
+                yield
+                if not shard.loaded:
+                    break  # its coordinator has resigned: it is for the next one
+        if topics and any(shard not in shards for shard in self._runtime.loaded_shards()):
+            return  # one that has come meanwhile has to be looked at, too
+        if self.elsewhere is not None:
+            self._just_deleted.extend(topics)
         del self._deleted_topics[: len(topics)]
+
+    def _sweep_one(
+        self, shard: Shard, topics: Iterable[tuple[str, int]], *, expiry: bool
+    ) -> Iterator[None]:
+        for topic, deleted_ms in topics:
+            yield from self._remove_topic(shard, topic, deleted_ms)
+        if expiry:
+            yield from self._expire(shard)
 
     def _remove_topic(self, shard: Shard, topic: str, deleted_ms: int) -> Iterator[None]:
         """By the time of the commit, for a topic of this name may have been made since."""

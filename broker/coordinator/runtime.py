@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.coordinator.effects import Effect, GroupRules
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition
     from broker.partitions.topics import Topics
     from broker.producing.appends import Appends
     from broker.producing.group_commit import GroupCommit
@@ -90,6 +91,7 @@ class GroupRuntime:
         self._wall_ms = wall_ms
         self._expire = expire
         self._loaded = loaded
+        self._topic_numbers = TopicNumbers()
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self.rebalances = 0
         """New generations of classic groups and epochs of consumer groups, for the metrics."""
@@ -154,20 +156,43 @@ class GroupRuntime:
         topic = self.state_topic.find()
         if topic is None:
             return False
-        numbers = TopicNumbers()
-        self.shards += [
-            Shard(
-                partition,
-                ShardState(self.rules, self._new_member_id, numbers),
-                disk=self._disk,
-                appends=self._appends,
-                wall_ms=self._wall_ms,
-                ack_when_durable=self._ack_when_durable,
-            )
-            for partition in topic.partitions
-        ]
+        self.shards += map(self._new_shard, topic.partitions)
         self.loads.begin(self.shards, self.take_up)
         return True
+
+    def _new_shard(self, partition: Partition) -> Shard:
+        return Shard(
+            partition,
+            ShardState(self.rules, self._new_member_id, self._topic_numbers),
+            disk=self._disk,
+            appends=self._appends,
+            wall_ms=self._wall_ms,
+            ack_when_durable=self._ack_when_durable,
+        )
+
+    def moved(self, partition: Partition) -> None:
+        """A partition of the topic is led by another process from now on, and the coordinator of
+        its groups resigns; or by this one, and is loaded. Each time of leading has a shard of its
+        own, so that nothing of an earlier one is taken for what the log says."""
+        if partition.index >= len(self.shards):
+            return  # nobody has looked for a group here
+        before = self.shards[partition.index]
+        shard = self.shards[partition.index] = self._new_shard(partition)
+        if before.loaded:
+            self._resign(before)
+        else:
+            self.loads.give_up(before)
+        if not partition.led_elsewhere:
+            self.loads.add(shard)
+
+    def _resign(self, shard: Shard) -> None:
+        """Refuse whoever waits for a group, who is to look for the next coordinator, and let no
+        time pass for any of them: that one has what the log says."""
+        shard.resign()
+        for group_id, group in shard.state.groups.items():
+            self.forget(group_id)
+            if isinstance(group, ClassicGroup):
+                self.answer(shard, group.stop())
 
     def shard_at(self, index: int) -> Shard | None:
         """The shard of this partition of the topic; None if there is none. Raises KafkaError:
@@ -292,6 +317,8 @@ class GroupRuntime:
         self._timers[group_id] = (deadline_ms, handle)
 
     def _time_is_up(self, shard: Shard, group_id: str) -> None:
+        if not shard.loaded:
+            return  # its coordinator has resigned
         now_ms = self.now_ms()
         timer = self._timers.pop(group_id, None)
         group = shard.state.groups.get(group_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.loading.snapshots import ShardSnapshots
-from broker.coordinator.state_log import StateLog
+from broker.coordinator.state_log import ResignedLog, StateLog
 from protocol.logdata.offsets import GroupMetadataValue, encode_record
 from protocol.records.builder import build_batch
 from protocol.records.markers import MARKER_SIZE
@@ -44,7 +44,7 @@ class Shard:
         wall_ms: Callable[[], int],
         ack_when_durable: bool,
     ) -> None:
-        self._log = StateLog(partition, disk=disk, appends=appends)
+        self._log: StateLog = StateLog(partition, disk=disk, appends=appends)
         self._wall_ms = wall_ms
         self.ack_when_durable = ack_when_durable
         self.partition = partition
@@ -58,6 +58,12 @@ class Shard:
         that."""
         log = self.partition.log
         return log.recovery_point >= log.written_offset or not self.ack_when_durable
+
+    def resign(self) -> None:
+        """Write nothing more: another process leads the partition from now on. Whoever still has
+        this shard meets NOT_COORDINATOR; it is never loaded again."""
+        self.loaded = False
+        self._log = ResignedLog()
 
     def write_records(self, records: Iterable[Record]) -> int:
         """Write these as one batch; returns its base offset. A group's time of change that is not

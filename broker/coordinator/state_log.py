@@ -86,6 +86,23 @@ class StateLog:
             partition.wake(size)
 
 
+class ResignedLog(StateLog):
+    """The log of a coordinator that has resigned: it refuses all, for another process writes it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """It has nothing to write to."""
+
+    def append(self, batch: bytearray, *, now_ms: int) -> int:
+        raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> int:
+        raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
+
+
 def not_loaded(partition: Partition) -> KafkaError:
     """The error for who asks what a partition of a state topic says, and it is not known here."""
     return KafkaError(

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from broker.current_settings import CurrentSettings
+    from broker.partitions.handover import Handover
     from config import BrokerSettings
     from storage.data_dir import DataDirectory
     from storage.log import Log
     from storage.metadata.store import MetadataStore
     from storage.new_partitions import NewFolders
     from storage.reports import RecoveryReport
-    from storage.steps import Job, Steps
+    from storage.steps import Steps
 
 MAX_PARTITIONS = 10_000
 """Bound on the partitions of one topic; each costs a directory and its files."""
@@ -53,10 +54,6 @@ _FOR_TOPICS = {
     *(name.replace(".", "_") for key in TopicSettings.KEYS.values() for name in key.broker),
 }
 """Attributes that a topic's settings or rules are made of."""
-
-
-def _nobody_uses_it() -> None:
-    """Where one process serves a directory, no partition moves."""
 
 
 def differ_for_topics(before: BrokerSettings, settings: BrokerSettings) -> bool:
@@ -113,9 +110,8 @@ class Topics:
         self.refused: dict[bytes, OSError] = {}
         """What the disk did not let follow of what the store says, by the topic's id; whoever has
         asked for it takes it out."""
-        self.settled: Callable[[Log], Job] = lambda _: _nobody_uses_it
-        """Called with the log of a partition that moves to another process: writes what is queued
-        for it. The job returns when all who wait for it have been answered."""
+        self.handover: Handover | None = None
+        """Told of partitions that move to another process, where there are several."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -260,11 +256,13 @@ class Topics:
         from storage import handing_over  # most serve alone
 
         topic, index, log = partition.topic, partition.index, partition.log
+        assert self.handover is not None
         if not partition.led_elsewhere:
-            settled = self.settled(log)
+            nobody_uses_it = self.handover.leaves(log)
             partition.log = self._directory.elsewhere(stored, index, topic.settings)
             partition.wake_all()
-            yield settled
+            self.handover.moved(partition)
+            yield nobody_uses_it
             yield from handing_over.closing(self._directory, topic.name, index)
             return
         try:
@@ -280,6 +278,7 @@ class Topics:
             self.refused[topic.topic_id] = error
             return
         partition.log = self._directory.logs[topic.name, index]
+        self.handover.moved(partition)
         for report in reports:
             logs.warning("found in the data directory", finding=str(report))
 

@@ -4,4 +4,5 @@ starting  the supervisor's side: what they share, taken before there is any of t
 serving   what a forked process does
 process   one of them: what all have in common; leading and following are the two kinds
 internal  their connections to each other
+handover  what goes along with a partition that moves from one to another
 """

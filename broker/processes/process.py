@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import threading
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +23,7 @@ from broker.network.peer import Peer
 from broker.network.peers import Peers
 from broker.network.secured import warn_of_open_listeners
 from broker.processes.groups_elsewhere import GroupsElsewhere
+from broker.processes.handover import BrokerHandover
 from broker.processes.internal import internal_connection
 from broker.processes.offsets_elsewhere import OffsetsElsewhere
 from broker.processes.shared_reserve import SharedReserve
@@ -34,7 +34,6 @@ from broker.surroundings import SURROUNDINGS
 from config import ConfigError
 from storage.data_dir import DataDirectory
 from storage.errors import DataDirectoryError, is_disk_full
-from storage.layout import partition_of
 from storage.share import LockOfAll, Share
 
 if TYPE_CHECKING:
@@ -42,14 +41,10 @@ if TYPE_CHECKING:
 
     from broker.processes.shared import Shared
     from broker.supervision.line import Line
-    from storage.log import Log
     from storage.reports import RecoveryReport
-    from storage.steps import Job, Steps
+    from storage.steps import Steps
 
 EXIT_REFUSED = 1
-SETTLED_WITHIN_S = 10.0
-"""Time for answers to who waits for a log that moves; a sync takes milliseconds."""
-WORK_PAUSE_S = 0.05
 FOLLOW_AGAIN_EVERY_S = 5.0
 """Interval in which folders are tried again that the disk refused."""
 
@@ -142,7 +137,6 @@ class Process(ABC):
             logs.warning("found in the data directory", finding=str(report))
         broker, bound = self._broker, self._shared.bound[self._number]
         broker.groups.report_torn_commits(reports)
-        broker.topics.settled = self._settled
         offsets = OffsetsElsewhere(broker.topics, self._coordinator, self._connect)
         broker.offsets.elsewhere = offsets.stored_offset
         broker.retention.learn = partial(self._learn, offsets)
@@ -172,24 +166,6 @@ class Process(ABC):
         self._learning = self._loop.create_task(offsets.look())
         self._learning.add_done_callback(lambda _: then())
 
-    def _settled(self, log: Log) -> Job:
-        """Write what is queued for a log that is to be closed, and believe nothing that was heard
-        of its transactions; the job waits for those who wait for it, and for who is at work on its
-        files: a compaction, a removal."""
-        broker, answered = self._broker, threading.Event()
-        starts, key = broker.directory.starts, partition_of(log.name)
-        assert key is not None
-        broker.transactions.left([key])
-        broker.appends.write()
-        broker.group_commit.wait([log], lambda _: answered.set())
-
-        def wait() -> None:
-            answered.wait(SETTLED_WITHIN_S)
-            while broker.cleaner.is_at_work_on(log) or starts.is_leaving(key):
-                clock.sleep(WORK_PAUSE_S)
-
-        return wait
-
     async def _listen_to_others(self) -> None:
         self._internal = await self._loop.create_unix_server(
             partial(internal_connection, self._broker),
@@ -210,6 +186,7 @@ class Process(ABC):
     async def _opened(self) -> list[RecoveryReport]:
         """Open the logs, as the first of the changes: others wait, and what else the loop has to do
         is done between two logs."""
+        self._broker.topics.handover = BrokerHandover(self._broker)
         opened: asyncio.Future[list[RecoveryReport]] = self._loop.create_future()
         self._changes.make(self._broker.open(), opened.set_result, opened.set_exception)
         return await opened

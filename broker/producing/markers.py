@@ -40,6 +40,16 @@ NOT_NEEDED = frozenset(
 newer producer or coordinator, which ends what is open there."""
 
 
+MOVING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Outcomes for a partition that is led elsewhere, or was until now: nobody need hear of them."""
+
+
 class TransactionEnd(NamedTuple):
     """The content of the markers of one transaction.
 
@@ -163,7 +173,7 @@ class Markers:
         return entry
 
     def _tell(self, error: KafkaError, log: Log) -> None:
-        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the coordinator looks for the leader
+        if error.code in MOVING:  # the coordinator looks for the leader
             return
         if not self._disk.noticed(error):
             logs.warn_once_a_minute("a marker was not written", str(error), log.name)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.clients, pytest.mark.long]
 
 ROUNDS = int(os.environ.get("TEST_KILL_ROUNDS", "4"))
-SHARED, ALONE = 6, 2
+SHARED, ALONE, SHARDS = 6, 2, 50
 PER_SECOND = 300
 #: A round is worth its name when each copier has committed so often before the kill.
 COMMITS_BEFORE_KILL = 5
@@ -107,7 +107,8 @@ def _faults(name: str, numbers: list[int], wanted: int) -> list[str]:
 def test_kill_9_of_processes_under_copiers_doubles_and_loses_nothing(
     new_server: Callable[..., ServerProcess], topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of any of two, right after some partitions have begun to move from one to the other."""
+    """Of any of two, right after partitions have begun to move from one to the other: some that
+    are written to, and those of the groups, in which offsets are part of transactions."""
     seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
     chance = random.Random(seed)
     server = new_server(group_initial_rebalance_delay_ms="0", broker_processes="2")
@@ -119,6 +120,7 @@ def test_kill_9_of_processes_under_copiers_doubles_and_loses_nothing(
         some = chance.sample(range(SHARED), SHARED // 2)
         with Caller(server.host, server.port) as caller:
             move(caller, shared.target, {one: chance.randrange(2) for one in some})
+            move(caller, "__consumer_offsets", {one: chance.randrange(2) for one in range(SHARDS)})
         time.sleep(chance.uniform(0, 0.3))
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
         os.kill(int(chance.choice(children.split())), signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""Loading the shards after the start, each from its snapshot and what its log has after that.
+"""Loading the shards, each from its snapshot and what its log has after that: all of them after the
+start, and one that has come from another process when it is there.
 
 A shard that is being loaded is touched by nobody else, so that a thread may fill it; the slices of
 its log are cut on the loop, which owns the log. What is small is loaded before the first client
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.coordinator.shard import Shard
+    from storage.log import Log
     from storage.slices import FileSlice
 
 AT_ONCE_BYTES = 256 * 1024
@@ -29,15 +31,17 @@ SLICE_BYTES = 1024 * 1024
 class Loads:
     """Loads shards one after the other, and counts what was found.
 
-    records   that were replayed
-    restored  offsets that snapshots had
-    skipped   records of no known kind, or damaged ones, that were left out
+    records   that were replayed, of the shards that are loaded together
+    restored  offsets that snapshots had, of the same
+    skipped   records of no known kind, or damaged ones, that were left out, in all
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._worker = Worker(loop, "load")
         self._waiting: list[Shard] = []
+        self._current: Loading | None = None
+        """What is under way on the thread."""
         self._done: Callable[[Shard], None]
         self._began_s = 0.0
         self._stopped = False
@@ -59,6 +63,33 @@ class Loads:
         else:
             self._load_next()
 
+    def add(self, shard: Shard) -> None:
+        """Load one more, which is led here from now on; after `begin`."""
+        if self._stopped:
+            return
+        if self._current is not None:
+            self._waiting.insert(0, shard)
+            return
+        self._began_s, self.records, self.restored = clock.monotonic_s(), 0, 0
+        if _bytes(shard) <= AT_ONCE_BYTES:
+            self._load_at_once(shard)
+        else:
+            self._waiting.append(shard)
+            self._load_next()
+
+    def give_up(self, shard: Shard) -> None:
+        """Load this one no more, for another process leads it from now on. Its log is used until
+        `is_at_work_on` says otherwise."""
+        if shard in self._waiting:
+            self._waiting.remove(shard)
+        elif self._current is not None and self._current.shard is shard:
+            self._current.given_up = True
+
+    def is_at_work_on(self, log: Log) -> bool:
+        """Whether a thread reads it. May be asked on any thread."""
+        current = self._current
+        return current is not None and current.log is log and not self._stopped
+
     def stop(self) -> None:
         """Load no more."""
         self._stopped = True
@@ -72,6 +103,7 @@ class Loads:
     def _load_next(self) -> None:
         if self._stopped:
             return
+        self._current = None
         if not self._waiting:
             if self.records or self.restored:
                 logs.info(
@@ -82,17 +114,27 @@ class Loads:
                     seconds=round(self.seconds, 3),
                 )
             return
-        loading = Loading(self._waiting.pop(), self._now_ms())
+        loading = self._current = Loading(self._waiting.pop(), self._now_ms())
         if loading.found is None:
             self._load_slices(loading)
             return
 
         def restored(reason: str | None) -> None:
-            if not self._stopped:
+            if self._goes_on(loading):
                 loading.restored(reason)
                 self._load_slices(loading)
 
-        self._worker.run(lambda: loading.restore(self._is_stopped), restored)
+        self._worker.run(
+            lambda: loading.restore(lambda: self._stopped or loading.given_up), restored
+        )
+
+    def _goes_on(self, loading: Loading) -> bool:
+        """Whether a shard is to be loaded further; else the next one is."""
+        if self._stopped:
+            return False
+        if loading.given_up:
+            self._load_next()
+        return not loading.given_up
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -101,8 +143,6 @@ class Loads:
         return self._stopped
 
     def _load_slices(self, loading: Loading) -> None:
-        if self._stopped:
-            return
         data = loading.slice()
         if data is None:
             self._finish(loading)
@@ -110,8 +150,9 @@ class Loads:
             return
 
         def fed(error: OSError | None) -> None:
-            loading.fed(error)
-            self._load_slices(loading)
+            if self._goes_on(loading):
+                loading.fed(error)
+                self._load_slices(loading)
 
         self._worker.run(lambda: loading.feed(data), fed)
 
@@ -136,27 +177,29 @@ class Loads:
 class Loading:
     """One shard on its way: from its snapshot, if there is a good one, and then from its log.
 
-    `restore` and `feed` may run on a thread, and nothing else does meanwhile.
+    `restore` and `feed` may run on a thread, and nothing else does meanwhile. It is `given_up` when
+    nobody wants it any more.
     """
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
         self.shard = shard
+        self.given_up = False
         self.restored_offsets = 0
-        self._log = shard.partition.log
+        self.log = shard.partition.log
         self._now_ms = now_ms
         self.found = shard.snapshots.find()
         """The snapshot that is to be used, or has been."""
         self._origin = self.found and shard.snapshots.origin(self.found.end_offset)
-        self.loader = self._loader(self._log.start_offset)
+        self.loader = self._loader(self.log.start_offset)
 
     def _loader(self, start_offset: int) -> ShardLoader:
         self.shard.snapshots.bytes_since = 0
         return ShardLoader(
             self.shard.state,
-            self._log.name,
+            self.log.name,
             now_ms=self._now_ms,
             start_offset=start_offset,
-            end_offset=self._log.written_offset,
+            end_offset=self.log.written_offset,
         )
 
     def run(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
@@ -190,13 +233,13 @@ class Loading:
         self.found = None
         self.restored_offsets = 0
         self.shard.state.clear()
-        self.loader = self._loader(self._log.start_offset)
+        self.loader = self._loader(self.log.start_offset)
 
     def slice(self) -> FileSlice | None:
         """The next slice of the log; None at its end."""
         while True:
             try:
-                return self._log.read(self.loader.next_offset, SLICE_BYTES)
+                return self.log.read(self.loader.next_offset, SLICE_BYTES)
             except (CorruptBatch, OSError) as error:
                 self._pass_over(error)
                 self._require_all()
@@ -223,7 +266,7 @@ class Loading:
 
     def _pass_over(self, error: Exception) -> None:
         """Go on behind what cannot be read: with the next segment, or at the end."""
-        log, offset = self._log, self.loader.next_offset
+        log, offset = self.log, self.loader.next_offset
         logs.error(
             "a part of __consumer_offsets can't be read: groups may be lost",
             log=log.name,

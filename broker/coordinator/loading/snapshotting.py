@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.coordinator.shard import Shard
     from broker.current_settings import CurrentSettings
     from broker.partitions.disk_state import DiskState
+    from broker.partitions.topic import Partition
     from broker.producing.group_commit import GroupCommit
     from storage.log import Log
     from storage.syncing import RunAll
@@ -64,26 +65,31 @@ class Snapshotting:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._worker = Worker(loop, "snapshot")
-        self._busy: tuple[Shard, int] | None = None
-        """The shard that is at work, and its new bytes."""
+        self._busy: tuple[Shard, Log, int] | None = None
+        """The shard that is at work, its log, and its new bytes."""
         self._stopped = False
-        self._not_before_ms: dict[Shard, int] = {}
+        self._not_before_ms: dict[Partition, int] = {}
         self.written = 0
 
     def look(self) -> None:
         """Write the snapshots that are due, one after the other."""
         if self._busy or self._stopped or self._disk.full:
             return
-        if not all(shard.loaded for shard in self._shards):
+        if not all(shard.loaded or shard.partition.led_elsewhere for shard in self._shards):
             return
         for shard in self._shards:
-            if self._is_due(shard) and self._begin(shard):
+            if shard.loaded and self._is_due(shard) and self._begin(shard):
                 return
+
+    def is_at_work_on(self, log: Log) -> bool:
+        """Whether a snapshot of it is being written. May be asked on any thread."""
+        busy = self._busy
+        return busy is not None and busy[1] is log and not self._stopped
 
     def _is_due(self, shard: Shard) -> bool:
         snapshots, settings = shard.snapshots, self._settings.current
         now_ms = self._now_ms()
-        if not snapshots.bytes_since or now_ms < self._not_before_ms.get(shard, 0):
+        if not snapshots.bytes_since or now_ms < self._not_before_ms.get(shard.partition, 0):
             return False
         share = settings.metadata_log_max_record_bytes_between_snapshots
         rules = SnapshotRules(
@@ -101,25 +107,26 @@ class Snapshotting:
         if job is None:
             return False
         size, shard.snapshots.bytes_since = shard.snapshots.bytes_since, 0
-        self._busy = shard, size
+        log = shard.partition.log
+        self._busy = shard, log, size
 
         def wrote(error: Exception | None) -> None:
             self._busy = None
             shard.state.offsets.unshare()
             if error is not None:
                 shard.snapshots.bytes_since += size
-                self._not_before_ms[shard] = self._now_ms() + RETRY_MS
+                self._not_before_ms[shard.partition] = self._now_ms() + RETRY_MS
                 self._failed(shard, error)
             self.look()
 
         def synced(failed: dict[Log, str]) -> None:
-            reason = failed.get(shard.partition.log)
-            if reason is None and not self._stopped:
+            reason = failed.get(log)
+            if reason is None and shard.loaded and not self._stopped:
                 self._worker.run(job, wrote)
             else:
-                wrote(OSError(reason or "the broker stops"))
+                wrote(OSError(reason or "the broker stops, or another process leads it"))
 
-        self._group_commit.wait([shard.partition.log], synced)
+        self._group_commit.wait([log], synced)
         return True
 
     def _job(self, shard: Shard) -> Callable[[], Exception | None] | None:
@@ -143,7 +150,7 @@ class Snapshotting:
         return write
 
     def _failed(self, shard: Shard, error: Exception) -> None:
-        if self._stopped or self._disk.noticed(error):
+        if self._stopped or not shard.loaded or self._disk.noticed(error):
             return
         log = shard.partition.log.name
         if isinstance(error, OSError):
@@ -160,7 +167,7 @@ class Snapshotting:
         """Write snapshots of all shards with something new, for the next start. After `stop`, when
         nothing is appended any more; does nothing if so little is new that a start is as quick."""
         if self._busy is not None:  # whether it was written is not known any more
-            shard, size = self._busy
+            shard, _, size = self._busy
             shard.snapshots.bytes_since += size
         shards = [shard for shard in self._shards if shard.loaded]
         if self._disk.full or sum(map(_bytes_since, shards)) <= AT_ONCE_BYTES:
