@@ -403,6 +403,12 @@ class Running:
     async def stop(self) -> bool:
         """Finish what is in flight, then close every log and mark the directory clean. Whether it
         is."""
+        clean = await self.close()
+        logs.info("stopped", clean=clean)
+        return clean
+
+    async def close(self) -> bool:
+        """The same without a word to the log."""
         broker = self.broker
         await asyncio.sleep(0)  # what a start leaves to be done soon is begun, if it was just now
         notify(STOPPING="1")
@@ -440,5 +446,4 @@ class Running:
             broker_epoch=broker.broker_epoch, run_all=broker.side_by_side
         )
         broker.side_by_side.stop()
-        logs.info("stopped", clean=clean)
         return clean

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from broker import logs
+from broker import clock, logs
 from broker.assembly import Broker
 from broker.metadata.followers import Followers
 from broker.metadata.moves import Moves
 from broker.network.forwarding import Forwarding
 from broker.partitions.internal_topics import TRANSACTION_TOPIC
-from broker.processes.process import Process
+from broker.processes.process import Process, PutInOrder
 from broker.supervision.line import ALL, GONE, HERE, LED
 from broker.surroundings import SURROUNDINGS
 from storage.errors import DataDirectoryError
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from broker.metadata.changes import Changes
+    from storage.metadata.store import MetadataStore
     from storage.reports import RecoveryReport
+    from storage.trusted_time import ClockState
 
 
 class LeadingProcess(Process):
@@ -41,21 +43,16 @@ class LeadingProcess(Process):
         return self._broker.changes
 
     async def _begin(self) -> list[RecoveryReport]:
-        files, settings = SURROUNDINGS.files, self._settings
-        path = settings.data_directory
-        clock_state = read_clock_state(files, path)
+        self._line.listen(self._loop, stop=self._stop.set, told=self._told)
+        settings = self._settings
+        clock_state = read_clock_state(SURROUNDINGS.files, settings.data_directory)
+        store, reports = self._open_metadata(self._shared.processes)
+        if not (self._led or self._is_settled(store)):
+            store.log.close()
+            await self._settle(clock_state)
+            raise PutInOrder
         share = Share(0, self._last_stop())
         directory = self._directory(share)
-        store, reports = open_metadata(
-            files,
-            path,
-            self._shared.identity,
-            now_ms=SURROUNDINGS.now_ms,
-            settings=MetadataLogSettings(
-                settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
-            ),
-            processes=self._shared.processes,
-        )
         self._broker = broker = Broker(
             settings,
             self._loop,
@@ -70,7 +67,6 @@ class LeadingProcess(Process):
         self._require_what_is_served(broker)
         broker.lead(self._shared.credentials, comes_back=bool(self._led))
         self._answer_when_followed(broker)
-        self._line.listen(self._loop, stop=self._stop.set, told=self._told)
         await self._listen_to_others()
         assert share.last_stop is not None
         self._line.say(
@@ -91,10 +87,21 @@ class LeadingProcess(Process):
         self._followers.wait(broker.controller.committed_offset, all_follow.set)
         await all_follow.wait()
 
+    def _open_metadata(self, processes: int) -> tuple[MetadataStore, list[RecoveryReport]]:
+        settings = self._settings
+        return open_metadata(
+            SURROUNDINGS.files,
+            settings.data_directory,
+            self._shared.identity,
+            now_ms=SURROUNDINGS.now_ms,
+            settings=MetadataLogSettings(
+                settings.metadata_log_segment_bytes, settings.metadata_log_segment_ms
+            ),
+            processes=processes,
+        )
+
     def _require_what_is_served(self, broker: Broker) -> None:
         """Raises DataDirectoryError for a directory of which several processes can't serve all."""
-        if not self._led:
-            self._require_settled(broker)
         broker.dynamic_settings.apply()
         if "listeners" in broker.settings.current.layers.this_broker:
             raise DataDirectoryError(
@@ -102,20 +109,41 @@ class LeadingProcess(Process):
                 "without --processes and delete them (kafka-configs --delete-config listeners)"
             )
 
-    def _require_settled(self, broker: Broker) -> None:
-        """One process syncs no markers, and finds those that were lost again by looking at all
-        partitions. Raises DataDirectoryError."""
-        topics = broker.store.image.topics
+    def _is_settled(self, store: MetadataStore) -> bool:
+        """Whether no transactions are there that one process has left without a stop."""
+        topics = store.image.topics
         was_clean = SURROUNDINGS.files.exists(f"{self._settings.data_directory}/{CLEAN_SHUTDOWN}")
         was_shared = any(
             one.process for topic in topics.values() for one in topic.partitions.values()
         )
-        if TRANSACTION_TOPIC in topics and not (was_clean or was_shared):
-            raise DataDirectoryError(
-                f"the directory has transactions ({TRANSACTION_TOPIC}), and the one process that "
-                "served it did not stop in good order: start it once without --processes, which "
-                "settles them, and stop it"
+        return TRANSACTION_TOPIC not in topics or was_clean or was_shared
+
+    async def _settle(self, clock_state: ClockState | None) -> None:
+        """Have them settled. Raises DataDirectoryError."""
+        from broker.processes.settling import settle  # few starts need it
+
+        began_s = clock.monotonic_s()
+        try:
+            store, reports = self._open_metadata(1)
+            await settle(
+                self._settings,
+                self._loop,
+                self._directory(None),
+                store,
+                clock_state,
+                SURROUNDINGS._replace(reserve=self._reserve),
+                found=reports,
             )
+        except (DataDirectoryError, OSError) as error:
+            raise DataDirectoryError(
+                f"the directory has transactions ({TRANSACTION_TOPIC}), the one process that "
+                f"served it did not stop in good order, and they could not be settled ({error}): "
+                "start it once without --processes, which settles them, and stop it"
+            ) from error
+        logs.info(
+            "transactions that one process left without a stop are settled",
+            seconds=round(clock.monotonic_s() - began_s, 3),
+        )
 
     def _last_stop(self) -> LastStop | None:
         """What the controller found when all began; for one that comes back, a crash."""

@@ -28,7 +28,7 @@ from broker.processes.internal import internal_connection
 from broker.processes.offsets_elsewhere import OffsetsElsewhere
 from broker.processes.shared_reserve import SharedReserve
 from broker.server import Running, StartRefused, begin_background, listen_for_scrapes
-from broker.supervision.line import BEAT, FULL, READY, REFUSED, ROOM, STOPPED
+from broker.supervision.line import AGAIN, BEAT, FULL, READY, REFUSED, ROOM, STOPPED
 from broker.supervision.machine import BEAT_EVERY_S
 from broker.surroundings import SURROUNDINGS
 from config import ConfigError
@@ -49,6 +49,11 @@ FOLLOW_AGAIN_EVERY_S = 5.0
 """Interval in which folders are tried again that the disk refused."""
 
 T = TypeVar("T")
+
+
+class PutInOrder(Exception):
+    """The directory was not one that several processes can serve, and now it is: another process is
+    to begin in the place of this one, which has been all of them."""
 
 
 class Process(ABC):
@@ -91,6 +96,9 @@ class Process(ABC):
                 self._line.say(STOPPED, clean=False)
                 return 0
             running = await self._serve(reports)
+        except PutInOrder:
+            self._line.say(AGAIN)
+            return 0
         except (DataDirectoryError, ConfigError, ObserverStopped, StartRefused, OSError) as error:
             if is_disk_full(error):  # it is tried again, with the room of the reserve
                 self._reserve.noticed(str(error))
@@ -106,7 +114,7 @@ class Process(ABC):
     @abstractmethod
     async def _begin(self) -> list[RecoveryReport]:
         """Know the metadata, and open what is led here; what was found on the way. Raises
-        DataDirectoryError, ConfigError, ObserverStopped, OSError."""
+        PutInOrder, DataDirectoryError, ConfigError, ObserverStopped, OSError."""
 
     @property
     @abstractmethod
@@ -177,7 +185,8 @@ class Process(ABC):
         self._line.say(BEAT)
         self._loop.call_later(BEAT_EVERY_S, self._beat)
 
-    def _directory(self, share: Share) -> DataDirectory:
+    def _directory(self, share: Share | None) -> DataDirectory:
+        """The directory with this share in it; with none, all of it."""
         files, path = SURROUNDINGS.files, self._settings.data_directory
         return DataDirectory(
             files, path, LockOfAll(), self._shared.identity, SURROUNDINGS.new_uuid, share

@@ -3,6 +3,7 @@
     beat                      the loop turns; at a start, the process does
     led {...}                 the controller leads the metadata log: what the others have to know
     ready {"computing_s": ..} it serves, and how long it was on a processor before
+    again                     it has put the directory in order, and ends for another to begin
     refused {"why": ...}      it can't start; the text is for the person who started it
     full {"reason": ...}      something found no room on the disk
     reserve {"bytes": ...}    the controller has another setting for what is to be kept free
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from socket import socket
 
-BEAT, LED, READY, REFUSED, STOPPED = "beat", "led", "ready", "refused", "stopped"
+BEAT, LED, READY, AGAIN = "beat", "led", "ready", "again"
+REFUSED, STOPPED = "refused", "stopped"
 STOP, ALL, HERE, GONE = "stop", "all", "here", "gone"
 FULL, ROOM, RESERVE = "full", "room", "reserve"
 WORD_BYTES_MAX = 4096

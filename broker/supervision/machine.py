@@ -5,6 +5,7 @@ controller: it begins before the others, for they follow its metadata log, and i
 
     STARTING -> READY -> STOPPING -> GONE     a stop in good order
     STARTING -> GONE                          before all were ready once: the start fails
+    STARTING -> GONE -> STARTING              the same, where it was for another to begin
     STARTING | READY -> GONE -> STARTING      a death; the others go on, and it is begun anew
 
 A process that is silent is named, then made to say where it is and to end (SIGABRT), then killed.
@@ -102,8 +103,8 @@ class Process:
     """What is known of one of them."""
 
     __slots__ = (
-        "aborted_s", "began_s", "clean", "due_s", "heard_s", "is_named", "killed", "state",
-        "stop_asked_s", "wait_s",
+        "aborted_s", "began_s", "begins_again", "clean", "due_s", "heard_s", "is_named", "killed",
+        "state", "stop_asked_s", "wait_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -117,6 +118,7 @@ class Process:
         self.aborted_s: float | None = None
         self.killed = False
         self.stop_asked_s: float | None = None
+        self.begins_again = False
         self.clean = False
 
     def become(self, state: State) -> None:
@@ -176,6 +178,10 @@ class Supervision:
         one.heard_s = now_s
         one.is_named = False
 
+    def begins_again(self, number: int) -> None:
+        """A process says that it ends for another to begin in its place."""
+        self.processes[number].begins_again = True
+
     def stopped(self, number: int, *, clean: bool) -> None:
         """A process says that it has stopped, and whether all of it is on the disk."""
         self.processes[number].clean = clean
@@ -191,6 +197,8 @@ class Supervision:
                 one.clean = False
                 effects.append(_death(number, how))
             return [*effects, *self._next_to_stop(now_s)]
+        if one.begins_again:
+            return [self._spawn(number, now_s)]
         if not self._announced:
             self._failed = True
             return self.stop(now_s)
@@ -270,7 +278,7 @@ class Supervision:
         one.become(State.STARTING)
         one.began_s = one.heard_s = now_s
         one.due_s = one.aborted_s = one.stop_asked_s = None
-        one.is_named = one.killed = one.clean = False
+        one.is_named = one.killed = one.begins_again = one.clean = False
         return Spawn(number)
 
     def _wait(self, one: Process, was: State, now_s: float) -> float:

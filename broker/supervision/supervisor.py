@@ -22,6 +22,7 @@ from broker import clock, logs
 from broker.notify import tell_alive, watchdog_period_s
 from broker.partitions.disk_state import LOOK_EVERY_S
 from broker.supervision.line import (
+    AGAIN,
     ALL,
     FULL,
     GONE,
@@ -197,6 +198,8 @@ class Supervisor:
             for one in self._serving if number == 0 else (number,):
                 self._tell(0, f"{HERE} {one}")
             self._do(machine.ready(number, now_s, float(word.facts.get("computing_s", 0))))
+        elif word.name == AGAIN:
+            machine.begins_again(number)
         elif word.name == REFUSED:
             self._why[number] = why = str(word.facts.get("why", ""))
             self.refusal = self.refusal or why

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import warnings
 from typing import TYPE_CHECKING
 
@@ -339,25 +338,3 @@ def test_batches_of_the_second_generation_join_by_themselves_wherever_they_come(
         assert answered.partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
     assert committed(directory) == [[b"committed"]] * PARTITIONS
-
-
-def test_what_one_process_left_without_a_stop_is_settled_by_one(directory: Directory) -> None:
-    directory.start(1)
-    make_topic(directory)
-    producer = producer_of(directory, "x")
-    producer.begin_transaction()
-    send_everywhere(producer, b"v")
-    producer.commit_transaction()
-    directory.process.kill()
-    directory.process.communicate()
-    producer.close(timeout=0)
-    words = directory.words("--processes", "2")
-
-    run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WITHIN_S)
-
-    assert run.returncode == 1
-    assert "start it once without --processes" in run.stderr
-    directory.start(1)
-    directory.stop()
-    directory.start(2)
-    assert committed(directory) == [[b"v"]] * PARTITIONS

@@ -150,6 +150,11 @@ class Ends:
         self.unwritten[transactional_id] = shard
         self._write_completed_later(COMPLETE_WITHIN_S)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no marker waits for another try."""
+        return not (self._unfinished or self._lost)
+
     def _write_completed_later(self, after_s: float) -> None:
         if self._completing is None and not self._stopped:
             self._completing = self._loop.call_later(after_s, self.write_completed)

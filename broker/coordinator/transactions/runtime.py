@@ -145,6 +145,12 @@ class TransactionRuntime:
             shard.loaded or shard.partition.led_elsewhere for shard in self.shards
         )
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what the last stop or crash has left half done is finished."""
+        ending = any(shard.ending for shard in self.shards)
+        return not (self.is_loading or ending) and self.ends.at_rest
+
     def shard(self, transactional_id: str) -> TransactionShard:
         """The shard of an id. Raises KafkaError: NOT_COORDINATOR where there is no topic, so that
         the client looks for the coordinator and has it made; COORDINATOR_LOAD_IN_PROGRESS."""

@@ -80,6 +80,25 @@ def test_a_controller_that_cannot_start_ends_the_start_alone() -> None:
     assert supervision.ended(0, "exit 1", 0.1) == [Finish(clean=False, failed=True)]
 
 
+def test_a_controller_that_ends_for_another_is_begun_again_and_then_it_is_as_ever() -> None:
+    supervision = Supervision(2)
+    supervision.start(0.0)
+    supervision.begins_again(0)
+
+    assert supervision.ended(0, "exit 0", 0.1) == [Spawn(0)]
+    assert supervision.led(0.2) == [Spawn(1)]
+    assert supervision.ended(0, "SIGKILL", 0.3) == [AskToStop(1)]
+
+
+def test_a_controller_that_ends_for_another_is_not_begun_again_where_a_stop_was_asked() -> None:
+    supervision = Supervision(2)
+    supervision.start(0.0)
+    assert supervision.stop(0.1) == [AskToStop(0)]
+    supervision.begins_again(0)
+
+    assert supervision.ended(0, "exit 0", 0.2) == [Finish(clean=False, failed=False)]
+
+
 def test_a_process_that_dies_is_begun_anew_at_once_and_the_others_go_on() -> None:
     supervision = running()
     all_beat(supervision, LIVED_S)
