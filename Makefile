@@ -29,7 +29,7 @@ help:
 	echo "make compiled      build the parts in C; run and test try it by themselves"
 	echo "make test-portable the tests of the broker, on the portable path of macOS and Windows"
 	echo "make test-clients  only the tests with real client libraries"
-	echo "make test-processes  clients old and new, their groups and transactions, and a full disk, with PROCESSES=2 processes of a broker"
+	echo "make test-processes  clients old and new, their groups and transactions, a full disk, and the console, with PROCESSES=2 processes of a broker"
 	echo "make test-pipeline only the tests of the pipeline, the long ones with them"
 	echo "make clients-grid  which client reads what which wrote, into docs/clients.md"
 	echo "make test-transactions  transactions of every client with triglot and with Apache Kafka"
@@ -200,7 +200,9 @@ test-processes: .venv/.test-stamp
 	TEST_PROCESSES=$(PROCESSES) $(PYTEST) -m "not long" tests/clients/test_grid.py \
 		tests/clients/test_groups.py tests/clients/test_round_trips.py \
 		tests/clients/test_old_clients.py tests/clients/test_full_disk.py \
-		tests/clients/transactions/test_transactional_clients.py $(PYTEST_ARGS)
+		tests/clients/transactions/test_transactional_clients.py \
+		tests/tools/console/test_logins.py tests/tools/console/test_topics_and_records.py \
+		tests/tools/console/test_writing.py $(PYTEST_ARGS)
 
 test-pipeline: .venv/.test-stamp .venv/.loops-stamp
 	$(PYTEST) tests/pipeline $(PYTEST_ARGS)

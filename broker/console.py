@@ -4,6 +4,8 @@ That process asks the broker as every Kafka client does, and has of it besides: 
 pages, which is opened here, so that a wrong address stops the start and no browser is turned away
 while the process is started again; and a port of the metrics on loopback, with a token that nobody
 else has. It is started again when it has ended, and ends with the broker.
+
+Several processes have one console, which `broker.processes.console` keeps beside all of them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from protocol.client import written
 if TYPE_CHECKING:
     import asyncio
     import socket
+    from collections.abc import Sequence
 
     from broker.metrics.families import Sources
     from config.broker import BrokerSettings
@@ -56,6 +59,78 @@ class Door(NamedTuple):
     mechanisms: tuple[str, ...]
 
 
+class Asked(NamedTuple):
+    """A broker as the console asks it: its id, its port at the door, and that of its figures."""
+
+    node_id: int
+    port: int
+    figures: int
+
+
+class Pages(NamedTuple):
+    """The sockets that browsers connect to, and what is told to the process that serves them."""
+
+    sockets: list[socket.socket]
+    door: Door
+    facts: dict[str, Any]
+
+    @property
+    def token(self) -> str:
+        """What the ports of figures want to see, which nobody else has."""
+        return str(self.facts["figures_token"])
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds them."""
+        host, port = self.sockets[0].getsockname()[:2]
+        return f"http{'s' if self.facts['tls'] else ''}://{written(host, port)}/"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The descriptors that the process inherits."""
+        return tuple(one.fileno() for one in self.sockets)
+
+    def first_line(self, brokers: Sequence[Asked]) -> bytes:
+        """What the process is told first; it asks all these brokers."""
+        host = self.door.listener.host
+        if host in ("", "0.0.0.0", "::"):
+            host = "127.0.0.1"
+        told = [
+            {"id": one.node_id, "address": written(host, one.port), "figures": one.figures}
+            for one in brokers
+        ]
+        facts = {**self.facts, "brokers": told, "sockets": self.numbers}
+        return json.dumps(facts).encode() + b"\n"
+
+    def announce(self) -> None:
+        """Say in the log where they are."""
+        host, writable = self.facts["names"][0], self.facts["writable"]
+        logs.info("the console is served", url=self.url, writable=writable)
+        if not is_loopback(host) and not self.door.mechanisms:
+            logs.warning(
+                "the console is served to other machines: whoever reaches it reads all records",
+                url=self.url,
+            )
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()
+
+
+class Waits:
+    """How long to wait before a process that has ended is started again."""
+
+    def __init__(self) -> None:
+        self._next_s = AGAIN_AFTER_S
+
+    def after(self, lasted_s: float) -> float:
+        """The wait after one that has lasted so long."""
+        if lasted_s > LASTS_S:
+            self._next_s = AGAIN_AFTER_S
+        wait_s, self._next_s = self._next_s, min(2 * self._next_s, AGAIN_AFTER_MAX_S)
+        return wait_s
+
+
 class Console:
     """The process and what it was given. Belongs to the loop."""
 
@@ -63,41 +138,34 @@ class Console:
         self,
         loop: asyncio.AbstractEventLoop,
         module: str,
-        sockets: list[socket.socket],
-        facts: dict[str, Any],
+        pages: Pages,
+        broker: Asked,
         metrics: MetricsListener,
     ) -> None:
-        """`module` is run; `facts` are what its first line of input tells it, with the numbers of
-        its `sockets`, which browsers connect to."""
+        """`module` is run; `metrics` has the figures of the broker."""
         self._loop = loop
         self._module = module
-        self._sockets = sockets
-        self._facts = facts
+        self._pages = pages
+        self._line = pages.first_line([broker])
         self._metrics = metrics
         self._child: ChildProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._started_s = 0.0
-        self._again_after_s = AGAIN_AFTER_S
-
-    @property
-    def url(self) -> str:
-        """Where a browser finds it."""
-        host, port = self._sockets[0].getsockname()[:2]
-        return f"http{'s' if self._facts['tls'] else ''}://{written(host, port)}/"
+        self._waits = Waits()
+        self.url = pages.url
 
     def start(self) -> None:
         self._timer = None
         self._started_s = self._loop.time()
-        numbers = [one.fileno() for one in self._sockets]
         try:
-            process = spawn(self._module, inherited=tuple(numbers))
+            process = spawn(self._module, inherited=self._pages.numbers)
         except OSError as error:
             self._start_again(f"can't be started: {error.strerror or error}")
             return
         self._child = ChildProcess(
             self._loop, process, on_line=lambda line: None, on_end=self._ended
         )
-        self._child.send(json.dumps({**self._facts, "sockets": numbers}).encode() + b"\n")
+        self._child.send(self._line)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -105,19 +173,37 @@ class Console:
         if self._child is not None:
             self._child.kill()
         self._metrics.close()
-        for one in self._sockets:
-            one.close()
+        self._pages.close()
 
     def _ended(self, status: int) -> None:
         self._child = None
         self._start_again(f"has ended with {status}")
 
     def _start_again(self, what: str) -> None:
-        if self._loop.time() - self._started_s > LASTS_S:
-            self._again_after_s = AGAIN_AFTER_S
-        logs.warning("the console " + what, again_in_s=self._again_after_s)
-        self._timer = self._loop.call_later(self._again_after_s, self.start)
-        self._again_after_s = min(2 * self._again_after_s, AGAIN_AFTER_MAX_S)
+        wait_s = self._waits.after(self._loop.time() - self._started_s)
+        logs.warning("the console " + what, again_in_s=wait_s)
+        self._timer = self._loop.call_later(wait_s, self.start)
+
+
+def open_pages(settings: BrokerSettings, files: Filesystem) -> Pages:
+    """Open the port that browsers connect to. `files` have the certificates of the broker's
+    listeners. Raises CannotServe, CannotListen."""
+    assert settings.console_port is not None
+    if os.name == "nt":
+        raise CannotServe("there is no console on Windows: its process is given an open port")
+    door = _door(settings)
+    _require_safe(settings, door)
+    facts = {
+        "protocol": door.protocol,
+        "mechanisms": door.mechanisms,
+        "tls": _tls(settings, files),
+        "trusted": _certificates(settings, door, files),
+        "figures_token": secrets.token_hex(16),
+        "names": [settings.console_host],
+        "writable": settings.console_writable,
+    }
+    listener = Listener(CONSOLE.upper(), settings.console_host, settings.console_port)
+    return Pages(listening_sockets(listener), door, facts)
 
 
 async def open_console(
@@ -128,42 +214,15 @@ async def open_console(
     ports: dict[str, int],
     files: Filesystem,
 ) -> Console:
-    """Open its port and start it. `ports` are those of the broker's listeners, `files` have their
-    certificates. Raises CannotServe, CannotListen, OSError."""
-    assert settings.console_port is not None
-    if os.name == "nt":
-        raise CannotServe("there is no console on Windows: its process is given an open port")
-    door = _door(settings)
-    _require_safe(settings, door)
-    tls = _tls(settings, files)
-    token = secrets.token_hex(16)
-    sockets = listening_sockets(
-        Listener(CONSOLE.upper(), settings.console_host, settings.console_port)
-    )
-    metrics = MetricsListener(sources, Credentials(None, token))
+    """Open its port and start it beside the broker. `ports` are those of the broker's listeners.
+    Raises CannotServe, CannotListen, OSError."""
+    pages = open_pages(settings, files)
+    metrics = MetricsListener(sources, Credentials(None, pages.token))
     await metrics.open("127.0.0.1", 0)
-    host = door.listener.host
-    if host in ("", "0.0.0.0", "::"):
-        host = "127.0.0.1"
-    facts = {
-        "bootstrap": written(host, ports[door.listener.name]),
-        "protocol": door.protocol,
-        "mechanisms": door.mechanisms,
-        "trusted": _certificates(settings, door, files),
-        "tls": tls,
-        "metrics_port": metrics.port,
-        "metrics_token": token,
-        "names": [settings.console_host],
-        "writable": settings.console_writable,
-    }
-    console = Console(sources.loop, module, sockets, facts, metrics)
+    asked = Asked(settings.node_id, ports[pages.door.listener.name], metrics.port)
+    console = Console(sources.loop, module, pages, asked, metrics)
     console.start()
-    logs.info("the console is served", url=console.url, writable=settings.console_writable)
-    if not is_loopback(settings.console_host) and not door.mechanisms:
-        logs.warning(
-            "the console is served to other machines: whoever reaches it reads all records",
-            url=console.url,
-        )
+    pages.announce()
     return console
 
 

@@ -64,14 +64,14 @@ class Cluster:
         *,
         timeout_s: float = 30.0,
         patient: bool = False,
-        sole: bool = False,
+        reached_at: Mapping[int, str] | None = None,
         security: ClientSecurity | None = None,
         client_id: bytes = CLIENT_ID,
     ) -> None:
         """`servers` is a list as in `host:port,[::1]:9092`, tried in turn. Raises WrongUse.
 
-        A cluster that has never answered fails at once; a `patient` client waits for it too. `sole`
-        as in `Router`.
+        A cluster that has never answered fails at once; a `patient` client waits for it too.
+        `reached_at` as in `Router`.
         """
         self.servers = servers
         self.timeout_s = timeout_s
@@ -82,7 +82,7 @@ class Cluster:
             timeout_s=timeout_s,
             client_id=client_id,
             reached=patient,
-            sole=sole,
+            reached_at=reached_at,
             security=security,
         )
         self._fetched_ids: dict[str, bytes] = {}

@@ -50,7 +50,8 @@ def coordinator(router: Router, key: str, kind: int = GROUP) -> Connection:
     what = f"{KINDS[kind]} '{key}'"
     if found.error_code:
         raise failed(what, found.error_code)
-    return router.at((found.host, found.port), f"the coordinator of {what}")
+    address = router.address_of(found.node_id, found.host, found.port)
+    return router.at(address, f"the coordinator of {what}")
 
 
 def groups(router: Router) -> dict[str, str]:

@@ -90,27 +90,29 @@ class Router:
         client_id: bytes,
         reached: bool = False,
         reconnects: bool = True,
-        sole: bool = False,
+        reached_at: Mapping[int, str] | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
         """`servers` is a list as in `addresses`; `timeout_s` bounds each request, in seconds.
 
         `reached`: brokers that do not answer are waited for, because they have answered. With
-        `reconnects` False that never happens: a connection that is lost ends the attempt. `sole`:
-        the broker that is named is all of the cluster, and is reached there, whatever address it
-        tells clients.
+        `reconnects` False that never happens: a connection that is lost ends the attempt.
+        `reached_at` has where brokers are reached by their ids, whatever addresses they tell
+        clients.
         """
         self.servers = servers
         self.timeout_s = timeout_s
         self.reached = reached
         self._client_id = client_id
         self._reconnects = reconnects
-        self._sole = sole
         self._security = security
         self.cluster_id: str | None = None
         self.controller = -1
         self._bootstrap = addresses(servers)
-        self._brokers: dict[int, Address] = {}
+        self._reached_at = {
+            node_id: addresses(server)[0] for node_id, server in (reached_at or {}).items()
+        }
+        self._brokers: dict[int, Address] = dict(self._reached_at)
         self._topics: dict[str, Topic] = {}
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._versions: dict[Address, Mapping[int, tuple[int, int]] | None] = {}
@@ -210,11 +212,16 @@ class Router:
                 raise Again(Unreachable(f"partition {place} has no leader"))
             return self.at(address, str(place), purpose), topic.topic_id
 
-    def brokers(self) -> list[Connection]:
-        """A connection to each broker that the cluster has now. Raises ConnectionLost, Again."""
+    def address_of(self, node_id: int, host: str, port: int) -> Address:
+        """Where a broker is reached that is at this host and port for other clients."""
+        return self._reached_at.get(node_id, (host, port))
+
+    def brokers(self, but: Collection[int] = ()) -> list[Connection]:
+        """A connection to each broker that the cluster has now, `but` those of these ids. Raises
+        ConnectionLost, Again."""
         with self._lock:
             self.learn(())
-            return [self.node(node_id) for node_id in self._brokers]
+            return [self.node(node_id) for node_id in self._brokers if node_id not in but]
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics of these names that exist. Only those that are not known yet are asked for.
@@ -258,7 +265,8 @@ class Router:
             self.reached = True
             self.cluster_id, self.controller = answer.cluster_id, answer.controller_id
             self._brokers = {
-                broker.node_id: (broker.host, broker.port) for broker in answer.brokers
+                broker.node_id: self.address_of(broker.node_id, broker.host, broker.port)
+                for broker in answer.brokers
             }
             self._topics.update(found)
         return found
@@ -272,8 +280,6 @@ class Router:
             self._topics.clear()
 
     def _connection(self, address: Address, purpose: str = "") -> Connection:
-        if self._sole:
-            (address,) = self._bootstrap
         connection = self._connections.get((address, purpose))
         if connection is not None and connection.usable:
             return connection

@@ -149,7 +149,8 @@ class NetworkSettings(Settings):
         int32,
         None,
         "The port of the console, pages for a browser about topics, records, groups and clients; 0 "
-        "takes a free one. Unset, there is none.",
+        "takes a free one. Unset, there is none. Several processes (broker.processes) have one "
+        "console.",
         check=between(0, 65_535),
         since="triglot",
     )

@@ -36,7 +36,6 @@ def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
     if count == 1:
         return
     for name, given in (
-        ("console.port", settings.console_port is not None),
         ("controller.listener.names", bool(settings.controller_listeners)),
         ("as.version", settings.rehearses),
     ):
@@ -48,22 +47,28 @@ def _processes(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
             "it is true for several processes (broker.processes): the coordinator may be another",
         )
     of_metrics = Listener(METRICS, settings.metrics_host, settings.metrics_port or 0)
-    yield from _overlaps("listeners", (*settings.client_listeners, of_metrics), count)
+    of_console = Listener(CONSOLE, settings.console_host, settings.console_port or 0)
+    listeners = (*settings.client_listeners, of_metrics)
+    yield from _overlaps("listeners", listeners, count, one_for_all=(of_console,))
     yield from _overlaps("advertised.listeners", settings.advertised_listeners or (), count)
 
 
-def _overlaps(name: str, listeners: Iterable[Listener], count: int) -> Iterator[tuple[str, str]]:
-    """Each listener takes as many ports as there are processes. For `auto` that is known later."""
-    ordered = sorted((one for one in listeners if one.port), key=lambda one: one.port)
-    for one in ordered[-1:]:
-        if one.port + count > PORTS:
+def _overlaps(
+    name: str, listeners: Iterable[Listener], count: int, *, one_for_all: Iterable[Listener] = ()
+) -> Iterator[tuple[str, str]]:
+    """Each listener takes as many ports as there are processes, but for those with one port for all
+    of them. How many `auto` is, is known later."""
+    taken = [(one, count) for one in listeners] + [(one, 1) for one in one_for_all]
+    ordered = sorted((one for one in taken if one[0].port), key=lambda one: one[0].port)
+    for one, ports in ordered:
+        if one.port + ports > PORTS:
             yield name, f"with {count} processes {one.name} would take ports above {PORTS - 1}"
-    for one, other in pairwise(ordered):
-        if one.port + count > other.port:
+    for (one, ports), (other, _) in pairwise(ordered):
+        if one.port + ports > other.port:
             yield (
                 name,
                 f"with {count} processes {one.name} takes the ports {one.port} to "
-                f"{one.port + count - 1}, and {other.name} begins at {other.port}",
+                f"{one.port + ports - 1}, and {other.name} begins at {other.port}",
             )
 
 

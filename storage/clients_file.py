@@ -15,7 +15,7 @@ from storage.errors import MalformedFile
 from storage.layout import CLIENTS, shared_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from storage.filesystem import Filesystem
 
@@ -60,16 +60,20 @@ def read_all_clients(files: Filesystem, directory: str) -> SeenClients:
     """Those of a data directory, of all processes that have served it. Raises MalformedFile,
     OSError; FileNotFoundError where no client was seen yet."""
     names = sorted(one for one in files.list_dir(directory) if shared_name(one) == CLIENTS)
-    first, *others = [read_clients(files, f"{directory}/{name}") for name in names or [CLIENTS]]
-    if not others:
-        return first
+    return added_up([read_clients(files, f"{directory}/{name}") for name in names or [CLIENTS]])
+
+
+def added_up(shares: Sequence[SeenClients]) -> SeenClients:
+    """The clients of several processes, each once. The shares are used up."""
+    if len(shares) == 1:
+        return shares[0]
     found: dict[ClientIdentity, ClientUsage] = {}
-    for usage in [*first.clients, *(usage for one in others for usage in one.clients)]:
+    for usage in [usage for one in shares for usage in one.clients]:
         known = found.setdefault(usage.identity, usage)
         if known is not usage:
             known.add(usage)
     clients = sorted(found.values(), key=lambda usage: usage.last_ms)
-    return SeenClients(clients, sum(one.forgotten for one in (first, *others)))
+    return SeenClients(clients, sum(one.forgotten for one in shares))
 
 
 def read_clients(files: Filesystem, path: str) -> SeenClients:

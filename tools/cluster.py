@@ -67,10 +67,11 @@ class Cluster:
         *,
         timeout_s: float,
         client_id: bytes,
-        sole: bool = False,
+        reached_at: Mapping[int, str] | None = None,
+        patient: bool = False,
         security: ClientSecurity | None = None,
     ) -> None:
-        """`sole` as in `Router`."""
+        """`reached_at` as in `Router`. A `patient` one waits for brokers that do not answer."""
         self.servers = written(host, port)
         self._address = (host, port)
         self._security = security
@@ -78,8 +79,9 @@ class Cluster:
             self.servers,
             timeout_s=timeout_s,
             client_id=client_id,
-            reconnects=False,
-            sole=sole,
+            reached=patient,
+            reconnects=patient,
+            reached_at=reached_at,
             security=security,
         )
 
@@ -135,9 +137,14 @@ class Cluster:
         return {topic.topic_id: name for name, topic in topics.items() if any(topic.topic_id)}
 
     def on_each_broker(
-        self, ask: Callable[[Connection], Answer], code_of: Callable[[Answer], int]
+        self,
+        ask: Callable[[Connection], Answer],
+        code_of: Callable[[Answer], int],
+        *,
+        but: Collection[int] = (),
     ) -> list[tuple[Connection, Answer]]:
-        """The answer of each broker that the cluster has now, asked again while it loads."""
+        """The answer of each broker that the cluster has now, `but` those of these ids, asked again
+        while it loads."""
 
         def attempt(connection: Connection) -> Answer:
             return _ready(ask(connection), code_of, connection.address)
@@ -145,7 +152,7 @@ class Cluster:
         patiently = self._router.patiently
         return [
             (connection, patiently(partial(attempt, connection)))
-            for connection in patiently(self._router.brokers)
+            for connection in patiently(partial(self._router.brokers, but))
         ]
 
     def coordinated(

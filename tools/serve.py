@@ -154,7 +154,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
                 return refuse(
                     "--testing and --faults are for one process (broker.processes)", code=2
                 )
-            return _serve_processes(settings, credentials, as_json=arguments.json)
+            return _serve_processes(settings, credentials, console, as_json=arguments.json)
         serve(
             settings,
             as_json=arguments.json,
@@ -168,7 +168,11 @@ def run_serve(arguments: argparse.Namespace) -> int:
 
 
 def _serve_processes(
-    settings: BrokerSettings, credentials: list[NewCredential], *, as_json: bool
+    settings: BrokerSettings,
+    credentials: list[NewCredential],
+    console: str | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Several processes. Raises StartRefused."""
     from config.platforms import PORTABLE
@@ -176,7 +180,7 @@ def _serve_processes(
     if sys.platform == "linux" and not PORTABLE:
         from broker.processes.starting import serve_processes  # most brokers are one
 
-        serve_processes(settings, as_json=as_json, credentials=credentials)
+        serve_processes(settings, as_json=as_json, credentials=credentials, console=console)
         return 0
     return refuse("several processes (broker.processes) are served by Linux alone", code=2)
 

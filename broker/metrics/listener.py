@@ -30,6 +30,7 @@ from config.broker_network import METRICS
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     import ssl
     from collections.abc import Callable, Iterator
 
@@ -89,6 +90,13 @@ class MetricsListener:
 
     async def open(self, host: str, port: int) -> None:
         """Raises OSError."""
+        await self._open(host=host, port=port)
+
+    async def open_on(self, one: socket.socket) -> None:
+        """Serve a socket that listens, which stays that of who made it."""
+        await self._open(sock=one.dup())
+
+    async def _open(self, **where: Any) -> None:
         context = None
         if self._tls is not None:
             context = self._tls.context
@@ -96,10 +104,9 @@ class MetricsListener:
             self._look(self._tls)
         self._server = await self._sources.loop.create_server(
             lambda: HttpExchange(self._sources.loop, self.scrapes, self._answer),
-            host,
-            port,
             ssl=context,
             ssl_handshake_timeout=REQUEST_WITHIN_S if context else None,
+            **where,
         )
 
     @property

@@ -39,7 +39,8 @@ from storage.share import LockOfAll, Share
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.processes.shared import Shared
+    from broker.metrics.listener import MetricsListener
+    from broker.processes.shared import Figures, Shared
     from broker.supervision.line import Line
     from storage.reports import RecoveryReport
     from storage.steps import Steps
@@ -86,6 +87,7 @@ class Process(ABC):
         )
         self._reserve = SharedReserve(line, decides_size=number == 0)
         self._internal: asyncio.AbstractServer | None = None
+        self._figures: MetricsListener | None = None
 
     async def run(self) -> int:
         gc.disable()
@@ -107,6 +109,8 @@ class Process(ABC):
         self._beat()
         self._line.say(READY, computing_s=clock.process_s())
         await self._wait_for_the_stop()
+        if self._figures is not None:
+            self._figures.close()
         clean, broker = await running.stop(), self._broker
         self._line.say(STOPPED, clean=clean, broker_epoch=broker.broker_epoch)
         return 0
@@ -154,6 +158,8 @@ class Process(ABC):
         else:  # it is said once for all of them
             warn_of_open_listeners(self._settings, self._settings.client_listeners)
         scrapes = await listen_for_scrapes(broker, SURROUNDINGS.files)
+        if self._shared.figures is not None:
+            self._figures = await self._listen_to_the_console(self._shared.figures)
         broker.listening.take(list(bound), bound)
         await broker.listening.begun()
         more = (FOLLOW_AGAIN_EVERY_S, self._follow_again)
@@ -179,6 +185,14 @@ class Process(ABC):
             partial(internal_connection, self._broker),
             sock=self._shared.internal[self._number].dup(),
         )
+
+    async def _listen_to_the_console(self, figures: Figures) -> MetricsListener:
+        from broker.metrics.listener import Credentials, MetricsListener  # few have a console
+
+        sources = self._broker.metric_sources()
+        listener = MetricsListener(sources, Credentials(None, figures.token))
+        await listener.open_on(figures.sockets[self._number])
+        return listener
 
     def _beat(self) -> None:
         """Say that the loop turns, now and from now on."""

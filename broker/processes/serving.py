@@ -33,6 +33,8 @@ def serve(shared: Shared, number: int, line: Line, led: dict[str, Any]) -> int:
             for sockets in bound.values():
                 for one in sockets:
                     one.close()
+            if shared.figures is not None:
+                shared.figures.sockets[other].close()
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     kind = FollowingProcess if number else LeadingProcess

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from storage.identity import MetaProperties
 
 
+class Figures(NamedTuple):
+    """Where the console asks processes for their figures: a socket of each, and what a request has
+    to have."""
+
+    sockets: list[socket.socket]
+    token: str
+
+
 class Shared(NamedTuple):
     """What processes have from their supervisor."""
 
@@ -26,6 +34,9 @@ class Shared(NamedTuple):
     """Those for each other, by process."""
     addresses: list[bytes]
     """The addresses of these."""
+
+    figures: Figures | None
+    """None where there is no console."""
 
     @property
     def processes(self) -> int:

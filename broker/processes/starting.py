@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.network.listening import Bound
+    from broker.processes.console import ConsoleBeside
     from broker.security.credentials import NewCredential
     from config import BrokerSettings
 
@@ -40,8 +41,10 @@ def serve_processes(
     *,
     as_json: bool = False,
     credentials: Sequence[NewCredential] = (),
+    console: str | None = None,
 ) -> None:
-    """Run as many processes as `settings` say until SIGTERM or SIGINT. Raises StartRefused."""
+    """Run as many processes as `settings` say until SIGTERM or SIGINT. `console` is the module that
+    serves console.port, if that is set. Raises StartRefused."""
     count = settings.broker_processes or min(len(os.sched_getaffinity(0)), PROCESSES_MAX)
     files, path = SURROUNDINGS.files, settings.data_directory
     descriptors.raise_limit()
@@ -57,15 +60,18 @@ def serve_processes(
             for_processes=True,
         )
         files.remove(f"{path}/{RESERVE}")  # recovery may need the room
+        bound = [_bind(settings, number) for number in range(count)]
+        beside = None if console is None else _open_console(console, settings, bound)
         shared = Shared(
             settings,
             directory.identity,
             credentials,
-            [_bind(settings, number) for number in range(count)],
+            bound,
             internal,
             [one.getsockname() for one in internal],
+            None if beside is None else beside.figures,
         )
-    except (DataDirectoryError, OSError) as error:
+    except (DataDirectoryError, OSError, StartRefused) as error:
         if directory is not None:
             directory.release()
         raise StartRefused(str(error)) from error
@@ -73,10 +79,10 @@ def serve_processes(
     def announce() -> None:
         # Whoever comes back from now on comes back from a crash, to a directory that is ours.
         supervisor.led |= {"was_clean": False, "led_alone": True}
-        _announce(shared, as_json=as_json)
+        _announce(shared, None if beside is None else beside.url, as_json=as_json)
 
     reserve = ReserveFile(files, path, settings.disk_reserve_bytes, at_once)
-    supervisor = Supervisor(count, partial(serve, shared), announce, reserve)
+    supervisor = Supervisor(count, partial(serve, shared), announce, reserve, beside=beside)
     finish = supervisor.run()
     if finish.clean:
         try:
@@ -99,6 +105,19 @@ def _bind(settings: BrokerSettings, number: int) -> Bound:
     return bound
 
 
+def _open_console(module: str, settings: BrokerSettings, bound: Sequence[Bound]) -> ConsoleBeside:
+    """Listen for browsers. Raises StartRefused."""
+    from broker.console import CannotServe  # few directories have one
+    from broker.processes.console import open_console
+
+    try:
+        return open_console(module, settings, SURROUNDINGS.files, bound)
+    except CannotServe as error:
+        raise StartRefused(str(error)) from error
+    except OSError as error:
+        raise StartRefused(f"{error} (--console HOST:PORT)") from error
+
+
 def _internal_socket() -> socket.socket:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     one.setblocking(False)
@@ -107,8 +126,8 @@ def _internal_socket() -> socket.socket:
     return one
 
 
-def _announce(shared: Shared, *, as_json: bool) -> None:
-    """Print the ready line."""
+def _announce(shared: Shared, console: str | None, *, as_json: bool) -> None:
+    """Print the ready line. `console` is where that is served, if it is."""
     first = next(iter(shared.bound[0]))
     ports = shared.ports[first.name]
     data = os.path.abspath(shared.settings.data_directory)  # noqa: PTH100 - start-up time
@@ -126,6 +145,8 @@ def _announce(shared: Shared, *, as_json: bool) -> None:
             "data": data,
             "started_ms": started_ms,
         }
+        if console is not None:
+            facts["console"] = console
         line = json.dumps(facts)
     else:
         told = ", ".join(map(str, ports))
@@ -133,5 +154,7 @@ def _announce(shared: Shared, *, as_json: bool) -> None:
             f"triglot {VERSION} ready: {shared.processes} processes, listening on {host}:{told}, "
             f"data in {data}, started in {started_ms} ms"
         )
+        if console is not None:
+            line += f"; console at {console}"
     print(line, file=sys.stdout, flush=True)
     notify(READY="1", STATUS=f"{shared.processes} processes, data in {data}")

@@ -16,7 +16,7 @@ import sys
 import traceback
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import clock, logs
 from broker.notify import tell_alive, watchdog_period_s
@@ -77,6 +77,26 @@ class _Child:
         os.close(self.ended)
 
 
+class Beside(Protocol):
+    """A program that is kept running beside the processes."""
+
+    @property
+    def due_s(self) -> float | None:
+        """When `look` is to be called."""
+
+    def begin(self, selector: selectors.BaseSelector) -> None:
+        """The processes serve. What is registered has a call as its data."""
+
+    def look(self, now_s: float) -> None:
+        """Do what is due by now."""
+
+    def end(self) -> None:
+        """The processes stop. May be called again."""
+
+    def forget(self) -> None:
+        """Close what a forked process has of it."""
+
+
 class _Periodic:
     """Something to do again and again, while `due_s` says when."""
 
@@ -104,14 +124,16 @@ class Supervisor:
         announce: Callable[[], None],
         reserve: ReserveFile,
         *,
+        beside: Beside | None = None,
         monotonic_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
         """`serve` is what a forked process does: its number, its line, and what the controller has
         told of the metadata log; it returns an exit status. `announce` is called when all serve.
         The `reserve` is kept for all of them while they do: who notices that the disk is full may
-        die, or hang."""
+        die, or hang. So is what runs `beside` them."""
         self._serve = serve
         self._announce = announce
+        self._beside = beside
         self._now_s = monotonic_s
         self._machine = Supervision(count)
         self._selector = selectors.DefaultSelector()
@@ -160,14 +182,17 @@ class Supervisor:
             woken.close()
 
     def _turn(self) -> None:
-        dues_s = [self._machine.deadline_s(), *(one.due_s for one in self._periodic)]
+        timed: list[_Periodic | Beside] = [*self._periodic]
+        if self._beside is not None:
+            timed.append(self._beside)
+        dues_s = [self._machine.deadline_s(), *(one.due_s for one in timed)]
         due_s = [one for one in dues_s if one is not None]
         timeout_s = max(min(due_s) - self._now_s(), 0.0) if due_s else None
         for key, _ in self._selector.select(timeout_s):
             key.data()
         now_s = self._now_s()
         self._do(self._machine.look(now_s))
-        for one in self._periodic:
+        for one in timed:
             one.look(now_s)
 
     def _signalled(self, waking: socket.socket) -> None:
@@ -233,6 +258,8 @@ class Supervisor:
                 case Spawn(number):
                     self._spawn(number)
                 case AskToStop(number):
+                    if self._beside is not None:
+                        self._beside.end()
                     self._room.due_s = None
                     self._reserve.release()  # a stop has things to write
                     self._tell(number, STOP)
@@ -243,6 +270,8 @@ class Supervisor:
                 case Announce():
                     self._announce()
                     self._tell(0, ALL)
+                    if self._beside is not None:
+                        self._beside.begin(self._selector)
                     self._room.due_s = 0.0  # not before: a recovery may need the room
                 case Say(level, event, facts):
                     getattr(logs, level)(event, **facts)
@@ -296,6 +325,8 @@ class Supervisor:
             unwanted.close()  # or the death of the supervisor would not be heard of
             for child in self._children.values():
                 child.close()
+            if self._beside is not None:
+                self._beside.forget()
             for end in self._wakes:
                 end.close()
             status = self._serve(number, line, self.led)

@@ -114,11 +114,12 @@ def test_ports_of_metrics_are_counted_up_and_one_that_is_taken_refuses_the_start
     assert "Traceback" not in run.stderr
 
 
-def test_ports_that_overlap_are_refused(tmp_path: Path) -> None:
-    settings = ("--set", "metrics.port=9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092")
+@pytest.mark.parametrize("name", ["metrics", "console"])
+def test_ports_that_overlap_are_refused(tmp_path: Path, name: str) -> None:
+    settings = ("--set", f"{name}.port=9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092")
     command = Directory(tmp_path).words("--processes", "2", *settings)
     place = command.index("--listen")
     del command[place : place + 2]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2
-    assert "PLAINTEXT takes the ports 9092 to 9093, and metrics begins at 9093" in run.stderr
+    assert f"PLAINTEXT takes the ports 9092 to 9093, and {name} begins at 9093" in run.stderr

@@ -426,7 +426,6 @@ TWO = ("--processes", "2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*TWO, "--set", "console.port=0"), "console.port"),
         ((*TWO, "--testing", "127.0.0.1:0"), "--testing"),
         (
             (*TWO, "--set", "transaction.partition.verification.enable=false"),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from tools.cluster import Cluster
-    from tools.console.broker_port import BrokerPort
+    from tools.console.broker_port import Broker
     from tools.console.logins import Door, Login
     from tools.console.pages.follow import Followed
     from tools.console.visit import Page
@@ -91,9 +91,9 @@ VALUE = Place("/topics/{topic}/partitions/{partition}/offsets/{offset}/value", v
 class Application:
     """What requests are answered with."""
 
-    def __init__(self, door: Door, broker: BrokerPort, *, may_write: bool) -> None:
+    def __init__(self, door: Door, broker: Broker, *, may_write: bool) -> None:
         self._broker = broker
-        self._clusters = Clusters(door, monotonic_s)
+        self._clusters = Clusters(door, monotonic_s, lambda: broker.away)
         self._door = door
         self._figures = Figures(lambda: broker.ask("/topics"), monotonic_s)
         self._lags = Lags(lambda: broker.ask("/groups"), monotonic_s)
@@ -234,6 +234,7 @@ class Application:
             query=request.query_params,
             path=request.url.path,
             user=login.user if login else "",
+            away=self._away() if login else [],
             may_write=self._may_write,
             token=token_of(self._key, secret),
         )
@@ -241,6 +242,15 @@ class Application:
         if is_new:
             self._keep(request, response, secret)
         return response
+
+    def _away(self) -> list[tuple[int, str]]:
+        """The number and the address of each process that does not answer."""
+        away = self._broker.away
+        return [
+            (number, address)
+            for number, (node_id, address) in enumerate(self._door.brokers.items())
+            if node_id in away
+        ]
 
     def _problem(self, request: Request, login: Login | None, status: int, text: str) -> Response:
         return self._page(request, login, Shown("problem.html", {"problem": text}), status)
@@ -331,7 +341,7 @@ class Application:
         )
 
 
-def make_app(door: Door, *, broker: BrokerPort, names: Iterable[str], may_write: bool) -> Starlette:
+def make_app(door: Door, *, broker: Broker, names: Iterable[str], may_write: bool) -> Starlette:
     """The application for the broker behind a door. `names` as in `Guard`."""
     application = Application(door, broker, may_write=may_write)
     routes = [

@@ -7,6 +7,7 @@ that applies them. Passwords are in the memory of this process alone, as long as
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from client.security import ClientSecurity
 from tools.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 CLIENT_ID = b"triglot-console"
 TIMEOUT_S = 10.0
@@ -32,11 +33,11 @@ IDLE_S = 60.0
 
 
 class Door(NamedTuple):
-    """Where the broker is, `HOST:PORT`, the protocol that it speaks there, and the mechanisms of
-    SASL that users can log in by; none where nobody has to. `trusted` are the certificates of its
-    TLS, as PEM."""
+    """Where the brokers are, `HOST:PORT` by their ids, the protocol that they speak there, and the
+    mechanisms of SASL that users can log in by; none where nobody has to. `trusted` are the
+    certificates of their TLS, as PEM."""
 
-    bootstrap: str
+    brokers: Mapping[int, str]
     protocol: str
     mechanisms: tuple[str, ...]
     trusted: str
@@ -110,12 +111,19 @@ class Logins:
 
 
 class Clusters:
-    """Connections to the broker: each in one thread's hands at a time, some kept for the next."""
+    """Connections to the broker: each in one thread's hands at a time, some kept for the next. Of
+    several processes any may die and come back: it is waited for, and one that does not answer is
+    asked last."""
 
-    def __init__(self, door: Door, clock_s: Callable[[], float]) -> None:
-        self.bootstrap = door.bootstrap
-        host, _, port = door.bootstrap.rpartition(":")
-        self._address = (host.strip("[]"), int(port))
+    def __init__(
+        self,
+        door: Door,
+        clock_s: Callable[[], float],
+        away: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """`away` tells the ids of those that do not answer."""
+        self._door = door
+        self._away = away
         self._clock_s = clock_s
         self._idle: list[tuple[float, ClientSecurity | None, Cluster]] = []
         self._lock = threading.Lock()
@@ -133,29 +141,39 @@ class Clusters:
 
     def client(self, security: ClientSecurity | None) -> Client:
         """A new one that writes; the caller closes it."""
+        brokers = self._brokers()
         return Client(
-            self.bootstrap,
+            ",".join(brokers.values()),
             timeout_s=TIMEOUT_S,
+            patient=len(brokers) > 1,
             client_id=CLIENT_ID,
-            sole=True,
+            reached_at=brokers,
             security=security,
         )
 
     def _new(self, security: ClientSecurity | None) -> Cluster:
-        host, port = self._address
+        brokers = self._brokers()
+        host, _, port = next(iter(brokers.values())).rpartition(":")
         return Cluster(
-            host,
-            port,
+            host.strip("[]"),
+            int(port),
             timeout_s=TIMEOUT_S,
             client_id=CLIENT_ID,
-            sole=True,
+            reached_at=brokers,
+            patient=len(brokers) > 1,
             security=security,
         )
+
+    def _brokers(self) -> dict[int, str]:
+        """Those that answer first."""
+        away = self._away()
+        return dict(sorted(self._door.brokers.items(), key=lambda one: one[0] in away))
 
     def _taken(self, security: ClientSecurity | None) -> Cluster | None:
         found = None
         with self._lock:
-            since = self._clock_s() - IDLE_S
+            # One to a process that does not answer would be waited for.
+            since = math.inf if self._away() else self._clock_s() - IDLE_S
             over = [one for one in self._idle if one[0] < since]
             self._idle = [one for one in self._idle if one[0] >= since]
             for number, (_, theirs, cluster) in enumerate(self._idle):

@@ -21,6 +21,7 @@ import uvicorn
 from broker.background.parent_process import die_with_parent, lines
 from tools.console.app import make_app
 from tools.console.broker_port import BrokerPort
+from tools.console.joined_ports import JoinedPorts
 from tools.console.logins import Door
 from tools.console.protocol import HttpProtocol
 
@@ -45,9 +46,12 @@ def main() -> int:
         os.nice(NICE)
     came = lines()
     facts = json.loads(next(came))
+    brokers, token = facts["brokers"], facts["figures_token"]
+    addresses = {one["id"]: one["address"] for one in brokers}
+    ports = {one["id"]: BrokerPort(one["figures"], token) for one in brokers}
     app = make_app(
-        Door(facts["bootstrap"], facts["protocol"], tuple(facts["mechanisms"]), facts["trusted"]),
-        broker=BrokerPort(facts["metrics_port"], facts["metrics_token"]),
+        Door(addresses, facts["protocol"], tuple(facts["mechanisms"]), facts["trusted"]),
+        broker=JoinedPorts(ports) if len(ports) > 1 else next(iter(ports.values())),
         names=facts["names"],
         may_write=facts["writable"],
     )
@@ -65,10 +69,10 @@ def main() -> int:
         timeout_keep_alive=KEEP_ALIVE_S,
         ssl_context_factory=_context_of(facts["tls"]),
     )
-    ports = [socket.socket(fileno=number) for number in facts["sockets"]]
+    sockets = [socket.socket(fileno=number) for number in facts["sockets"]]
     server = uvicorn.Server(config)
     # Not in the main thread: there it would take the signals.
-    serving = threading.Thread(target=lambda: asyncio.run(server.serve(ports)), daemon=True)
+    serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     serving.start()
     serving.join()
     return 1

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from client.cluster import Cluster as Client
     from tools.cluster import Cluster
-    from tools.console.broker_port import BrokerPort
+    from tools.console.broker_port import Broker
     from tools.console.figures import Figures, Lags
     from tools.console.visible import VisibleTopic
 
@@ -42,7 +42,7 @@ class Visit(NamedTuple):
     topics: Callable[[Collection[str]], Mapping[str, VisibleTopic]]
     figures: Figures
     lags: Lags
-    broker: BrokerPort
+    broker: Broker
     query: Mapping[str, str]
     path: Mapping[str, str]
     now_ms: int

@@ -17,6 +17,8 @@ from tools.cluster import TopicPartition
 from tools.errors import NotDone
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tools.cluster import Cluster
 
 CONSUMER_PROTOCOL = "consumer"
@@ -59,12 +61,13 @@ class Group(NamedTuple):
     exists: bool = True
 
 
-def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """The groups of all brokers, by name."""
+def list_groups(cluster: Cluster, *, but: Collection[int] = ()) -> list[ListedGroup]:
+    """The groups of all brokers, `but` those of these ids, by name."""
     found: list[ListedGroup] = []
     answers = cluster.on_each_broker(
         lambda connection: connection.call(ListGroupsRequest(), ListGroupsResponse),
         lambda answer: answer.error_code,
+        but=but,
     )
     for connection, answer in answers:
         if answer.error_code:

@@ -27,7 +27,7 @@ RULES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-DOOR = Door("127.0.0.1:9092", "SASL_PLAINTEXT", ("PLAIN",), "")
+DOOR = Door({1: "127.0.0.1:9092"}, "SASL_PLAINTEXT", ("PLAIN",), "")
 
 
 class SecuredWithConsole(SecuredBroker):

@@ -184,7 +184,7 @@ def test_a_broker_that_advertises_another_address_is_asked_where_it_is(tmp_path:
     settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{nowhere}"}
     arguments = ("--console", "127.0.0.1:0", "--console-writable")
     with BrokerProcess(tmp_path, settings=settings, arguments=arguments) as broker:
-        with Cluster(broker.bootstrap, sole=True) as client:
+        with Cluster(broker.bootstrap, reached_at={1: broker.bootstrap}) as client:
             client.create_topic("inside", 1)
             client.commit_offsets("readers", {TopicPartition("inside", 0): 0})
         console = ConsoleClient(broker)

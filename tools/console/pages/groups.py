@@ -38,7 +38,7 @@ COLUMNS = {
 
 def groups(visit: Visit) -> Shown:
     """The one that is furthest behind in time first, unless another order is asked for."""
-    found = list_groups(visit.cluster)
+    found = list_groups(visit.cluster, but=visit.broker.away)
     figures = visit.lags.fresh([one.group_id for one in found])
     rows = [Row(one.group_id, one.kind, one.state, figures.get(one.group_id)) for one in found]
     shown = listing(rows, visit.query, name=lambda row: row.name, columns=COLUMNS, sort="seconds")
