@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 CLIENT_ID = b"triglot-rebalance"
 PAUSE_S = 0.1
-GROUPS_TOPIC = "__consumer_offsets"
 
 HELP = """\
 Spread the partitions anew over the processes of one directory (triglot serve --processes N), with
 as few moves as make it even. Nothing is copied: a partition is closed in one process and opened in
-the other, which takes milliseconds. Coordinators of groups move with their partitions, those of
-transactions stay where they are. Without --execute it only says what it would do.
+the other, which takes milliseconds. Coordinators of groups and of transactions move with their
+partitions. Without --execute it only says what it would do.
 
   triglot rebalance
   triglot rebalance --execute
@@ -110,14 +109,12 @@ def planned(leaders: Mapping[str, Sequence[int]], brokers: Sequence[int]) -> lis
 
 
 def _leaders(found: MetadataResponse) -> dict[str, list[int]]:
-    """Of each topic whose partitions move. Raises NotDone for a partition that nobody leads."""
-    from client.routing import INTERNAL_TOPICS
+    """Of each topic. Raises NotDone for a partition that nobody leads."""
     from tools.errors import NotDone
 
     leaders: dict[str, list[int]] = {}
     for topic in found.topics:
-        is_internal = topic.is_internal or topic.name in INTERNAL_TOPICS
-        if not topic.name or (is_internal and topic.name != GROUPS_TOPIC):
+        if not topic.name:
             continue
         partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
         leaders[topic.name] = [one.leader_id for one in partitions]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from broker.handlers.metadata_changes import changed, make_change
 from broker.handlers.nodes import process_of, there_is
-from broker.partitions.internal_topics import INTERNAL, OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.metadata import PartitionChangeRecord
 from protocol.messages.alter_partition_reassignments import (
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from protocol.connection import Request
     from storage.metadata.image import PartitionState, TopicState
     from storage.steps import Steps
-
-STAYING = INTERNAL - {OFFSETS_TOPIC}
-"""Topics whose partitions do not move between processes."""
 
 Asked = AlterPartitionReassignmentsRequest.Topic.Partition
 TopicResult = AlterPartitionReassignmentsResponse.Topic
@@ -106,10 +102,11 @@ class _Moves:
     def _move(self, topic: TopicState, index: int, wanted: list[int], moves: Moves) -> None:
         """Note a move to another process. Raises KafkaError."""
         number, state = process_of(wanted, self._ctx), topic.partitions[index]
-        if number is None or topic.name in STAYING:
-            stay = "coordinators of transactions stay where they are"
-            why = stay if number is not None else there_is(self._ctx)
-            raise KafkaError(f"replicas {wanted}; {why}", code=ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        if number is None:
+            raise KafkaError(
+                f"replicas {wanted}; {there_is(self._ctx)}",
+                code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
         if (topic.topic_id, index) in moves.pending or not moves.serves(state.process):
             raise KafkaError(
                 f"partition {index} of '{topic.name}' is led by nobody at the moment",

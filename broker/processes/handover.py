@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from broker import clock
-from broker.partitions.internal_topics import OFFSETS_TOPIC
+from broker.partitions.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from storage.layout import partition_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BrokerHandover:
     def leaves(self, log: Log) -> Job:
         """Write what is queued for a log that is to be closed, and believe nothing that was heard
         of its transactions; the job waits for those who wait for it, and for who is at work on its
-        files: a compaction, a removal, a load of groups or a snapshot of them."""
+        files: a compaction, a removal, a load of what coordinators know or a snapshot of it."""
         broker, answered = self._broker, threading.Event()
         key = partition_of(log.name)
         assert key is not None
@@ -59,9 +59,12 @@ class BrokerHandover:
             or broker.directory.starts.is_leaving(key)
             or broker.groups.loads.is_at_work_on(log)
             or broker.groups.snapshotting.is_at_work_on(log)
+            or broker.transactions.is_at_work_on(log)
         )
 
     def moved(self, partition: Partition) -> None:
         """Have the coordinator of a partition resign, or a new one begin."""
         if partition.topic.name == OFFSETS_TOPIC:
             self._broker.groups.runtime.moved(partition)
+        elif partition.topic.name == TRANSACTION_TOPIC:
+            self._broker.transactions.moved(partition)

@@ -17,7 +17,6 @@ from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest
 from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.broker.test_processes import (
     HOST,
@@ -104,8 +103,6 @@ def test_what_cannot_move_is_refused(directory: Directory) -> None:
         assert moved(caller, TOPIC, {0: [3], 1: [1, 2], 2: []}) == [wrong] * 3
         assert moved(caller, TOPIC, {0: [1]}) == [ErrorCode.NONE], "where it is"
         assert moved(caller, TOPIC, {9: [1]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        caller.call(FindCoordinatorRequest(key="x", key_type=1), 1)  # the topic is made
-        assert moved(caller, "__transaction_state", {0: [2], 1: [1]}) == [wrong] * 2
         assert leaders(caller) == [1, 2, 1, 2]
         assert caller.produce(TOPIC, batch(b"v")).error_code == ErrorCode.NONE
 

@@ -107,24 +107,13 @@ def _faults(name: str, numbers: list[int], wanted: int) -> list[str]:
 def test_kill_9_of_processes_under_copiers_doubles_and_loses_nothing(
     new_server: Callable[..., ServerProcess], topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of any of two, right after partitions have begun to move from one to the other: some that
-    are written to, and those of the groups, in which offsets are part of transactions."""
     seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
     chance = random.Random(seed)
     server = new_server(group_initial_rebalance_delay_ms="0", broker_processes="2")
     shared, alone = Way(server, f"{topic}-shared", SHARED), Way(server, f"{topic}-alone", ALONE)
     copiers = [shared.copier(ConfluentCopier, server, number) for number in range(3)]
     copiers.append(alone.copier(AiokafkaCopier, server, 3))
-    for _ in range(ROUNDS):
-        _wait_for_commits(copiers)
-        some = chance.sample(range(SHARED), SHARED // 2)
-        with Caller(server.host, server.port) as caller:
-            move(caller, shared.target, {one: chance.randrange(2) for one in some})
-            move(caller, "__consumer_offsets", {one: chance.randrange(2) for one in range(SHARDS)})
-        time.sleep(chance.uniform(0, 0.3))
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-        os.kill(int(chance.choice(children.split())), signal.SIGKILL)
-    _wait_for_commits(copiers)
+    _kill_one_of_two(server, copiers, chance, shared)
     faults = shared.faults(server) + alone.faults(server)
     for copier in copiers:
         copier.finish()
@@ -155,14 +144,16 @@ def test_kill_9_under_copiers_doubles_and_loses_nothing(
 @pytest.mark.java
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.timeout(300 + ROUNDS * 30)
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.linux)])
 def test_kill_9_under_a_copier_of_the_second_generation_doubles_and_loses_nothing(
     new_server: Callable[..., ServerProcess],
     topic: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    processes: int,
 ) -> None:
     seed = int(os.environ.get("TEST_KILL_SEED", random.randrange(1_000_000)))
-    server = new_server(group_initial_rebalance_delay_ms="0")
+    server = new_server(group_initial_rebalance_delay_ms="0", broker_processes=str(processes))
     with Administrator(server.host, server.port) as admin:
         set_transaction_version(admin, TV2)
     try:
@@ -178,11 +169,34 @@ def test_kill_9_under_a_copier_of_the_second_generation_doubles_and_loses_nothin
         source=way.source,
         target=way.target,
     )
-    starts_s = _kill(server, [copier], random.Random(seed))
+    starts_s = [0.0]
+    if processes > 1:
+        _kill_one_of_two(server, [copier], random.Random(seed), way)
+    else:
+        starts_s = _kill(server, [copier], random.Random(seed))
     faults = way.faults(server)
     copier.finish()
     _tell(capsys, "a copier of the second generation", [copier], [way], starts_s, faults)
     assert faults == [], f"seed {seed}"
+
+
+def _kill_one_of_two(
+    server: ServerProcess, copiers: list[Copier], chance: random.Random, way: Way
+) -> None:
+    """Kill one of two processes, again and again, right after partitions have begun to move from
+    one to the other: some that are written to, and those of the coordinators of groups and of
+    transactions."""
+    for _ in range(ROUNDS):
+        _wait_for_commits(copiers)
+        some = chance.sample(range(way.partitions), (way.partitions + 1) // 2)
+        with Caller(server.host, server.port) as caller:
+            move(caller, way.target, {one: chance.randrange(2) for one in some})
+            for state in ("__consumer_offsets", "__transaction_state"):
+                move(caller, state, {one: chance.randrange(2) for one in range(SHARDS)})
+        time.sleep(chance.uniform(0, 0.3))
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+        os.kill(int(chance.choice(children.split())), signal.SIGKILL)
+    _wait_for_commits(copiers)
 
 
 def _kill(server: ServerProcess, copiers: list[Copier], chance: random.Random) -> list[float]:

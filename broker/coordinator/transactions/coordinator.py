@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from broker.coordinator.transactions.runtime import TransactionRuntime
+    from broker.partitions.topic import Partition
     from broker.partitions.topics import Topics
+    from storage.log import Log
 
     Kind = Callable[..., TransactionRuntime]
 
@@ -56,6 +58,13 @@ class TransactionCoordinator:
         """Write nothing more; what is half done is finished by the next start."""
         if self._runtime is not None:
             self._runtime.stop()
+
+    def moved(self, partition: Partition) -> None:
+        """A partition of the state topic is led by another process from now on, or by this one."""
+
+    def is_at_work_on(self, log: Log) -> bool:
+        """Whether this log is being loaded. May be asked on any thread."""
+        return self._runtime is not None and self._runtime.loads.is_at_work_on(log)
 
     def require_topic(self) -> None:
         """Somebody looks for the coordinator of a transactional id. Raises NeededFirst; KafkaError:

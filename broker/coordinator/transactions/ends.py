@@ -94,6 +94,15 @@ class Ends:
                 timer.cancel()
         self.write_completed()
 
+    def left(self, shard: TransactionShard) -> None:
+        """Carry out nothing more of this shard, whose coordinator has resigned: the next one finds
+        in the log what was decided."""
+        for transactional_id in shard.states:
+            self.ongoing.pop(transactional_id, None)
+            self.unwritten.pop(transactional_id, None)
+            self._unfinished.pop(transactional_id, None)
+        self._lost = [one for one in self._lost if one[0] is not shard]
+
     def decide(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:

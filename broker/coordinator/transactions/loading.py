@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.coordinator.transactions.shard import TransactionShard
     from protocol.logdata.transactions import End
     from protocol.records.record import RecordHeaders
+    from storage.log import Log
     from storage.slices import FileSlice
 
 AT_ONCE_BYTES = 256 * 1024
@@ -181,6 +182,9 @@ class TransactionLoads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = Worker(loop, "transactions")
         self._waiting: list[TransactionShard] = []
+        self._current: TransactionShard | None = None
+        """The one that is under way on the thread, and its log."""
+        self._log: Log | None = None
         self._taken_up: Callable[[TransactionShard, Loaded], None]
         self._done: Callable[[], None]
         self._unended: Container[int]
@@ -201,6 +205,9 @@ class TransactionLoads:
         would lose transactions."""
         self._taken_up, self._done, self._unended = taken_up, done, unended
         self._waiting = [one for one in reversed(shards) if one.partition.log.unavailable is None]
+        self._load()
+
+    def _load(self) -> None:
         if sum(_bytes(shard) for shard in self._waiting) > AT_ONCE_BYTES:
             self._load_next()
             return
@@ -210,7 +217,25 @@ class TransactionLoads:
             while (data := self._slice(shard, loaded)) is not None:
                 self._fed(shard, loaded, _feed(loaded, data))
             self._finish(shard, loaded)
-        done()
+        self._done()
+
+    def add(self, shard: TransactionShard) -> None:
+        """Load one more, which is led here from now on; after `begin`."""
+        if self._stopped:
+            return
+        self._waiting.insert(0, shard)
+        if self._current is None:
+            self._load()
+
+    def give_up(self, shard: TransactionShard) -> None:
+        """Load this one no more, for another process leads it from now on. Its log is used until
+        `is_at_work_on` says otherwise."""
+        if shard in self._waiting:
+            self._waiting.remove(shard)
+
+    def is_at_work_on(self, log: Log) -> bool:
+        """Whether a thread reads it. May be asked on any thread."""
+        return self._log is log and not self._stopped
 
     def stop(self) -> None:
         """Load no more."""
@@ -220,11 +245,13 @@ class TransactionLoads:
     def _load_next(self) -> None:
         if self._stopped:
             return
+        self._current = self._log = None
         if not self._waiting:
             logs.info("transactions loaded", records=self.records, skipped=self.skipped)
             self._done()
             return
-        shard = self._waiting.pop()
+        self._current = shard = self._waiting.pop()
+        self._log = shard.partition.log
         self._load_slices(shard, self._loaded(shard))
 
     def _loaded(self, shard: TransactionShard) -> Loaded:
@@ -240,6 +267,9 @@ class TransactionLoads:
             return
 
         def fed(error: Exception | None) -> None:
+            if shard.has_resigned:
+                self._load_next()
+                return
             self._fed(shard, loaded, error)
             self._load_slices(shard, loaded)
 

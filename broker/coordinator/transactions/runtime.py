@@ -118,13 +118,13 @@ class TransactionRuntime:
         topic = self._state_topic.find()
         if topic is None:
             return False
-        self.shards = [
-            TransactionShard(partition, disk=self._disk, appends=self._appends)
-            for partition in topic.partitions
-        ]
+        self.shards = [self._new_shard(partition) for partition in topic.partitions]
         unended = open_transactions(self._topics)
         self.loads.begin(self.shards, self._take_up, self._settle, unended=unended)
         return True
+
+    def _new_shard(self, partition: Partition) -> TransactionShard:
+        return TransactionShard(partition, disk=self._disk, appends=self._appends)
 
     def require_topic(self) -> None:
         """See that the topic is there. Raises NeededFirst; KafkaError: COORDINATOR_NOT_AVAILABLE

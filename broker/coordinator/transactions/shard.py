@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import logs
-from broker.coordinator.state_log import StateLog
+from broker.coordinator.state_log import ResignedLog, StateLog
 from broker.coordinator.transactions.transaction import Transaction, from_value, to_value
 from protocol.errors import ErrorCode, KafkaError
 from protocol.logdata.transactions import (
@@ -42,14 +42,22 @@ class TransactionShard:
     its way to the disk: until it is there, the state before counts.
     """
 
-    __slots__ = ("_log", "ending", "loaded", "partition", "states")
+    __slots__ = ("_log", "ending", "has_resigned", "loaded", "partition", "states")
 
     def __init__(self, partition: Partition, *, disk: DiskState, appends: Appends) -> None:
-        self._log = StateLog(partition, disk=disk, appends=appends)
+        self._log: StateLog = StateLog(partition, disk=disk, appends=appends)
         self.partition = partition
         self.states: dict[str, Transaction | bytes] = {}
         self.ending: dict[str, Transaction] = {}
         self.loaded = False
+        self.has_resigned = False
+        """Whether another process has led the partition since."""
+
+    def resign(self) -> None:
+        """Write nothing more: another process leads the partition from now on. Whoever still has
+        this shard meets NOT_COORDINATOR; it is never loaded again."""
+        self.loaded, self.has_resigned = False, True
+        self._log = ResignedLog()
 
     @property
     def epoch(self) -> int:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from broker.coordinator.transactions.shard import TransactionShard
     from broker.coordinator.transactions.transaction import Transaction
     from broker.neighbours import Neighbours
+    from broker.partitions.topic import Partition
     from broker.partitions.topics import Topics
     from protocol.logdata.transactions import End
 
@@ -171,6 +172,10 @@ class SharedTransactions(TransactionCoordinator):
             if place in gone:
                 self.ended(producer_id, [place])
 
+    def moved(self, partition: Partition) -> None:
+        if isinstance(self._runtime, SharedRuntime):
+            self._runtime.moved(partition)
+
     def stop(self) -> None:
         super().stop()
         for task in self._tasks:
@@ -271,7 +276,12 @@ class SharedEnds(Ends):
     def _carry_out(
         self, shard: TransactionShard, transactional_id: str, decided: Transaction, done: Done
     ) -> None:
-        """Who is told finds all of it, unless a process has just gone: it is decided, too."""
+        """Who is told finds all of it, unless a process has just gone: it is decided, too. Where
+        the partition has moved meanwhile, the next coordinator carries it out, and tells who asks
+        again."""
+        if shard.has_resigned:
+            done(ErrorCode.NOT_COORDINATOR, -1, -1)
+            return
         shard.states[transactional_id] = decided
         del shard.ending[transactional_id]
 
@@ -300,6 +310,9 @@ class SharedEnds(Ends):
         def ended(task: asyncio.Task[list[Place]]) -> None:
             self._asking.discard(task)
             if self._stopped or task.cancelled():
+                return
+            if shard.has_resigned:
+                then()
                 return
             left = task.result()
             if left:
@@ -380,10 +393,28 @@ class SharedRuntime(TransactionRuntime):
     def _make_ends(self, **parts: Any) -> Ends:
         return SharedEnds(self._neighbours, **parts)
 
+    def moved(self, partition: Partition) -> None:
+        """A partition of the topic is led by another process from now on, and the coordinator of
+        its ids resigns; or by this one, and is loaded. Each time of leading has a shard of its
+        own, so that nothing of an earlier one is taken for what the log says."""
+        if partition.index >= len(self.shards):
+            return  # nobody has looked for an id here
+        before = self.shards[partition.index]
+        shard = self.shards[partition.index] = self._new_shard(partition)
+        before.resign()
+        self.loads.give_up(before)
+        self.ends.left(before)
+        for transactional_id in before.states:
+            self._deadlines_ms.pop(transactional_id, None)
+        self._read = [one for one in self._read if one is not before]
+        if not partition.led_elsewhere:
+            self.loads.add(shard)
+
     def _settle(self) -> None:
         """Finish the ends that were decided; there is nothing else that a crash can leave half
         done."""
         self._decided_ends = {}
+        self._damaged.clear()
         for shard in self._read:
             ending, shard.ending = shard.ending, {}
             if ending and not is_on_disk(shard):
