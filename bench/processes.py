@@ -62,8 +62,9 @@ class Found(NamedTuple):
 class Served:
     """A directory that so many processes serve."""
 
-    def __init__(self, processes: int, data: str) -> None:
+    def __init__(self, processes: int, data: str, *settings: str) -> None:
         words = ["serve", "--json", "--data", data, "--listen", f"{HOST}:0", "--log-level", "error"]
+        words += [word for one in settings for word in ("--set", one)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tools", *words, "--processes", str(processes)],
             cwd=CHECKOUT,
@@ -72,12 +73,18 @@ class Served:
         assert self.process.stdout is not None
         ready: dict[str, Any] = json.loads(self.process.stdout.readline())
         self.ports: list[int] = ready.get("ports", [ready["port"]])
+
+    def create_topic(self, name: str, **configs: str) -> None:
         with Caller(HOST, self.ports[0]) as caller:
-            caller.create_topic(TOPIC, PARTITIONS)
-            topics = [MetadataRequest.Topic(name=TOPIC)]
+            caller.create_topic(name, PARTITIONS, **configs)
+
+    def leaders(self, name: str) -> dict[int, int]:
+        """The number of the process that leads each partition of a topic."""
+        with Caller(HOST, self.ports[0]) as caller:
+            topics = [MetadataRequest.Topic(name=name)]
             asked = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
             (topic,) = caller.call(asked, 9).topics
-        self.leaders = {one.partition_index: one.leader_id - 1 for one in topic.partitions}
+        return {one.partition_index: one.leader_id - 1 for one in topic.partitions}
 
     def stop(self) -> None:
         self.process.terminate()
@@ -94,38 +101,48 @@ class Served:
 
 
 def measured(processes: int, several: int, case: Case, load: str) -> Found:
-    record = batch(os.urandom(case.record_bytes))
     requests, paced = case.requests // several, case.paced // several
     in_flight = IN_FLIGHT
     if load == "each":
         in_flight *= processes
-    options = ["-c", str(CONNECTIONS), "-e", str(frames.produce_error_position(TOPIC))]
     if load == "paced":
-        options += ["-r", str(paced), "-t", str(requests / paced)]
+        options = ["-r", str(paced), "-t", str(requests / paced)]
     else:
-        options += ["-s", "-w", str(in_flight), "-n", str(requests)]
-    with tempfile.TemporaryDirectory() as folder:
-        served = Served(processes, f"{folder}/data")
-        loads = []
-        for number, share in enumerate(shares(served.leaders, several)):
-            path = f"{folder}/frames-{number}"
-            with open(path, "wb") as file:  # noqa: PTH123 - beside its name in a command
-                for partition in share:
-                    frame = frames.produce_frame(TOPIC, record, acks=case.acks, partition=partition)
-                    file.write(frame)
-            port = served.ports[served.leaders[share[0]]]
-            loads.append([str(program("blast")), "-p", str(port), "-f", path, *options])
+        options = ["-s", "-w", str(in_flight), "-n", str(requests)]
+    with tempfile.TemporaryDirectory() as data:
+        served = Served(processes, data)
+        served.create_topic(TOPIC)
         before_s, began_s = served.cpu_s(), time.monotonic()
-        running = [subprocess.Popen(one, stdout=subprocess.PIPE) for one in loads]
-        answers = 0
-        for one in running:
-            told = json.loads(one.communicate()[0])
-            if told["errors"]:
-                raise RuntimeError(f"{told['errors']} requests were answered with an error")
-            answers += told["answers"]
+        told = blast(served, TOPIC, case.record_bytes, case.acks, several, options)
         took_s, cpu_s = time.monotonic() - began_s, served.cpu_s() - before_s
         served.stop()
+    answers = sum(one["answers"] for one in told)
     return Found(cpu_s / answers * 1e6, answers / took_s)
+
+
+def blast(
+    served: Served, topic: str, record_bytes: int, acks: int, count: int, options: Sequence[str]
+) -> list[dict[str, int]]:
+    """What so many loads at once have counted, each of requests for its share of the partitions.
+    Raises RuntimeError for an answer with an error."""
+    record = batch(os.urandom(record_bytes))
+    position = str(frames.produce_error_position(topic))
+    leaders, running = served.leaders(topic), []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, share in enumerate(shares(leaders, count)):
+            path = f"{folder}/{number}"
+            with open(path, "wb") as file:  # noqa: PTH123 - beside its name in a command
+                for partition in share:
+                    file.write(frames.produce_frame(topic, record, acks=acks, partition=partition))
+            port = str(served.ports[leaders[share[0]]])
+            words = ["-p", port, "-f", path, "-c", str(CONNECTIONS), "-e", position, *options]
+            running.append(
+                subprocess.Popen([str(program("blast")), *words], stdout=subprocess.PIPE)
+            )
+        told = [json.loads(one.communicate()[0]) for one in running]
+    if any(one["errors"] for one in told):
+        raise RuntimeError(f"requests were answered with errors: {told}")
+    return told
 
 
 def shares(leaders: dict[int, int], count: int) -> Sequence[list[int]]:
