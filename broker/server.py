@@ -426,7 +426,7 @@ class Running:
         await broker.cleaner.stop()
         await broker.connections.close(STOP_WITHIN_S)
         broker.transactions.stop()
-        broker.groups.loads.stop()
+        broker.groups.runtime.stop()
         broker.groups.snapshotting.stop()
         broker.changer.stop()
         broker.changes.stop()

@@ -93,6 +93,7 @@ class GroupRuntime:
         self._loaded = loaded
         self._topic_numbers = TopicNumbers()
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._stopped = False
         self.rebalances = 0
         """New generations of classic groups and epochs of consumer groups, for the metrics."""
         self._ack_when_durable = settings.current.log_flush_policy == "ack"
@@ -294,6 +295,14 @@ class GroupRuntime:
             self.rebalances += isinstance(key, ConsumerGroupMetadataKey) and value is not None
             replay(shard.state, key, value, now_ms=now_ms)
 
+    def stop(self) -> None:
+        """Load no more, and let no time pass for any group: the loop may have another broker, or
+        go on without one."""
+        self.loads.stop()
+        self._stopped = True
+        for group_id in list(self._timers):
+            self.forget(group_id)
+
     # Timers
 
     def look_again(self, shard: Shard, group: Group) -> None:
@@ -317,8 +326,8 @@ class GroupRuntime:
         self._timers[group_id] = (deadline_ms, handle)
 
     def _time_is_up(self, shard: Shard, group_id: str) -> None:
-        if not shard.loaded:
-            return  # its coordinator has resigned
+        if self._stopped or not shard.loaded:
+            return  # or its coordinator has resigned
         now_ms = self.now_ms()
         timer = self._timers.pop(group_id, None)
         group = shard.state.groups.get(group_id)

@@ -42,10 +42,7 @@ async def settle(
     found: list[RecoveryReport],
 ) -> None:
     """Settle the transactions of all partitions, and leave the directory as after a clean stop.
-    What was `found` in it is said with the rest. Raises DataDirectoryError, OSError.
-
-    The loop is of use for nothing else afterwards: groups still have their timers there.
-    """
+    What was `found` in it is said with the rest. Raises DataDirectoryError, OSError."""
     broker = Broker(settings, loop, directory, store, clock_state, surroundings)
     broker.lead()
     opened: asyncio.Future[list[RecoveryReport]] = loop.create_future()

@@ -215,7 +215,7 @@ class Administrator(GroupCaller):
         self, group: str, offsets: Mapping[Place, int | tuple[int, str | None]]
     ) -> None:
         """Commit, as soon as there is a coordinator: Kafka makes its topic when first asked."""
-        self._coordinator_of(group)
+        self.find_coordinator(group)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             codes = set(self.commit(group, offsets).values())
@@ -227,7 +227,7 @@ class Administrator(GroupCaller):
 
     def committed_when_ready(self, group: str) -> dict[Place, Found]:
         """All that the group has committed, as soon as that has been loaded."""
-        self._coordinator_of(group)
+        self.find_coordinator(group)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             (answer,) = self.fetch_offsets(group, None).groups
@@ -237,7 +237,8 @@ class Administrator(GroupCaller):
             assert time.monotonic() < deadline, answer.error_code
             time.sleep(0.1)
 
-    def _coordinator_of(self, group: str) -> None:
+    def find_coordinator(self, group: str) -> None:
+        """Wait until the group has one, whose topic is made by the first who asks."""
         deadline = time.monotonic() + PATIENCE_S
         while self.call(FindCoordinatorRequest(key=group, key_type=0), 3).error_code:
             assert time.monotonic() < deadline, "no coordinator"

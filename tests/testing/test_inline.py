@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from testing import AsyncBroker, BrokerFailed, TopicPartition
+from tests.support.administrator import Administrator
+from tests.support.group_caller import GroupCaller, Member
 from tests.testing.test_topics import batch, values
 
 HAS_MEMORY = Path("/dev/shm").is_dir()
@@ -43,6 +45,22 @@ async def test_stopped_as_soon_as_it_has_started_it_leaves_nothing_to_be_done() 
         pass
     await asyncio.sleep(0)
     assert threading.active_count() == threads
+
+
+async def test_no_time_passes_for_its_groups_after_it(capfd: pytest.CaptureFixture[str]) -> None:
+    session_s = 0.3
+    async with AsyncBroker({"group.min.session.timeout.ms": "50"}) as broker:
+
+        def join() -> None:
+            with Administrator(broker.host, broker.port) as admin:
+                admin.find_coordinator("readers")
+            caller = GroupCaller(broker.host, broker.port)
+            with Member(caller, "readers", session_ms=int(session_s * 1000)) as member:
+                assert member.enter().error_code == 0
+
+        await asyncio.to_thread(join)
+    await asyncio.sleep(2 * session_s)
+    assert capfd.readouterr().err == ""
 
 
 async def test_a_question_that_would_block_the_loop_is_refused() -> None:
