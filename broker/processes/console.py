@@ -126,8 +126,11 @@ class ConsoleBeside:
             process.stdin.write(self._line)  # an empty pipe takes more than that at once
 
     def _ended(self, selector: selectors.BaseSelector, process: subprocess.Popen[bytes]) -> None:
-        while process.stderr in selector.get_map():  # what it said last
+        assert process.stderr is not None
+        if process.stderr in selector.get_map():  # what it said last
             self._complains(selector, process)
+        if process.stderr in selector.get_map():  # whom it has started still has the other end
+            selector.unregister(process.stderr)
         selector.unregister(self._ended_fd)
         self._close(process)
         self._process = None

@@ -34,6 +34,7 @@ PROCESSES = 2
 FIRST_ID = 1
 RECORDS = (1, 2, 3, 4)
 """Of each partition of a topic that is `filled`; either process leads every other one."""
+PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +106,14 @@ def serving(several: BrokerProcess, number: int) -> int:
 
 
 def console_of(several: BrokerProcess) -> int:
-    (found,) = [
-        pid
-        for pid in children_of(several)
-        if b"tools.console" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    return found
+    """The process that serves the pages; it may have been forked just now."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        for pid in children_of(several):
+            if b"tools.console" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        assert time.monotonic() < deadline_s, "there is no console"
+        time.sleep(0.02)
 
 
 def last_row(page: Answer) -> list[str]:
