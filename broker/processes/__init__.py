@@ -5,4 +5,6 @@ serving   what a forked process does
 process   one of them: what all have in common; leading and following are the two kinds
 internal  their connections to each other
 handover  what goes along with a partition that moves from one to another
+settling  what one process has left of transactions, before several begin
+console   the one console, which the supervisor keeps beside them
 """
