@@ -25,7 +25,9 @@ def browser() -> Iterator[Browser]:
     except ImportError as error:
         raise NotAvailable(str(error)) from None
     folder = debian_program(PACKAGE)
-    libraries = ":".join(str(one) for one in folder.glob("usr/lib/*-linux-gnu"))
+    # One of them keeps its own in a folder below, which it looks for where it would be installed.
+    found = [*folder.glob("usr/lib/*-linux-gnu"), *folder.glob("usr/lib/*-linux-gnu/pulseaudio")]
+    libraries = ":".join(map(str, found))
     with sync_playwright() as playwright:
         try:
             running = playwright.chromium.launch(
