@@ -131,7 +131,9 @@ class Caller(WireClient):
         return topic_id
 
     def delete_topic(self, name: str) -> None:
-        (deleted,) = self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=0), 5).responses
+        (deleted,) = self.call(
+            DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5
+        ).responses
         assert deleted.error_code == 0, deleted.error_message
 
     def delete_records(self, topic: str, offset: int, *, partition: int = 0) -> int:
