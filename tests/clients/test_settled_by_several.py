@@ -60,6 +60,15 @@ def producer_of(listen: tuple[str, str], transactional_id: str) -> Producer:
     return producer
 
 
+def commit_one(directory: Directory, listen: tuple[str, str]) -> None:
+    """A transaction with a record in each partition of a new topic."""
+    make_topic(directory)
+    producer = producer_of(listen, "x")
+    producer.begin_transaction()
+    produce_everywhere(producer, b"v")
+    producer.commit_transaction(WITHIN_S)
+
+
 def kill(one: Directory) -> None:
     one.process.kill()
     one.process.communicate()
@@ -124,11 +133,7 @@ def test_several_processes_that_were_killed_settle_nothing_at_their_start(
     directory: Directory, listen: tuple[str, str]
 ) -> None:
     directory.start(2, *listen)
-    make_topic(directory)
-    producer = producer_of(listen, "x")
-    producer.begin_transaction()
-    produce_everywhere(producer, b"v")
-    producer.commit_transaction(WITHIN_S)
+    commit_one(directory, listen)
     os.kill(directory.process.pid, signal.SIGSTOP)  # or it would begin others
     for child in directory.children():
         os.kill(child, signal.SIGKILL)
@@ -146,11 +151,7 @@ def test_several_processes_begin_again_after_the_end_of_their_supervisor(
 ) -> None:
     """They stop in good order, and nobody is there to note it."""
     directory.start(2, *listen)
-    make_topic(directory)
-    producer = producer_of(listen, "x")
-    producer.begin_transaction()
-    produce_everywhere(producer, b"v")
-    producer.commit_transaction(WITHIN_S)
+    commit_one(directory, listen)
     children = directory.children()
     kill(directory)
     until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
@@ -165,11 +166,7 @@ def test_several_processes_begin_again_after_the_end_of_their_supervisor(
 def unsettled(directory: Directory, listen: tuple[str, str]) -> Directory:
     """One that a process left when it had committed a transaction."""
     directory.start(1, *listen)
-    make_topic(directory)
-    producer = producer_of(listen, "x")
-    producer.begin_transaction()
-    produce_everywhere(producer, b"v")
-    producer.commit_transaction(WITHIN_S)
+    commit_one(directory, listen)
     kill(directory)
     return directory
 
